@@ -1,0 +1,53 @@
+"""A per-layer numerics debugger for neural networks: record two runs, compare them node by node."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "diff": "qdebug.session",
+    "open_recording": "qdebug.session",
+    "Recorder": "qdebug.record.recorder",
+    "DiffResult": "qdebug.analysis.result",
+    "NodeResult": "qdebug.analysis.result",
+    "QdebugError": "qdebug.errors",
+    **dict.fromkeys(
+        ("Fidelity", "Graph", "MemoryRecording", "Node", "QuantParams", "Recording", "Role", "RunInfo", "TensorInfo"),
+        "qdebug.model",
+    ),
+}
+
+__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in the table above
+
+if TYPE_CHECKING:
+    from qdebug.analysis.result import DiffResult as DiffResult
+    from qdebug.analysis.result import NodeResult as NodeResult
+    from qdebug.errors import QdebugError as QdebugError
+    from qdebug.model import Fidelity as Fidelity
+    from qdebug.model import Graph as Graph
+    from qdebug.model import MemoryRecording as MemoryRecording
+    from qdebug.model import Node as Node
+    from qdebug.model import QuantParams as QuantParams
+    from qdebug.model import Recording as Recording
+    from qdebug.model import Role as Role
+    from qdebug.model import RunInfo as RunInfo
+    from qdebug.model import TensorInfo as TensorInfo
+    from qdebug.record.recorder import Recorder as Recorder
+    from qdebug.session import diff as diff
+    from qdebug.session import open_recording as open_recording
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562), so that `import qdebug` stays light."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

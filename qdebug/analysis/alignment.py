@@ -1,0 +1,98 @@
+"""Which tensor of the backend run answers to which tensor of the reference run, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Unmatched", "View"]
+
+
+class Match(StrEnum):
+    """On what ground two tensors were paired."""
+
+    EXACT = "exact"
+    ORIGIN = "origin"
+    FUSED = "fused"
+    QUANTIZATION = "quantization"
+    SIGNATURE = "signature"
+    DATA = "data"
+    MANUAL = "manual"
+
+
+class Side(StrEnum):
+    """One of the two runs."""
+
+    REFERENCE = "reference"
+    BACKEND = "backend"
+
+
+class Kind(StrEnum):
+    """Whether a tensor without partner is missed."""
+
+    BENIGN = "benign"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is done to a tensor's real values before they are compared.
+
+    Args:
+        clamp_low: Values below are raised to this; None for no bound.
+        clamp_high: Values above are lowered to this; None for no bound.
+    """
+
+    clamp_low: float | None = None
+    clamp_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two tensors that stand for the same values.
+
+    Args:
+        reference: Tensor of the reference run.
+        backend: Tensor of the backend run.
+        match: The ground for the pair.
+        reason: One clause a person can check.
+        reference_view: What is done to the reference's values first; None for nothing.
+        backend_view: What is done to the backend's values first; None for nothing.
+    """
+
+    reference: str
+    backend: str
+    match: Match
+    reason: str
+    reference_view: View | None = None
+    backend_view: View | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmatched:
+    """A tensor that was not compared.
+
+    Args:
+        side: The run it belongs to.
+        tensor: Its name.
+        kind: Benign if nothing is lost by not comparing it.
+        reason: One clause that says why it has no partner.
+    """
+
+    side: Side
+    tensor: str
+    kind: Kind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """All pairs, in the backend's topological order, and all tensors left over."""
+
+    pairs: tuple[Pair, ...]
+    unmatched: tuple[Unmatched, ...]
+
+    @property
+    def lost(self) -> tuple[Unmatched, ...]:
+        """The tensors whose absence from the comparison matters."""
+        return tuple(entry for entry in self.unmatched if entry.kind is Kind.LOST)

@@ -1,0 +1,91 @@
+"""Every error qdebug raises on purpose.
+
+QdebugError                 anything below; carries a message and a hint
+├── UsageError              the call or the command line asks for something that does not exist
+│   └── InputError          a model input has a wrong name, shape or dtype
+├── MissingExtraError       an optional package is not installed (also an ImportError)
+├── RecordingError          a recording cannot be read or written
+│   ├── NotARecordingError  the file is something else
+│   ├── FormatVersionError  written by a newer qdebug
+│   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
+├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
+├── KernelError             a node cannot be replayed
+│   └── NoKernelError       no kernel is known for the op
+├── AlignmentError          two recordings have nothing in common
+└── BackendError            the framework that runs the model failed
+"""
+
+from __future__ import annotations
+
+
+class QdebugError(Exception):
+    """Base of all errors that qdebug raises on purpose.
+
+    Args:
+        message: One sentence that names what was found and what was expected.
+        hint: One imperative sentence, with a command where there is one; empty if nothing helps.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+
+class UsageError(QdebugError):
+    """The caller asked for something that does not exist or does not fit together."""
+
+
+class InputError(UsageError):
+    """A model input has a wrong name, shape or dtype."""
+
+
+class MissingExtraError(QdebugError, ImportError):
+    """An optional package is needed and not installed."""
+
+    def __init__(self, package: str, *, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed.",
+            hint=f"Install it: pip install 'qdebug[{extra}]' (in a clone: pip install '.[{extra}]').",
+        )
+        self.package = package
+        self.extra = extra
+
+
+class RecordingError(QdebugError):
+    """A recording cannot be read or written."""
+
+
+class NotARecordingError(RecordingError):
+    """The file is no qdebug recording."""
+
+
+class FormatVersionError(RecordingError):
+    """The recording was written in a format newer than this qdebug reads."""
+
+
+class OutputExistsError(RecordingError, FileExistsError):
+    """The target file exists and overwriting was not asked for."""
+
+
+class GraphError(QdebugError):
+    """The nodes given form no graph."""
+
+
+class KernelError(QdebugError):
+    """A node cannot be replayed with the inputs and attributes it has."""
+
+
+class NoKernelError(KernelError):
+    """No kernel is known for an op."""
+
+
+class AlignmentError(QdebugError):
+    """Two recordings have no tensor in common."""
+
+
+class BackendError(QdebugError):
+    """The framework that runs the model reported a failure."""

@@ -1,0 +1,69 @@
+"""Logical dtypes: the names of the element types a recording can hold.
+
+A logical dtype is named as numpy or ml_dtypes names it ("float32", "bfloat16", "int4", "float8_e4m3fn", "bool").
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+__all__ = ["LOGICAL_DTYPES", "code_limits", "is_float", "is_integer", "logical_dtype", "logical_name"]
+
+_NUMPY = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64 complex64 complex128"
+_EXTENSION = (
+    "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 "
+    "float8_e5m2fnuz float8_e8m0fnu float6_e2m3fn float6_e3m2fn float4_e2m1fn int4 uint4 int2 uint2"
+)
+
+LOGICAL_DTYPES: tuple[str, ...] = (*_NUMPY.split(), *_EXTENSION.split())
+"""Every logical dtype, in the order that recordings number them: append only."""
+
+
+@cache
+def logical_dtype(name: str) -> np.dtype:
+    """Give the numpy dtype of a logical dtype.
+
+    Raises:
+        ValueError: The name is not in `LOGICAL_DTYPES`.
+    """
+    if name not in LOGICAL_DTYPES:
+        raise ValueError(f"unknown logical dtype {name!r}")
+    return np.dtype(getattr(ml_dtypes, name)) if name in _EXTENSION.split() else np.dtype(name)
+
+
+def logical_name(dtype: np.dtype) -> str:
+    """Give the logical name of a numpy dtype, whatever its byte order.
+
+    Raises:
+        ValueError: The dtype has no logical name (object, text, structured, longdouble).
+    """
+    if dtype.name not in LOGICAL_DTYPES:
+        raise ValueError(f"numpy dtype {dtype} has no logical dtype")
+    return dtype.name
+
+
+def is_integer(name: str) -> bool:
+    """Tell whether a logical dtype holds integers (bool is none)."""
+    return name.startswith(("int", "uint"))
+
+
+def is_float(name: str) -> bool:
+    """Tell whether a logical dtype holds real floating-point numbers."""
+    return name.startswith(("float", "bfloat"))
+
+
+def code_limits(name: str) -> tuple[int, int] | tuple[None, None]:
+    """Give the lowest and highest value of an integer dtype; (None, None) for any other.
+
+    Raises:
+        ValueError: The name is not in `LOGICAL_DTYPES`.
+    """
+    if not is_integer(name):
+        logical_dtype(name)
+        return None, None
+    info: Any = ml_dtypes.iinfo(logical_dtype(name))  # type: ignore[no-untyped-call]  # untyped upstream
+    return int(info.min), int(info.max)

@@ -1,0 +1,158 @@
+"""The graph of a run: nodes in topological order and the tensors between them. Immutable: it is a recorded fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.errors import GraphError
+from qdebug.model.tensor import Role, TensorInfo
+
+__all__ = ["AttrValue", "Graph", "Node"]
+
+AttrValue = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
+"""An attribute of a node; arrays appear only where a framework keeps a small tensor as attribute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operation of a graph.
+
+    Args:
+        name: Unique in its graph.
+        op: Operator type as the framework names it, such as "Conv" or "QLinearConv".
+        inputs: Tensor names in the operator's order; "" where an optional input is left out.
+        outputs: Tensor names in the operator's order; "" where an output is not produced.
+        attrs: The operator's attributes.
+        domain: Operator set it belongs to; "" is the ONNX standard's.
+        origin: Names of the source model's nodes folded into this one; empty if it is one of them.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
+    domain: str = ""
+    origin: tuple[str, ...] = ()
+
+
+class Graph:
+    """Nodes in topological order, and their tensors.
+
+    Args:
+        nodes: In any order; kept in the given order where that is topological, else sorted stably.
+        tensors: What is known of tensors; those that nodes name and this leaves out are added bare.
+        inputs: Names of the graph's inputs, in order.
+        outputs: Names of the graph's outputs, in order.
+        name: The model's name.
+        opset: Version of each operator set, by domain.
+
+    Raises:
+        GraphError: A cycle, a tensor with two producers, or two nodes of one name.
+    """
+
+    __slots__ = ("_consumers", "_producer", "inputs", "name", "nodes", "opset", "outputs", "tensors")
+
+    nodes: Sequence[Node]
+    tensors: Mapping[str, TensorInfo]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __init__(
+        self,
+        nodes: Iterable[Node] = (),
+        *,
+        tensors: Iterable[TensorInfo] = (),
+        inputs: Iterable[str] = (),
+        outputs: Iterable[str] = (),
+        name: str = "",
+        opset: Mapping[str, int] | None = None,
+    ) -> None:
+        given = tuple(nodes)
+        self.name = name
+        self.opset: Mapping[str, int] = MappingProxyType(dict(opset or {}))
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._producer = _producers(given)
+        self.nodes = _topological(given, self._producer)
+        self._producer = _producers(self.nodes)
+        self._consumers: dict[str, list[int]] = {}
+        for position, node in enumerate(self.nodes):
+            for tensor in dict.fromkeys(node.inputs):
+                if tensor:
+                    self._consumers.setdefault(tensor, []).append(position)
+        self.tensors = MappingProxyType(self._complete(tensors))
+
+    def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
+        known = {info.name: info for info in tensors}
+        for name in (*self.inputs, *(t for n in self.nodes for t in (*n.inputs, *n.outputs)), *self.outputs):
+            if name and name not in known:
+                role = Role.INPUT if name in self.inputs else Role.OUTPUT if name in self.outputs else Role.ACTIVATION
+                known[name] = TensorInfo(name=name, role=role)
+        return known
+
+    def producer(self, tensor: str) -> Node | None:
+        """Give the node that produces a tensor; None for inputs, constants and unknown names."""
+        position = self._producer.get(tensor)
+        return None if position is None else self.nodes[position]
+
+    def position(self, tensor: str) -> int | None:
+        """Give the topological position of the node that produces a tensor, or None."""
+        return self._producer.get(tensor)
+
+    def consumers(self, tensor: str) -> tuple[Node, ...]:
+        """Give the nodes that read a tensor, in topological order."""
+        return tuple(self.nodes[position] for position in self._consumers.get(tensor, ()))
+
+    def is_constant(self, tensor: str) -> bool:
+        """Tell whether a tensor is a constant of the graph."""
+        info = self.tensors.get(tensor)
+        return info is not None and info.role is Role.CONSTANT
+
+
+def _producers(nodes: Sequence[Node]) -> dict[str, int]:
+    producer: dict[str, int] = {}
+    names: set[str] = set()
+    for position, node in enumerate(nodes):
+        if node.name in names:
+            raise GraphError(f"Two nodes have the name {node.name!r}.", hint="Give each node a name of its own.")
+        names.add(node.name)
+        for tensor in node.outputs:
+            if not tensor:
+                continue
+            if tensor in producer:
+                first = nodes[producer[tensor]].name
+                raise GraphError(f"Tensor {tensor!r} is produced twice, by {first!r} and by {node.name!r}.")
+            producer[tensor] = position
+    return producer
+
+
+def _topological(nodes: tuple[Node, ...], producer: Mapping[str, int]) -> tuple[Node, ...]:
+    """Sort nodes so that producers come first, otherwise keeping their order (Kahn 1962, with a heap)."""
+    before = [{producer[t] for t in node.inputs if t in producer} for node in nodes]
+    if all(max(needs, default=-1) < position for position, needs in enumerate(before)):
+        return nodes
+    after: dict[int, list[int]] = {}
+    for position, needs in enumerate(before):
+        for need in needs:
+            after.setdefault(need, []).append(position)
+    waiting = [len(needs) for needs in before]
+    ready = [position for position, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    order: list[Node] = []
+    while ready:
+        position = heappop(ready)
+        order.append(nodes[position])
+        for follower in after.get(position, ()):
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                heappush(ready, follower)
+    if len(order) < len(nodes):
+        stuck = next(nodes[position].name for position, count in enumerate(waiting) if count > 0)
+        raise GraphError(f"The graph has a cycle through node {stuck!r}.")
+    return tuple(order)

@@ -1,0 +1,110 @@
+"""Quantization parameters: how the codes of a tensor stand for real numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qdebug.model.dtypes import code_limits
+
+__all__ = ["QuantParams"]
+
+
+def _frozen(values: npt.ArrayLike, dtype: npt.DTypeLike) -> np.ndarray:
+    array = np.array(values, dtype=dtype, ndmin=1)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuantParams:
+    """Affine quantization of one tensor: real = scale * (code - zero_point).
+
+    A parameter that a backend really uses is a fact and is kept as it is, a zero or NaN scale
+    included; whether it makes sense is judged elsewhere.
+
+    Args:
+        dtype: Logical dtype of the codes, such as "int8".
+        scale: Real units per code; one value, one per channel along `axis`, or an array of the
+            tensor's rank for blocks. Kept as float32 if given as float32, else float64.
+        zero_point: The code of real 0, same shape as `scale`; 0 if left out.
+        axis: Channel axis the values go along; None for one value per tensor.
+        block_size: Elements along `axis` that share a scale; None unless block-wise.
+        qmin: Lowest code in use; the dtype's lowest if left out. None for float codes.
+        qmax: Highest code in use; the dtype's highest if left out. None for float codes.
+        multiplier: Integer requantization multiplier of a fixed-point backend, if known.
+        shift: Its right shift in bits, if known.
+
+    Raises:
+        ValueError: The sizes of `scale` and `zero_point` differ, or there are several scales
+            and no axis.
+    """
+
+    dtype: str
+    scale: np.ndarray
+    zero_point: np.ndarray = 0  # type: ignore[assignment]
+    axis: int | None = None
+    block_size: int | None = None
+    qmin: int | None = None
+    qmax: int | None = None
+    multiplier: np.ndarray | None = None
+    shift: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.scale)
+        scale = _frozen(given, np.float32 if given.dtype == np.float32 else np.float64)
+        zero_point = np.asarray(self.zero_point)
+        if zero_point.size == 1 and scale.size != 1:
+            zero_point = np.broadcast_to(zero_point.reshape(()), scale.shape)
+        zero_point = _frozen(zero_point, np.int64)
+        if zero_point.shape != scale.shape:
+            raise ValueError(f"scale has shape {scale.shape} and zero_point {zero_point.shape}")
+        if scale.size > 1 and self.axis is None:
+            raise ValueError(f"{scale.size} scales need the axis they go along")
+        low, high = code_limits(self.dtype)
+        set_ = object.__setattr__
+        set_(self, "scale", scale)
+        set_(self, "zero_point", zero_point)
+        set_(self, "qmin", low if self.qmin is None else int(self.qmin))
+        set_(self, "qmax", high if self.qmax is None else int(self.qmax))
+        for name in ("multiplier", "shift"):
+            value = getattr(self, name)
+            set_(self, name, None if value is None else _frozen(value, np.int64))
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether there is more than one scale."""
+        return self.scale.size > 1
+
+    def _key(self) -> tuple[Any, ...]:
+        return (
+            self.dtype,
+            self.scale.dtype.str,
+            self.scale.shape,
+            self.scale.tobytes(),
+            self.zero_point.tobytes(),
+            self.axis,
+            self.block_size,
+            self.qmin,
+            self.qmax,
+            None if self.multiplier is None else self.multiplier.tobytes(),
+            None if self.shift is None else self.shift.tobytes(),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QuantParams) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the parameters as plain values, with the keys of the diff JSON."""
+        return {
+            "dtype": self.dtype,
+            "scale": [float(value) for value in self.scale.ravel()],
+            "zero_point": [int(value) for value in self.zero_point.ravel()],
+            "axis": self.axis,
+        }

@@ -1,0 +1,174 @@
+"""What a recording is to the rest of qdebug: run facts, a graph, and arrays by tensor, sample and step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model.graph import Graph
+
+__all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo"]
+
+
+class Fidelity(StrEnum):
+    """Whether the outputs of the recorded run equal those of a plain run, bit for bit."""
+
+    BIT_EQUAL = "bit_equal"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """Facts of a recorded run.
+
+    Args:
+        backend: Name of what ran the network.
+        model: File name or title of the network; "" if nobody said.
+        model_sha256: Hash of the model file in hexadecimal; "" if there was none.
+        taps: How tensors were tapped ("faithful", "all", "outputs", "put" for a recorder in a harness).
+        fidelity: Whether recording changed the result.
+        fidelity_detail: One clause on how that was established, or how large the change is.
+        complete: False if the run did not finish or the file was rescued.
+        created: UTC time in ISO 8601.
+        versions: Version of each package that took part.
+        cpu_flags: Instruction sets of the processor that matter to arithmetic.
+        options: Backend options in force.
+        skipped: Tensors that exist in the run and were not recorded, with the reason.
+    """
+
+    backend: str
+    model: str = ""
+    model_sha256: str = ""
+    taps: str = "put"
+    fidelity: Fidelity = Fidelity.UNKNOWN
+    fidelity_detail: str = ""
+    complete: bool = True
+    created: str = ""
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cpu_flags: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    skipped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the facts as plain values, ready for JSON."""
+        return {
+            "backend": self.backend,
+            "model": self.model,
+            "model_sha256": self.model_sha256,
+            "taps": self.taps,
+            "fidelity": str(self.fidelity),
+            "fidelity_detail": self.fidelity_detail,
+            "complete": self.complete,
+            "created": self.created,
+            "versions": dict(self.versions),
+            "cpu_flags": list(self.cpu_flags),
+            "options": dict(self.options),
+            "skipped": dict(self.skipped),
+        }
+
+
+@runtime_checkable
+class Recording(Protocol):
+    """A recorded run, wherever it is kept. Analysis sees this and never a file.
+
+    Widening this protocol obliges every kind of recording: prefer a function over it.
+    """
+
+    @property
+    def info(self) -> RunInfo:
+        """Facts of the run."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that ran."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a stateful net for each sample; 1 for any other."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors that have values, constants included, in the order they were first recorded."""
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements (codes, if quantized), read-only, in the logical dtype.
+
+        The array may be a view of the file that is read as it is touched.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+
+
+class MemoryRecording:
+    """A recording held in memory: dicts of arrays, for recorders without a path and for tests.
+
+    Args:
+        graph: The graph that ran.
+        arrays: Values by (tensor, sample, step); constants under sample 0 and step 0. Copied if writable.
+        info: Facts of the run.
+    """
+
+    def __init__(
+        self, graph: Graph, arrays: Mapping[tuple[str, int, int], np.ndarray], info: RunInfo | None = None
+    ) -> None:
+        self.info = info or RunInfo(backend="memory")
+        self.graph = graph
+        self._arrays = {key: _readonly(array) for key, array in arrays.items()}
+        self.names: Sequence[str] = tuple(dict.fromkeys(name for name, _, _ in self._arrays))
+        varying = [key for key in self._arrays if not graph.is_constant(key[0])]
+        self.samples = max((sample for _, sample, _ in varying), default=0) + 1
+        self.steps = max((step for _, _, step in varying), default=0) + 1
+
+    @classmethod
+    def single(cls, graph: Graph, arrays: Mapping[str, np.ndarray], info: RunInfo | None = None) -> MemoryRecording:
+        """Make a recording of one sample and one step."""
+        return cls(graph, {(name, 0, 0): array for name, array in arrays.items()}, info)
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step."""
+        return self._key(tensor, sample, step) in self._arrays
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        try:
+            return self._arrays[self._key(tensor, sample, step)]
+        except KeyError:
+            raise no_values(tensor, sample, step, self.names) from None
+
+    def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
+        return (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)
+
+
+def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> RecordingError:
+    """Make the error for values that a recording does not have."""
+    if tensor in names:
+        return RecordingError(f"Tensor {tensor!r} has no values for sample {sample}, step {step}.")
+    return RecordingError(
+        f"The recording has no tensor {tensor!r}.", hint="List what it holds: qdebug info FILE --tensors."
+    )
+
+
+def _readonly(array: np.ndarray) -> np.ndarray:
+    if array.flags.writeable:
+        array = array.copy()
+        array.flags.writeable = False
+    return array

@@ -1,0 +1,43 @@
+"""What is known of a tensor besides its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from qdebug.model.quant import QuantParams
+
+__all__ = ["Role", "TensorInfo"]
+
+
+class Role(StrEnum):
+    """What a tensor is to its graph."""
+
+    ACTIVATION = "activation"
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """Describe one named tensor of a graph.
+
+    Args:
+        name: Its name, exactly as the framework spells it.
+        shape: Extent of each dimension, None where it varies; None as a whole if unknown.
+        dtype: Logical dtype of the stored elements (the codes, if quantized); None if unknown.
+        role: What it is to the graph.
+        layout: Order of its dimensions ("NCHW", "NHWC", "NCHW16c"), or None if nobody said.
+        quant: How codes stand for real numbers; None if the elements are the numbers.
+        stands_for: Name of the tensor of the source model whose values this one holds in another
+            form (its codes, or these dequantized), where the model's own structure says so.
+    """
+
+    name: str
+    shape: tuple[int | None, ...] | None = None
+    dtype: str | None = None
+    role: Role = Role.ACTIVATION
+    layout: str | None = None
+    quant: QuantParams | None = None
+    stands_for: str | None = None

@@ -1,0 +1,1 @@
+"""Arrays in, numbers out: metrics, saturation, quantization and rounding. Total, pure, never mutating."""

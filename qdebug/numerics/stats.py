@@ -1,0 +1,89 @@
+"""Results of comparing two tensors: plain numbers, one definition each (see `metric_table`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ErrorStats", "Rails", "WorstElement"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorStats:
+    """How far a backend tensor is from its reference, over all elements of one or more samples.
+
+    Means and ratios are over the elements where both sides are finite. A metric that has no
+    value is None (no elements, no scale); an undefined quotient is NaN or infinite as defined in `metric_table`.
+
+    Args:
+        count: Elements compared.
+        max_abs: Largest absolute difference.
+        mean_abs: Mean absolute difference.
+        rmse: Root of the mean squared difference.
+        max_rel: Largest abs(difference)/abs(reference) where the reference is not 0; None if it is 0 everywhere.
+        zero_refs: Elements whose reference is 0.
+        rel_l2: norm(difference) / norm(reference).
+        sqnr_db: 10 log10(sum reference^2 / sum difference^2); infinite if identical.
+        cosine: Cosine of the angle between the two tensors.
+        max_lsb: Largest absolute difference in steps of the backend's scale; None if it has no scale.
+        mismatches: Elements unequal after dequantization.
+        nonfinite: Elements that are NaN or infinite on either side and do not agree.
+        matched_nonfinite: Elements that are NaN or the same infinity on both sides.
+        worst_index: Index of the largest difference within its sample; None if there are no elements.
+        worst_sample: The sample it is in.
+        reference_min, reference_max, backend_min, backend_max: Extremes of the finite values.
+    """
+
+    count: int
+    max_abs: float | None
+    mean_abs: float | None
+    rmse: float | None
+    max_rel: float | None
+    zero_refs: int
+    rel_l2: float | None
+    sqnr_db: float | None
+    cosine: float | None
+    max_lsb: float | None
+    mismatches: int
+    nonfinite: int
+    matched_nonfinite: int
+    worst_index: tuple[int, ...] | None
+    worst_sample: int | None
+    reference_min: float | None
+    reference_max: float | None
+    backend_min: float | None
+    backend_max: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rails:
+    """How many codes sit at the ends of their range.
+
+    Args:
+        at_qmin: Codes equal to qmin.
+        at_qmax: Codes equal to qmax.
+        clipped_low: Reference values below what the codes can represent.
+        clipped_high: Reference values above what the codes can represent.
+        floor: Codes at qmin that are a Relu's zero: there real(qmin) is 0 and the clamp is part of the network.
+        total: Codes in all.
+    """
+
+    at_qmin: int
+    at_qmax: int
+    clipped_low: int
+    clipped_high: int
+    floor: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstElement:
+    """One element with a large difference; codes are None on a side without quantization."""
+
+    index: tuple[int, ...]
+    sample: int
+    reference: float
+    backend: float
+    difference: float
+    lsb: float | None
+    reference_code: int | None
+    backend_code: int | None
