@@ -1,1 +1,102 @@
-"""TO BE WRITTEN."""
+"""Frameworks, one a file, loaded by name only: nothing imports an adapter statically.
+
+A new framework is one module here, one row in `BACKENDS` or `READERS`, one extra in pyproject.toml, one test folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from qdebug.adapters.protocol import Backend, ModelSource
+from qdebug.errors import MissingExtraError, UsageError
+
+__all__ = ["BACKENDS", "READERS", "AdapterEntry", "load_backend", "load_reader"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterEntry:
+    """One row of the adapter tables.
+
+    Args:
+        module: Module that exposes `backend` or `reader`.
+        extra: Extra of this package that installs what it needs; "" if core packages do.
+        packages: Packages it cannot do without.
+        summary: One line for lists.
+    """
+
+    module: str
+    extra: str = ""
+    packages: tuple[str, ...] = ()
+    summary: str = ""
+
+
+BACKENDS: dict[str, AdapterEntry] = {
+    "interpreter": AdapterEntry(
+        module="qdebug.adapters.interpreter",
+        summary="numpy kernels; replays a recording's graph with core packages alone, or an ONNX file",
+    ),
+    "onnxruntime": AdapterEntry(
+        module="qdebug.adapters.onnxruntime",
+        extra="onnx",
+        packages=("onnx", "onnxruntime"),
+        summary="ONNX Runtime, recorded in the graph it really runs",
+    ),
+}
+"""Backends by the name that `--backend` takes."""
+
+READERS: dict[str, AdapterEntry] = {
+    ".onnx": AdapterEntry(
+        module="qdebug.adapters.onnx_model", extra="onnx", packages=("onnx",), summary="ONNX model files"
+    ),
+}
+"""Readers of model files by file name ending."""
+
+
+def load_backend(name: str) -> Backend:
+    """Load a backend by name.
+
+    Raises:
+        UsageError: No backend has this name.
+        MissingExtraError: A package that it needs is not installed.
+    """
+    if name not in BACKENDS:
+        raise UsageError(
+            f"There is no backend {name!r}; known are: {', '.join(BACKENDS)}.",
+            hint="Choose one: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5.",
+        )
+    entry = BACKENDS[name]
+    _require(entry, purpose=f"Backend {name!r}")
+    backend: Backend = importlib.import_module(entry.module).backend
+    return backend
+
+
+def load_reader(path: str | Path) -> ModelSource:
+    """Read a model file with the reader for its kind.
+
+    Raises:
+        UsageError: The file does not exist, or no reader knows its kind.
+        MissingExtraError: A package that the reader needs is not installed.
+        QdebugError: The file is no such model.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"The model file {str(path)!r} does not exist.", hint="Give the path of a model file.")
+    entry = READERS.get(path.suffix.lower())
+    if entry is None:
+        raise UsageError(
+            f"Nothing reads the model file {path.name!r}; known are files that end in: {', '.join(READERS)}.",
+            hint="Give a model file of one of these kinds, or a recording.",
+        )
+    _require(entry, purpose=f"Reading {path.suffix.lower()} files")
+    source: ModelSource = importlib.import_module(entry.module).reader.open(path)
+    return source
+
+
+def _require(entry: AdapterEntry, *, purpose: str) -> None:
+    """Check for packages without importing them, so that a missing one is named before anything runs."""
+    for package in entry.packages:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, extra=entry.extra, purpose=purpose)

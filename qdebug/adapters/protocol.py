@@ -1,0 +1,228 @@
+"""What an adapter offers to the rest of qdebug: a backend that runs models, a reader that reads model files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model import Graph, Recording, TensorInfo
+
+if TYPE_CHECKING:
+    from qdebug.record.recorder import Recorder
+
+__all__ = [
+    "TAPS",
+    "Backend",
+    "BackendRun",
+    "Feeds",
+    "ModelReader",
+    "ModelSource",
+    "OnProgress",
+    "OptionSpec",
+    "RunFacts",
+    "check_options",
+]
+
+TAPS = ("faithful", "all", "outputs")
+"""Ways of tapping: every tensor of the graph that really runs; every tensor of the source graph; outputs alone."""
+
+OnProgress = Callable[[int, int, str], None]
+"""Called with (done, total, label) as a recording gets on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionSpec:
+    """One option of a backend, as in `--backend onnxruntime:opt=none`.
+
+    Args:
+        name: The option's name.
+        default: Its value where nobody sets one.
+        choices: The values it takes; None if they are no fixed list.
+        help: One clause for `--help`.
+    """
+
+    name: str
+    default: str
+    choices: tuple[str, ...] | None = None
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is known of a run before it starts, as it goes into the recording.
+
+    Args:
+        backend: The backend's name.
+        model: File name or title of the model.
+        model_sha256: Hash of the model file in hexadecimal; "" if there is none.
+        taps: How tensors are tapped.
+        versions: Version of each package that takes part.
+        cpu_flags: Instruction sets of the processor that matter to arithmetic.
+        options: Backend options in force, defaults included.
+    """
+
+    backend: str
+    model: str = ""
+    model_sha256: str = ""
+    taps: str = "faithful"
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cpu_flags: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Feeds(Protocol):
+    """The inputs of a run, sample by sample and step by step, already checked against the model."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a stateful net for each sample; 1 for any other."""
+
+    def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
+        """Give one array per model input."""
+
+
+@runtime_checkable
+class ModelSource(Protocol):
+    """A model file that was read: its graph, and its constants on demand."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def name(self) -> str:
+        """The model's name as it is shown."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the file in hexadecimal."""
+
+    @property
+    def graph(self) -> Graph:
+        """The model's graph, with the quantization that its structure states."""
+
+    @property
+    def constants(self) -> Sequence[str]:
+        """Names of the constants, in the model's order."""
+
+    def constant(self, name: str) -> np.ndarray:
+        """Give the elements of one constant, read when asked for.
+
+        Raises:
+            QdebugError: No constant has this name, or its data cannot be read.
+        """
+
+
+class ModelReader(Protocol):
+    """What an adapter module that reads model files exposes as `reader`."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """File name endings it reads, with the dot."""
+
+    def open(self, path: Path) -> ModelSource:
+        """Read a model file.
+
+        Raises:
+            QdebugError: The file is missing or is no such model.
+        """
+
+
+class BackendRun(Protocol):
+    """A model made ready to run and be recorded."""
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """What to feed: name, shape (None where any extent goes), dtype."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the model's outputs."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that runs and is recorded."""
+
+    @property
+    def facts(self) -> RunFacts:
+        """What is known of the run before it starts."""
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Give the constants to record, one at a time; none if the run was opened without weights."""
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the model once as production would, untapped, and give its outputs.
+
+        Raises:
+            BackendError: The framework failed.
+        """
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and steps and put every tapped tensor into the recorder, in bounded memory.
+
+        Raises:
+            BackendError: The framework failed.
+        """
+
+    def close(self) -> None:
+        """Free sessions and temporary files; safe to call twice."""
+
+
+class Backend(Protocol):
+    """What an adapter module exposes as `backend`."""
+
+    @property
+    def name(self) -> str:
+        """The name after `--backend`."""
+
+    @property
+    def options(self) -> tuple[OptionSpec, ...]:
+        """The options it takes."""
+
+    def open(
+        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+    ) -> BackendRun:
+        """Make a model ready to run.
+
+        Args:
+            model: A model file, or a recording whose graph and weights are replayed.
+            options: Values of options by name; the others take their defaults.
+            taps: One of `TAPS`.
+            weights: Whether constants are recorded.
+
+        Raises:
+            UsageError: Unknown option or value, or a kind of model that this backend does not run.
+            BackendError: The framework refused the model.
+        """
+
+
+def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str, str]) -> dict[str, str]:
+    """Complete the options given by their defaults.
+
+    Raises:
+        UsageError: An option that the backend does not have, or a value that is not among its choices.
+    """
+    known = {spec.name: spec for spec in specs}
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(
+                f"Backend {backend!r} has no option {name!r}; it has: {', '.join(known) or 'none'}.",
+                hint=f"Write --backend {backend}:OPTION=VALUE with one of these options.",
+            )
+        choices = known[name].choices
+        if choices is not None and value not in choices:
+            raise UsageError(
+                f"Option {name!r} of backend {backend!r} is {value!r}; expected one of: {', '.join(choices)}.",
+                hint=f"Write --backend {backend}:{name}={known[name].default} for the default.",
+            )
+    return {name: given.get(name, spec.default) for name, spec in known.items()}
