@@ -17,6 +17,9 @@ QdebugError                 anything below; carries a message and a hint
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 
 class QdebugError(Exception):
     """Base of all errors that qdebug raises on purpose.
@@ -53,6 +56,11 @@ class MissingExtraError(QdebugError, ImportError):
         )
         self.package = package
         self.extra = extra
+        self.purpose = purpose
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions pickle as their class and `args`, which would lose the keywords between processes.
+        return partial(MissingExtraError, self.package, extra=self.extra, purpose=self.purpose), ()
 
 
 class RecordingError(QdebugError):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from qdebug.errors import GraphError
+from qdebug.model.frozen import frozen_mapping, rebuild, same_value
 from qdebug.model.tensor import Role, TensorInfo
 
 __all__ = ["AttrValue", "Graph", "Node"]
@@ -18,7 +20,7 @@ AttrValue = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tup
 """An attribute of a node; arrays appear only where a framework keeps a small tensor as attribute."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
     """One operation of a graph.
 
@@ -39,6 +41,28 @@ class Node:
     attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
     domain: str = ""
     origin: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attrs", frozen_mapping(self.attrs))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        return (
+            self._key() == other._key()
+            and self.attrs.keys() == other.attrs.keys()
+            and all(same_value(value, other.attrs[key]) for key, value in self.attrs.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return rebuild, (Node, plain | {"attrs": dict(self.attrs)})
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin
 
 
 class Graph:
@@ -95,6 +119,10 @@ class Graph:
                 role = Role.INPUT if name in self.inputs else Role.OUTPUT if name in self.outputs else Role.ACTIVATION
                 known[name] = TensorInfo(name=name, role=role)
         return known
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = {name: getattr(self, name) for name in ("nodes", "inputs", "outputs", "name")}
+        return rebuild, (Graph, plain | {"tensors": tuple(self.tensors.values()), "opset": dict(self.opset)})
 
     def producer(self, tensor: str) -> Node | None:
         """Give the node that produces a tensor; None for inputs, constants and unknown names."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qdebug.model.dtypes import code_limits
+from qdebug.model.frozen import frozen_array, rebuild
 
 __all__ = ["QuantParams"]
 
 
-def _frozen(values: npt.ArrayLike, dtype: npt.DTypeLike) -> np.ndarray:
-    array = np.array(values, dtype=dtype, ndmin=1)
-    array.flags.writeable = False
-    return array
+def _whole(values: npt.ArrayLike, what: str) -> np.ndarray:
+    given = np.array(values, ndmin=1)
+    if given.dtype.kind not in "iub" and not np.array_equal(given, np.trunc(given)):
+        raise ValueError(f"{what} must be whole numbers, found {given.ravel()[:4].tolist()}")
+    return frozen_array(given, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,8 +41,8 @@ class QuantParams:
         shift: Its right shift in bits, if known.
 
     Raises:
-        ValueError: The sizes of `scale` and `zero_point` differ, or there are several scales
-            and no axis.
+        ValueError: The shapes of `scale` and `zero_point` differ, there are several scales
+            and no axis, or a zero point, multiplier or shift is no whole number.
     """
 
     dtype: str
@@ -55,11 +57,10 @@ class QuantParams:
 
     def __post_init__(self) -> None:
         given = np.asarray(self.scale)
-        scale = _frozen(given, np.float32 if given.dtype == np.float32 else np.float64)
-        zero_point = np.asarray(self.zero_point)
-        if zero_point.size == 1 and scale.size != 1:
-            zero_point = np.broadcast_to(zero_point.reshape(()), scale.shape)
-        zero_point = _frozen(zero_point, np.int64)
+        scale = frozen_array(given, np.float32 if given.dtype == np.float32 else np.float64, ndmin=1)
+        zero_point = _whole(self.zero_point, "zero_point")
+        if zero_point.size == 1:
+            zero_point = frozen_array(np.broadcast_to(zero_point.reshape(()), scale.shape))
         if zero_point.shape != scale.shape:
             raise ValueError(f"scale has shape {scale.shape} and zero_point {zero_point.shape}")
         if scale.size > 1 and self.axis is None:
@@ -72,7 +73,7 @@ class QuantParams:
         set_(self, "qmax", high if self.qmax is None else int(self.qmax))
         for name in ("multiplier", "shift"):
             value = getattr(self, name)
-            set_(self, name, None if value is None else _frozen(value, np.int64))
+            set_(self, name, None if value is None else _whole(value, name))
 
     @property
     def per_channel(self) -> bool:
@@ -99,6 +100,9 @@ class QuantParams:
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (type(self), {entry.name: getattr(self, entry.name) for entry in fields(self)})
 
     def to_dict(self) -> dict[str, Any]:
         """Give the parameters as plain values, with the keys of the diff JSON."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from qdebug.errors import RecordingError
+from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.model.graph import Graph
 
 __all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo"]
@@ -55,6 +56,17 @@ class RunInfo:
     cpu_flags: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     skipped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        for name in ("versions", "options", "skipped"):
+            object.__setattr__(self, name, frozen_mapping(getattr(self, name)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return rebuild, (
+            RunInfo,
+            plain | {name: dict(plain[name]) for name in ("versions", "options", "skipped")},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts as plain values, ready for JSON."""
@@ -153,6 +165,9 @@ class MemoryRecording:
             return self._arrays[self._key(tensor, sample, step)]
         except KeyError:
             raise no_values(tensor, sample, step, self.names) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MemoryRecording, (self.graph, self._arrays, self.info)
 
     def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
         return (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)

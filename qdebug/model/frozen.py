@@ -1,0 +1,44 @@
+"""Freeze what the frozen model types hold, so that a recorded fact cannot change behind its owner's back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["frozen_array", "frozen_mapping", "rebuild", "same_value"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+def frozen_array(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, ndmin: int = 0) -> np.ndarray:
+    """Copy values into a read-only array of at least `ndmin` dimensions."""
+    array = np.array(values, dtype=dtype, ndmin=ndmin)
+    array.flags.writeable = False
+    return array
+
+
+def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
+    """Copy a mapping into a read-only one; arrays among its values are copied too."""
+    return MappingProxyType({k: frozen_array(v) if isinstance(v, np.ndarray) else v for k, v in values.items()})  # type: ignore[misc]
+
+
+def same_value(first: Any, second: Any) -> bool:
+    """Tell whether two values are the same, arrays by dtype, shape and bytes (so that NaN equals itself)."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return (
+            isinstance(first, np.ndarray)
+            and isinstance(second, np.ndarray)
+            and (first.dtype, first.shape) == (second.dtype, second.shape)
+            and first.tobytes() == second.tobytes()
+        )
+    return type(first) is type(second) and bool(first == second)
+
+
+def rebuild(kind: type[T], fields: Mapping[str, Any]) -> T:
+    """Make an object from its fields: what unpickling calls, so that it freezes them again."""
+    return kind(**fields)
