@@ -1,0 +1,78 @@
+"""The project's own text as test data: every module parsed once, every text file read once."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+IGNORED = {".git", ".venv", "dist", "build", "__pycache__"}
+BINARY = {".npz", ".onnx", ".tflite", ".h5", ".png", ".pyc"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file of the project."""
+
+    path: str  # relative to the root, with slashes
+    module: str  # dotted name
+    text: str
+    tree: ast.Module
+
+    @classmethod
+    def of(cls, text: str, path: str = "qdebug/example.py") -> "Source":
+        """Parse a text as if it stood in the project: the bad examples that checks are tried on."""
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return cls(path, module, text, ast.parse(text))
+
+
+def files_below(top: Path) -> list[Path]:
+    """List the files below a folder, without caches, builds and virtual environments."""
+    found = []
+    for entry in sorted(top.iterdir()):
+        if entry.name in IGNORED or entry.name.endswith(("_cache", ".egg-info")) or entry.name == ".hypothesis":
+            continue
+        found += files_below(entry) if entry.is_dir() else [entry]
+    return found
+
+
+def parsed(folder: str) -> list[Source]:
+    return [
+        Source.of(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+        for path in files_below(ROOT / folder)
+        if path.suffix == ".py"
+    ]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def package() -> list[Source]:
+    """Every module of the package."""
+    return parsed("qdebug")
+
+
+@pytest.fixture(scope="session")
+def everything(package) -> list[Source]:
+    """Every Python file of the project: package, samples, tests."""
+    return [*package, *parsed("samples"), *parsed("tests")]
+
+
+@pytest.fixture(scope="session")
+def texts() -> dict[str, str]:
+    """The text of every text file of the project by relative path."""
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in files_below(ROOT)
+        if path.suffix not in BINARY
+    }
+
+
+@pytest.fixture(scope="session")
+def example():
+    """Make a `Source` out of a text, to show that a check can fail."""
+    return Source.of

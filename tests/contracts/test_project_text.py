@@ -1,0 +1,71 @@
+"""The text of the project: no machine paths, no registry hosts, no unfinished work; a top level of known entries."""
+
+import re
+
+import pytest
+
+# Written in pieces, so that this file is no finding of its own.
+BANNED = {
+    "a machine path": r"(?<![\w.~$])/(?:wo" + r"rk|ho" + r"me|ro" + r"ot|fa" + r"rm|Us" + r"ers)/\w",
+    "a registry host": r"py" + r"pi\.org|npm" + r"js\.org|deb" + r"ian\.org|pythonho" + r"sted|hugging" + r"face\.co",
+    "unfinished work": r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error\(\)",
+}
+TOP = {".ci", ".gitignore", "LICENSE", "README.md", "pyproject.toml", "qdebug", "samples", "tests"}
+LOCAL = {".git", ".venv", ".hypothesis", ".import_linter_cache", "dist", "build", "snapshot_report.html", "__pycache__"}
+
+
+def findings(texts, pattern):
+    return [
+        f"{path}:{number} {line.strip()[:80]}"
+        for path, text in texts.items()
+        if not path.endswith(".svg")
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+@pytest.mark.parametrize("what", BANNED)
+def test_the_project_does_not_contain(what, texts):
+    assert not findings(texts, BANNED[what])
+
+
+@pytest.mark.parametrize(
+    ("what", "bad"),
+    [
+        ("a machine path", "see /wo" + "rk/main"),
+        ("a machine path", "'/ho" + "me/me/x'"),
+        ("a registry host", "https://py" + "pi.org/simple"),
+        ("unfinished work", "# TO" + "DO later"),
+        ("unfinished work", "raise NotImplemented" + "Error()"),
+    ],
+)
+def test_the_check_can_fail(what, bad):
+    assert findings({"a.md": bad}, BANNED[what])
+
+
+def test_innocent_text_is_no_finding():
+    assert not any(findings({"a.md": "the frame/workload, ~/work/x, qdebug/root/x"}, p) for p in BANNED.values())
+
+
+def test_the_top_level_holds_only_what_is_agreed(root):
+    present = {entry.name for entry in root.iterdir() if entry.name not in LOCAL}
+    present = {name for name in present if not name.endswith(("_cache", ".egg-info"))}
+    assert present == TOP
+
+
+def test_every_text_file_ends_with_one_newline(texts):
+    ragged = [
+        p for p, t in texts.items() if t and not p.endswith(".svg") and (not t.endswith("\n") or t.endswith("\n\n"))
+    ]
+    assert not ragged
+
+
+def test_tests_check_something(everything):
+    words = re.compile(r"\bassert\b|raises|warns|snap_compare|\bcheck|verify|expect|fail\(")
+    idle = []
+    for source in everything:
+        if not source.path.startswith("tests/"):
+            continue
+        blocks = re.split(r"(?m)^\s*(?:async )?def (?=test_)", source.text)[1:]
+        idle += [f"{source.path} {block.split('(')[0]}" for block in blocks if not words.search(block)]
+    assert not idle
