@@ -152,7 +152,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffResult:
-    """The comparison of a backend recording with a reference recording."""
+    """The comparison of a backend recording with a reference recording.
+
+    Args:
+        reference: Facts of the reference run.
+        backend: Facts of the backend run.
+        verdict: The answer.
+        coverage: What was compared and what was not.
+        nodes: One entry per compared backend tensor, in the backend's topological order.
+        limits: The limits in force.
+        shortcomings: What is missing and not allowed to be, a clause each; any makes the exit code 3.
+    """
 
     reference: RunInfo
     backend: RunInfo
@@ -160,6 +170,14 @@ class DiffResult:
     coverage: Coverage
     nodes: Sequence[NodeResult]
     limits: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    shortcomings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """What `qdebug diff` exits with: 3 incomplete beyond what is allowed, 1 beyond a limit, 0 within."""
+        if self.shortcomings or self.status is Status.INCOMPLETE:
+            return 3
+        return 1 if self.status in (Status.DIVERGED, Status.NONFINITE) else 0
 
     @property
     def status(self) -> Status:

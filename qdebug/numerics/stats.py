@@ -31,6 +31,7 @@ class ErrorStats:
         worst_index: Index of the largest difference within its sample; None if there are no elements.
         worst_sample: The sample it is in.
         reference_min, reference_max, backend_min, backend_max: Extremes of the finite values.
+        beyond_tolerance: Elements that differ by more than atol + rtol*abs(reference); None if no tolerance was asked.
     """
 
     count: int
@@ -52,6 +53,7 @@ class ErrorStats:
     reference_max: float | None
     backend_min: float | None
     backend_max: float | None
+    beyond_tolerance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,172 @@
+"""Finds the reference tensor for each backend tensor: from names and the quantization structure of both graphs.
+
+First every name that both graphs use, or that a tensor is said to stand for, is paired. Then the backend's graph is
+walked once from its inputs: a node whose inputs have partners answers to the reference node of the same operator that
+reads those partners. Nothing is ever paired by a name's ending or by position.
+"""
+
+from __future__ import annotations
+
+from qdebug.analysis.alignment import Alignment, Match, Pair, View
+from qdebug.analysis.leftover import leftovers
+from qdebug.analysis.node_match import NodeMatcher
+from qdebug.analysis.ops import fused_activation, plain_op, same_family
+from qdebug.analysis.value_classes import Run
+from qdebug.errors import AlignmentError
+from qdebug.model import Node, Recording
+
+__all__ = ["align", "tensor_order"]
+
+
+def align(reference: Recording, backend: Recording) -> Alignment:
+    """Pair the tensors of two recordings.
+
+    Returns:
+        Pairs in the backend's topological order, and every recorded tensor that has no partner, with its reason.
+
+    Raises:
+        AlignmentError: Not one tensor beyond the network's inputs has a partner.
+    """
+    ref, be = Run.of(reference), Run.of(backend)
+    aligner = _Aligner(ref, be)
+    pairs = aligner.pairs()
+    if not any(pair.backend not in backend.graph.inputs for pair in pairs):
+        raise AlignmentError(
+            f"No tensor of {_title(backend)} answers to a tensor of {_title(reference)}.",
+            hint="Check that both record the same network: qdebug info FILE --tensors.",
+        )
+    return Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.notes))
+
+
+def tensor_order(recording: Recording) -> tuple[str, ...]:
+    """Give the tensors of a recording's graph, constants left out: inputs first, then outputs node by node."""
+    graph = recording.graph
+    produced = (tensor for node in graph.nodes for tensor in node.outputs if tensor)
+    free = (name for name in graph.tensors if graph.producer(name) is None and not graph.is_constant(name))
+    return tuple(dict.fromkeys((*graph.inputs, *free, *produced)))
+
+
+def _title(recording: Recording) -> str:
+    info = recording.info
+    return f"{info.model or 'the recording'} ({info.backend})"
+
+
+class _Aligner:
+    """State of one alignment: `found` maps backend tensors to their reference tensor, whether recorded or not."""
+
+    def __init__(self, ref: Run, be: Run) -> None:
+        self.reference, self.backend = ref.recording, be.recording
+        self.ref, self.be = ref.classes, be.classes
+        self.recorded_ref, self.recorded_be = ref.recorded, be.recorded
+        self.found: dict[str, Pair] = {}
+        self.notes: dict[str, str] = {}
+        self._after_codes: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._sources = self._stand_ins()
+        self._matcher = NodeMatcher(ref, be)
+
+    def _stand_ins(self) -> dict[str, str]:
+        """Reference tensors by the name they stand for; a recorded one is preferred."""
+        sources: dict[str, str] = {}
+        for info in self.reference.graph.tensors.values():
+            if info.stands_for and (info.stands_for not in sources or info.name in self.recorded_ref):
+                sources[info.stands_for] = info.name
+        return sources
+
+    def pairs(self) -> tuple[Pair, ...]:
+        """Run both passes and give the pairs whose two sides were recorded."""
+        order = [name for name in tensor_order(self.backend) if not self.be.folds(name)]
+        for tensor in order:
+            self._by_name(tensor)
+        self._by_lone_input()
+        for tensor in order:
+            if tensor not in self.found:
+                self._by_walk(tensor)
+        both = (self.found[t] for t in order if t in self.found and t in self.recorded_be)
+        return tuple(pair for pair in both if pair.reference in self.recorded_ref)
+
+    def _add(self, backend: str, reference: str, match: Match, reason: str, view: View | None = None) -> None:
+        self.found[backend] = Pair(backend=backend, reference=reference, match=match, reason=reason, backend_view=view)
+        self._taken.add(reference)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _by_name(self, tensor: str) -> None:
+        ref_tensors = self.reference.graph.tensors
+        if tensor in ref_tensors and not self.ref.folds(tensor):
+            self._by_exact_name(tensor)
+            return
+        source = self.backend.graph.tensors[tensor].stands_for
+        if source and source in ref_tensors:
+            self._add(tensor, source, Match.QUANTIZATION, f"the model says that it holds {source!r} in quantized form")
+        elif tensor in self._sources:
+            self._add(tensor, self._sources[tensor], Match.QUANTIZATION, "the reference holds it in quantized form")
+        elif source and source in self._sources:
+            self._add(tensor, self._sources[source], Match.QUANTIZATION, f"both hold {source!r} in quantized form")
+
+    def _by_exact_name(self, tensor: str) -> None:
+        clamp = self._dropped_clamp(tensor)
+        if clamp is None:
+            self._add(tensor, tensor, Match.EXACT, "same name")
+            return
+        before = clamp.inputs[0]
+        self._after_codes[tensor] = tensor
+        if before in self.recorded_ref:
+            reason = f"the backend leaves {clamp.op} to the codes that follow: compared with what enters {clamp.name!r}"
+            self._add(tensor, before, Match.FUSED, reason)
+            return
+        bounds = self._matcher.clamp_bounds(clamp)
+        view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
+        self._add(tensor, tensor, Match.EXACT, f"same name; {clamp.op} applied to the backend's values first", view)
+
+    def _dropped_clamp(self, tensor: str) -> Node | None:
+        """Give the reference's Relu or Clip that the backend's tensor of the same name has not been through."""
+        theirs, ours = self.reference.graph.producer(tensor), self.backend.graph.producer(tensor)
+        if theirs is None or ours is None or theirs.op not in ("Relu", "Clip"):
+            return None
+        if same_family(plain_op(ours), theirs.op) or fused_activation(ours):
+            return None
+        before = self.reference.graph.producer(theirs.inputs[0])
+        if before is None or not same_family(plain_op(before), plain_op(ours)):
+            return None
+        return None if self._matcher.codes_clamp(tensor, theirs) else theirs
+
+    def _by_lone_input(self) -> None:
+        """Pair the one input without a partner on either side, if shape and dtype agree."""
+        ours = [name for name in self.backend.graph.inputs if name not in self.found]
+        theirs = [name for name in self.reference.graph.inputs if name not in self._taken]
+        if len(ours) == len(theirs) == 1 and self._matcher.same_kind(theirs[0], ours[0]):
+            self._add(ours[0], theirs[0], Match.SIGNATURE, "the only input of its shape and dtype on either side")
+
+    # -- walk ----------------------------------------------------------------------------------------------------
+
+    def _by_walk(self, tensor: str) -> None:
+        node = self.backend.graph.producer(tensor)
+        if node is None:
+            return
+        root = self.be.root(tensor)
+        if root != tensor:
+            self._by_class(tensor, node)
+            return
+        sources = [self.found.get(name) for name in self.be.data_inputs(node)]
+        if not sources or any(pair is None for pair in sources):
+            self.notes[tensor] = f"an input of {node.op} {node.name!r} has no partner either"
+            return
+        names = [pair.reference for pair in sources if pair is not None]
+        answer = self._matcher.find(node, tensor, names, self._taken)
+        if answer.tensor is None:
+            self.notes[tensor] = answer.reason
+            return
+        self._add(tensor, answer.tensor, answer.match, answer.reason)
+
+    def _by_class(self, tensor: str, node: Node) -> None:
+        """Give a tensor the partner of the tensor it is another form of."""
+        source = node.inputs[0]
+        pair = self.found.get(source)
+        if pair is None:
+            self.notes[tensor] = f"it is another form of {source!r}, which has no partner"
+            return
+        reference = self._after_codes.get(source, pair.reference)
+        self._after_codes[tensor] = reference
+        forms = {"QuantizeLinear": "codes of", "DequantizeLinear": "real values of the codes"}
+        self._add(tensor, reference, Match.QUANTIZATION, f"{forms.get(node.op, 'same values as')} {source!r}")

@@ -1,0 +1,97 @@
+"""Limits: what counts as divergence, and what may be missing from a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from qdebug.analysis.alignment import Unmatched
+from qdebug.analysis.result import Status
+from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["DEFAULT_MIN_SQNR", "Limits"]
+
+DEFAULT_MIN_SQNR = 20.0
+"""Decibels that a tensor must reach where the user gives no limit: an error of a tenth of the signal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a tensor's error may be, and what may be left out.
+
+    With no limit given, `min_sqnr` is `DEFAULT_MIN_SQNR`. Where several are given, all must hold.
+
+    Args:
+        min_sqnr: Least SQNR in dB.
+        max_lsb: Largest difference in steps of the backend's scale; holds for quantized tensors alone.
+        atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
+        rtol: Relative part of that.
+        allow_partial: Accept a recording that is marked incomplete.
+        allow_unfaithful: Accept a recording that changed the result it observed.
+        allow_uncompared: Lost tensors to accept: a number of them, or name patterns.
+    """
+
+    min_sqnr: float | None = None
+    max_lsb: float | None = None
+    atol: float | None = None
+    rtol: float | None = None
+    allow_partial: bool = False
+    allow_unfaithful: bool = False
+    allow_uncompared: int | tuple[str, ...] = ()
+
+    @property
+    def given(self) -> bool:
+        """Whether the user set a limit on the error."""
+        return any(value is not None for value in (self.min_sqnr, self.max_lsb, self.atol, self.rtol))
+
+    @property
+    def sqnr_in_force(self) -> float | None:
+        """The least SQNR that is applied."""
+        return self.min_sqnr if self.given else DEFAULT_MIN_SQNR
+
+    @property
+    def tolerance(self) -> tuple[float, float] | None:
+        """The pair (atol, rtol) if either was given."""
+        return None if self.atol is None and self.rtol is None else (self.atol or 0.0, self.rtol or 0.0)
+
+    def judge(self, stats: ErrorStats) -> tuple[Status, str | None]:
+        """Give the status of a compared tensor, and the limit it breaks if any."""
+        if stats.nonfinite:
+            return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
+        if not stats.mismatches:
+            return Status.IDENTICAL, None
+        floor = self.sqnr_in_force
+        if floor is not None and stats.sqnr_db is not None and not stats.sqnr_db >= floor:
+            return Status.DIVERGED, f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
+        if self.max_lsb is not None and stats.max_lsb is not None and not stats.max_lsb <= self.max_lsb:
+            return Status.DIVERGED, f"a difference of {stats.max_lsb:.4g} LSB is above {self.max_lsb:g} LSB"
+        if self.tolerance is not None and stats.beyond_tolerance:
+            atol, rtol = self.tolerance
+            share = f"{stats.beyond_tolerance} of {stats.count} elements"
+            return Status.DIVERGED, f"{share} differ by more than {atol:g} + {rtol:g}*abs(reference)"
+        return Status.WITHIN, None
+
+    def not_allowed(self, lost: tuple[Unmatched, ...]) -> tuple[Unmatched, ...]:
+        """Give the lost tensors that are not accepted."""
+        if isinstance(self.allow_uncompared, int):
+            return lost if len(lost) > self.allow_uncompared else ()
+        patterns = self.allow_uncompared
+        return tuple(entry for entry in lost if not any(fnmatchcase(entry.tensor, pattern) for pattern in patterns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the limits in force as plain values, with the keys of the diff JSON."""
+        plain: dict[str, Any] = {"source": "given" if self.given else "default"}
+        if self.sqnr_in_force is not None:
+            plain["min_sqnr"] = self.sqnr_in_force
+        for name in ("max_lsb", "atol", "rtol"):
+            if getattr(self, name) is not None:
+                plain[name] = getattr(self, name)
+        allowed = {
+            "partial": self.allow_partial,
+            "unfaithful": self.allow_unfaithful,
+            "uncompared": (
+                self.allow_uncompared if isinstance(self.allow_uncompared, int) else list(self.allow_uncompared)
+            ),
+        }
+        return {**plain, "allow": allowed}

@@ -1,0 +1,90 @@
+"""What operators of different frameworks have in common: one plain name, and how they treat values."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from qdebug.model import Graph, Node
+
+__all__ = [
+    "ACTIVATIONS",
+    "FOLDED_BY_BACKENDS",
+    "KEEPS_VALUES",
+    "clamp_bounds",
+    "clamps_at_zero",
+    "fused_activation",
+    "plain_op",
+    "same_family",
+]
+
+KEEPS_VALUES = frozenset({"QuantizeLinear", "DequantizeLinear", "Identity", "Dropout", "ReorderInput", "ReorderOutput"})
+"""Operators whose output stands for the same real numbers as their first input."""
+
+ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "PRelu"})
+"""Element-wise operators that backends fold into the node before."""
+
+FOLDED_BY_BACKENDS = ACTIVATIONS | {"BatchNormalization"}
+"""Operators that backends fold into the node before, whose constants go into its weights or its clamp."""
+
+_PREFIX = re.compile(r"^(?:Nhwc)?(?:Fused)?(?:QLinear)?(?=[A-Z])")
+_PLAIN = {
+    "QGemm": "Gemm",
+    "ConvInteger": "Conv",
+    "MatMulInteger": "MatMul",
+    "MatMulIntegerToFloat": "MatMul",
+    "DynamicQuantizeMatMul": "MatMul",
+    "TransposeMatMul": "MatMul",
+}
+_FAMILIES = (frozenset({"Gemm", "MatMul"}), frozenset({"Relu", "Clip"}), frozenset({"GlobalAveragePool", "ReduceMean"}))
+
+
+def plain_op(node: Node) -> str:
+    """Give the operator without the words that only say how it is computed: QLinearConv and FusedConv are Conv."""
+    return _PLAIN.get(node.op) or _PREFIX.sub("", node.op)
+
+
+def same_family(one: str, other: str) -> bool:
+    """Tell whether two plain operators can stand for each other."""
+    return one == other or any(one in family and other in family for family in _FAMILIES)
+
+
+def fused_activation(node: Node) -> str | None:
+    """Give the activation that is computed inside a node, or None."""
+    activation = node.attrs.get("activation")
+    return activation if isinstance(activation, str) and activation else None
+
+
+def clamp_bounds(node: Node, constants: dict[str, np.ndarray] | None = None) -> tuple[float, float] | None:
+    """Give the interval a Relu or Clip clamps to; None for any other node or where a bound is not known."""
+    if node.op == "Relu":
+        return 0.0, float("inf")
+    if node.op != "Clip":
+        return None
+    bounds = []
+    for slot, (name, default) in enumerate((("min", -float("inf")), ("max", float("inf"))), start=1):
+        value = node.attrs.get(name, default)
+        if len(node.inputs) > slot and node.inputs[slot]:
+            known = (constants or {}).get(node.inputs[slot])
+            if known is None:
+                return None
+            value = float(known)
+        bounds.append(float(value))  # type: ignore[arg-type]  # min and max of Clip are numbers
+    return bounds[0], bounds[1]
+
+
+def clamps_at_zero(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor is the output of a Relu, be it fused, seen through nodes that keep or pick values."""
+    for _ in range(len(graph.nodes)):
+        node = graph.producer(tensor)
+        if node is None:
+            return False
+        if node.op == "Relu" or fused_activation(node) == "Relu":
+            return True
+        if node.op == "Clip" and node.attrs.get("min") == 0.0:
+            return True
+        if node.op not in KEEPS_VALUES | {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"}:
+            return False
+        tensor = node.inputs[0]
+    return False

@@ -1,0 +1,75 @@
+"""What a comparison is going to look at, known from the graphs before any value is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qdebug.analysis.alignment import Alignment, Match, Pair
+from qdebug.analysis.ops import clamps_at_zero
+from qdebug.model import QuantParams, Recording
+
+__all__ = ["PlannedNode", "plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedNode:
+    """One backend tensor that will be compared.
+
+    Args:
+        index: Position among the compared tensors, in the backend's topological order.
+        node: Backend node that produces it; the tensor's own name for a graph input.
+        op: Its operator; "Input" for a graph input.
+        pair: The tensor and its partner.
+        shape: Extents as the graph declares them; None if unknown.
+        quant: The backend tensor's quantization.
+        relu_floor: Whether the tensor has been through a Relu, so that codes at the lowest code can be its zeros.
+    """
+
+    index: int
+    node: str
+    op: str
+    pair: Pair
+    shape: tuple[int | None, ...] | None
+    quant: QuantParams | None
+    relu_floor: bool
+
+    @property
+    def tensor(self) -> str:
+        """The backend tensor."""
+        return self.pair.backend
+
+    @property
+    def reference_tensor(self) -> str:
+        """The reference tensor."""
+        return self.pair.reference
+
+    @property
+    def match(self) -> Match:
+        """The ground for the pair."""
+        return self.pair.match
+
+    @property
+    def match_reason(self) -> str:
+        """One clause a person can check."""
+        return self.pair.reason
+
+
+def plan(reference: Recording, backend: Recording, alignment: Alignment) -> tuple[PlannedNode, ...]:
+    """List the backend tensors that will be compared, in the backend's topological order."""
+    planned = []
+    for index, pair in enumerate(alignment.pairs):
+        node = backend.graph.producer(pair.backend)
+        info = backend.graph.tensors[pair.backend]
+        planned.append(
+            PlannedNode(
+                index=index,
+                node=pair.backend if node is None else node.name,
+                op="Input" if node is None else node.op,
+                pair=pair,
+                shape=info.shape,
+                quant=info.quant,
+                relu_floor=info.quant is not None
+                and (clamps_at_zero(backend.graph, pair.backend) or clamps_at_zero(reference.graph, pair.reference)),
+            )
+        )
+    return tuple(planned)

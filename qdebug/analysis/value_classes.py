@@ -1,0 +1,84 @@
+"""Which tensors of one graph hold the same real numbers, and which hang on constants alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qdebug.analysis.ops import KEEPS_VALUES
+from qdebug.model import Graph, Node, Recording
+
+__all__ = ["Run", "ValueClasses"]
+
+
+class ValueClasses:
+    """Tensors of a graph grouped by the real numbers they stand for.
+
+    A tensor, its codes and the codes dequantized form one class; its root is the member nearest the
+    graph's input. Rounding to codes is not a change of meaning, so it does not part a class.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._root: dict[str, str] = {}
+        self._folded: set[str] = set()
+        self._members: dict[str, list[str]] = {}
+        for name in graph.tensors:
+            if graph.producer(name) is None:
+                self._join(name, name)
+                if graph.is_constant(name):
+                    self._folded.add(name)
+        for node in graph.nodes:
+            fed = [tensor for tensor in node.inputs if tensor]
+            folded = all(tensor in self._folded for tensor in fed)
+            keeps = node.op in KEEPS_VALUES and bool(fed)
+            for slot, tensor in enumerate(node.outputs):
+                if tensor:
+                    self._join(tensor, self._root[node.inputs[0]] if keeps and slot == 0 else tensor)
+                    if folded and (fed or node.op == "Constant"):
+                        self._folded.add(tensor)
+
+    def _join(self, tensor: str, root: str) -> None:
+        self._root[tensor] = root
+        self._members.setdefault(root, []).append(tensor)
+
+    def root(self, tensor: str) -> str:
+        """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""
+        return self._root.get(tensor, tensor)
+
+    def members(self, tensor: str) -> tuple[str, ...]:
+        """Give all tensors of a tensor's class, in topological order."""
+        return tuple(self._members.get(self.root(tensor), (tensor,)))
+
+    def consumers(self, tensor: str) -> tuple[Node, ...]:
+        """Give the nodes that read any member of a tensor's class and do more than hand it on."""
+        found = {
+            node.name: node
+            for member in self.members(tensor)
+            for node in self.graph.consumers(member)
+            if node.op not in KEEPS_VALUES
+        }
+        return tuple(found.values())
+
+    def folds(self, tensor: str) -> bool:
+        """Tell whether a tensor depends on constants alone."""
+        return tensor in self._folded
+
+    def data_inputs(self, node: Node) -> tuple[str, ...]:
+        """Give a node's inputs that depend on the network's input."""
+        return tuple(tensor for tensor in node.inputs if tensor and tensor not in self._folded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A recording together with the value classes of its graph and the names it has activations of."""
+
+    recording: Recording
+    classes: ValueClasses
+    recorded: frozenset[str]
+
+    @classmethod
+    def of(cls, recording: Recording) -> Run:
+        """Derive the classes of a recording's graph."""
+        classes = ValueClasses(recording.graph)
+        recorded = frozenset(name for name in recording.names if not classes.folds(name))
+        return cls(recording=recording, classes=classes, recorded=recorded)

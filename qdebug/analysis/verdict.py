@@ -1,0 +1,75 @@
+"""Sums up a comparison: one status, one place, one sentence, and whether it can be relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qdebug.analysis.alignment import Kind
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.result import Coverage, NodeResult, Status, Verdict
+from qdebug.model import Fidelity, RunInfo
+
+__all__ = ["shortcomings", "verdict"]
+
+_BEYOND = (Status.DIVERGED, Status.NONFINITE)
+
+
+def shortcomings(reference: RunInfo, backend: RunInfo, coverage: Coverage, limits: Limits) -> tuple[str, ...]:
+    """Give a clause for everything that is missing from a comparison and not accepted by the limits."""
+    found: list[str] = []
+    for side, info in (("reference", reference), ("backend", backend)):
+        if not info.complete and not limits.allow_partial:
+            found.append(f"the {side} recording is incomplete")
+        if info.fidelity is Fidelity.DIFFERS and not limits.allow_unfaithful:
+            found.append(f"recording changed the result of the {side} run")
+    lost = tuple(entry for entry in coverage.unmatched if entry.kind is Kind.LOST)
+    missed = limits.not_allowed(lost)
+    if missed:
+        first = missed[0]
+        count = "1 tensor was" if len(missed) == 1 else f"{len(missed)} tensors were"
+        found.append(f"{count} lost to the comparison (the first: {first.side} tensor {first.tensor!r})")
+    return tuple(found)
+
+
+def verdict(nodes: Sequence[NodeResult], missing: Sequence[str]) -> Verdict:
+    """Sum up compared tensors.
+
+    Args:
+        nodes: Every compared tensor, in the backend's topological order.
+        missing: What `shortcomings` found.
+    """
+    beyond = [node for node in nodes if node.status in _BEYOND]
+    first = beyond[0] if beyond else None
+    status = _status(nodes, incomplete=bool(missing))
+    sentence = _sentence(nodes, beyond)
+    if missing:
+        sentence += " Incomplete: " + "; ".join(missing) + "."
+    return Verdict(status=status, first_divergence=first.node if first else None, origin=None, sentence=sentence)
+
+
+def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
+    present = {node.status for node in nodes}
+    for status in (Status.NONFINITE, Status.DIVERGED):
+        if status in present:
+            return status
+    if incomplete or Status.INCOMPARABLE in present:
+        return Status.INCOMPLETE
+    return Status.IDENTICAL if present <= {Status.IDENTICAL} else Status.WITHIN
+
+
+def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult]) -> str:
+    total = len(nodes)
+    incomparable = sum(node.status is Status.INCOMPARABLE for node in nodes)
+    compared = f"{total - incomparable} compared tensors"
+    if beyond:
+        first = beyond[0]
+        place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
+        text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
+        text += f"{len(beyond)} of {compared} are beyond the limit."
+    elif all(node.status is Status.IDENTICAL for node in nodes):
+        text = f"All {compared} are identical."
+    else:
+        text = f"All {compared} are within the limit."
+    if incomparable:
+        text += f" {incomparable} could not be compared."
+    return text

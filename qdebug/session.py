@@ -1,0 +1,300 @@
+"""Opens recordings, aligns them, compares tensor after tensor and keeps the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qdebug.analysis.align import align
+from qdebug.analysis.alignment import Alignment, View
+from qdebug.analysis.compare import Comparison, compare_pair
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.plan import PlannedNode, plan
+from qdebug.analysis.result import Coverage, DiffResult, NodeResult, SampleResult, Status
+from qdebug.analysis.verdict import shortcomings, verdict
+from qdebug.errors import AlignmentError, UsageError
+from qdebug.model import QuantParams, Recording
+from qdebug.numerics.affine import dequantize
+from qdebug.numerics.stats import WorstElement
+from qdebug.numerics.worst import worst_elements
+from qdebug.store.reader import open_file
+
+__all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
+
+
+def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
+    """Open a recording file for reading.
+
+    Args:
+        path: A file that a recorder wrote.
+        follow: Read it while another process still writes it.
+
+    Raises:
+        RecordingError: The file is missing, no recording, damaged, or of a newer format.
+        UsageError: `follow` was asked for, which this version cannot do.
+    """
+    if follow:
+        raise UsageError(
+            "A recording cannot be followed while it is written.", hint="Open it when the recorder has closed it."
+        )
+    return open_file(Path(path))
+
+
+def diff(
+    reference: str | Path | Recording,
+    backend: str | Path | Recording,
+    *,
+    limits: Limits | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> DiffResult:
+    """Compare a backend recording with a reference recording.
+
+    Args:
+        reference: A path or an open recording.
+        backend: A path or an open recording.
+        limits: What counts as divergence and what may be missing; a stated default if None.
+        executor: Compares tensors in its workers; both sides must then be paths.
+        progress: Called with the number of tensors compared and their total.
+
+    Raises:
+        RecordingError: A file cannot be read.
+        AlignmentError: The two record different networks.
+    """
+    opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
+    session = DiffSession(*opened, limits=limits)
+    if executor is not None:
+        if isinstance(reference, Recording) or isinstance(backend, Recording):
+            raise UsageError("An executor needs paths, not open recordings.", hint="Pass the two paths to diff().")
+        session.compare_in(executor, Path(reference), Path(backend))
+    return session.result(progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairedValues:
+    """Both sides of one tensor for one sample and step.
+
+    Args:
+        reference: Real values of the reference, in the backend's shape.
+        backend: Real values of the backend.
+        reference_codes: Stored codes of the reference, if it is quantized.
+        backend_codes: Stored codes of the backend, if it is quantized.
+        reference_quant: The reference's quantization.
+        backend_quant: The backend's quantization.
+    """
+
+    reference: np.ndarray
+    backend: np.ndarray
+    reference_codes: np.ndarray | None
+    backend_codes: np.ndarray | None
+    reference_quant: QuantParams | None
+    backend_quant: QuantParams | None
+
+
+class DiffSession:
+    """A reference and a backend recording, aligned, and what has been computed of their comparison.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        limits: What counts as divergence and what may be missing; a stated default if None.
+
+    Raises:
+        AlignmentError: The two record different networks.
+    """
+
+    def __init__(self, reference: Recording, backend: Recording, *, limits: Limits | None = None) -> None:
+        self.reference = reference
+        self.backend = backend
+        self.limits = limits or Limits()
+        self.alignment: Alignment = align(reference, backend)
+        self._plan = plan(reference, backend, self.alignment)
+        self._by_tensor = {entry.tensor: entry for entry in self._plan}
+        self._done: dict[int, NodeResult] = {}
+
+    @property
+    def total(self) -> int:
+        """Number of tensors to compare."""
+        return len(self._plan)
+
+    def entries(self) -> Sequence[PlannedNode]:
+        """List what is compared, in the backend's topological order. Reads no values."""
+        return self._plan
+
+    def results(self) -> Iterator[NodeResult]:
+        """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
+        for entry in self._plan:
+            if entry.index not in self._done:
+                comparison = compare_pair(
+                    self.reference,
+                    self.backend,
+                    entry.pair,
+                    relu_floor=entry.relu_floor,
+                    tolerance=self.limits.tolerance,
+                )
+                self._done[entry.index] = self._judged(entry, comparison)
+            yield self._done[entry.index]
+
+    def result(self, *, progress: Callable[[int, int], None] | None = None) -> DiffResult:
+        """Compare everything that is left and sum up.
+
+        Raises:
+            AlignmentError: No pair has comparable values.
+        """
+        nodes = []
+        for node in self.results():
+            nodes.append(node)
+            if progress is not None:
+                progress(len(nodes), self.total)
+        return self.summary(nodes)
+
+    def summary(self, nodes: Sequence[NodeResult]) -> DiffResult:
+        """Sum up the tensors compared so far.
+
+        Raises:
+            AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
+        """
+        inner = [node for node in nodes if node.op != "Input"]
+        if inner and all(node.status is Status.INCOMPARABLE for node in inner):
+            raise AlignmentError(
+                f"None of the {len(inner)} shared tensors is comparable; the first: {inner[0].reason}.",
+                hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
+            )
+        compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
+        coverage = Coverage(compared=compared, unmatched=self.alignment.unmatched)
+        missing = shortcomings(self.reference.info, self.backend.info, coverage, self.limits)
+        return DiffResult(
+            reference=self.reference.info,
+            backend=self.backend.info,
+            verdict=verdict(nodes, missing),
+            coverage=coverage,
+            nodes=tuple(nodes),
+            limits=self.limits.to_dict(),
+            shortcomings=missing,
+        )
+
+    def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
+        """Compare everything in the workers of an executor, each of which opens the files itself."""
+        chunks = [self._plan[start : start + 16] for start in range(0, len(self._plan), 16)]
+        jobs = [executor.submit(_compare_chunk, reference, backend, chunk, self.limits.tolerance) for chunk in chunks]
+        for chunk, job in zip(chunks, jobs, strict=True):
+            for entry, comparison in zip(chunk, job.result(), strict=True):
+                self._done[entry.index] = self._judged(entry, comparison)
+
+    def entry(self, name: str) -> PlannedNode:
+        """Find what is compared by the name of a backend node, a backend tensor or a reference tensor.
+
+        Raises:
+            UsageError: Nothing that is compared has this name.
+        """
+        if name in self._by_tensor:
+            return self._by_tensor[name]
+        for entry in self._plan:
+            if name in (entry.node, entry.reference_tensor):
+                return entry
+        raise UsageError(*_unknown_node(name, self._plan))
+
+    def values(self, tensor: str, *, sample: int = 0, step: int = 0) -> PairedValues:
+        """Load both sides of a compared tensor as real values.
+
+        Raises:
+            UsageError: The tensor is not compared.
+            RecordingError: There are no values for this sample and step.
+        """
+        pair = self.entry(tensor).pair
+        theirs, ours = self.reference.load(pair.reference, sample, step), self.backend.load(pair.backend, sample, step)
+        ref_quant = self.reference.graph.tensors[pair.reference].quant
+        be_quant = self.backend.graph.tensors[pair.backend].quant
+        reference = _viewed(dequantize(theirs, ref_quant), pair.reference_view)
+        return PairedValues(
+            reference=reference.reshape(ours.shape) if reference.size == ours.size else reference,
+            backend=_viewed(dequantize(ours, be_quant), pair.backend_view),
+            reference_codes=None if ref_quant is None else theirs,
+            backend_codes=None if be_quant is None else ours,
+            reference_quant=ref_quant,
+            backend_quant=be_quant,
+        )
+
+    def worst(self, tensor: str, *, k: int = 20, sample: int | None = None, step: int = 0) -> tuple[WorstElement, ...]:
+        """Give the elements of a compared tensor that differ most, the worst first.
+
+        Args:
+            tensor: Backend tensor, node or reference tensor.
+            k: How many.
+            sample: Of one sample; None for the sample with the largest difference.
+            step: Of one step of a stateful net.
+        """
+        entry = self.entry(tensor)
+        if sample is None:
+            done = self._done.get(entry.index)
+            known = None if done is None or done.metrics is None else done.metrics.worst_sample
+            sample = known or 0
+        pair = entry.pair
+        return worst_elements(
+            self.reference.load(pair.reference, sample, step),
+            self.backend.load(pair.backend, sample, step),
+            reference_quant=self.reference.graph.tensors[pair.reference].quant,
+            backend_quant=entry.quant,
+            reference_clamp=_clamp(pair.reference_view),
+            backend_clamp=_clamp(pair.backend_view),
+            k=k,
+            sample=sample,
+        )
+
+    def _judged(self, entry: PlannedNode, comparison: Comparison) -> NodeResult:
+        if comparison.stats is None:
+            status, reason = Status.INCOMPARABLE, comparison.reason
+        else:
+            status, reason = self.limits.judge(comparison.stats)
+        return NodeResult(
+            index=entry.index,
+            node=entry.node,
+            op=entry.op,
+            tensor=entry.tensor,
+            reference_tensor=entry.reference_tensor,
+            match=entry.match,
+            match_reason=entry.match_reason,
+            status=status,
+            reason=reason,
+            metrics=comparison.stats,
+            saturation=comparison.rails,
+            quant=entry.quant,
+            samples=tuple(
+                SampleResult(
+                    max_abs=sample.stats.max_abs,
+                    sqnr_db=sample.stats.sqnr_db,
+                    status=self.limits.judge(sample.stats)[0],
+                )
+                for sample in comparison.samples
+            ),
+        )
+
+
+def _compare_chunk(
+    reference: Path, backend: Path, chunk: Sequence[PlannedNode], tolerance: tuple[float, float] | None
+) -> list[Comparison]:
+    """Compare some pairs in a worker process."""
+    one, other = open_recording(reference), open_recording(backend)
+    return [compare_pair(one, other, entry.pair, relu_floor=entry.relu_floor, tolerance=tolerance) for entry in chunk]
+
+
+def _clamp(view: View | None) -> tuple[float | None, float | None]:
+    return (None, None) if view is None else (view.clamp_low, view.clamp_high)
+
+
+def _viewed(values: np.ndarray, view: View | None) -> np.ndarray:
+    if view is None or (view.clamp_low is None and view.clamp_high is None):
+        return values
+    return np.asarray(np.clip(values, view.clamp_low, view.clamp_high))
+
+
+def _unknown_node(name: str, planned: Sequence[PlannedNode]) -> tuple[str]:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [n for entry in planned for n in (entry.node, entry.tensor)], n=3)
+    also = f" Near names: {', '.join(repr(n) for n in near)}." if near else ""
+    return (f"Nothing that is compared is called {name!r}.{also}",)
