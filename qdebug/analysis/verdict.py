@@ -58,18 +58,19 @@ def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
 
 
 def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult]) -> str:
-    total = len(nodes)
     incomparable = sum(node.status is Status.INCOMPARABLE for node in nodes)
-    compared = f"{total - incomparable} compared tensors"
+    count = len(nodes) - incomparable
+    every = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
     if beyond:
         first = beyond[0]
         place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
         text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
-        text += f"{len(beyond)} of {compared} are beyond the limit."
+        verb = "is" if len(beyond) == 1 else "are"
+        text += f"{len(beyond)} of {count} compared tensors {verb} beyond the limit."
     elif all(node.status is Status.IDENTICAL for node in nodes):
-        text = f"All {compared} are identical."
+        text = f"{every} identical."
     else:
-        text = f"All {compared} are within the limit."
+        text = f"{every} within the limit."
     if incomparable:
         text += f" {incomparable} could not be compared."
     return text

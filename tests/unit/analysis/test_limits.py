@@ -1,0 +1,87 @@
+"""Limits decide what is divergence and what may be missing."""
+
+from dataclasses import replace
+
+import pytest
+
+from qdebug.analysis.alignment import Kind, Side, Unmatched
+from qdebug.analysis.limits import DEFAULT_MIN_SQNR, Limits
+from qdebug.analysis.result import Status
+from qdebug.numerics.stats import ErrorStats
+
+STATS = ErrorStats(
+    count=10,
+    max_abs=0.3,
+    mean_abs=0.1,
+    rmse=0.1,
+    max_rel=0.5,
+    zero_refs=0,
+    rel_l2=0.01,
+    sqnr_db=40.0,
+    cosine=0.99,
+    max_lsb=1.5,
+    mismatches=4,
+    nonfinite=0,
+    matched_nonfinite=0,
+    worst_index=(0,),
+    worst_sample=0,
+    reference_min=-1.0,
+    reference_max=1.0,
+    backend_min=-1.0,
+    backend_max=1.0,
+)
+
+
+def status(limits, **changes):
+    return limits.judge(replace(STATS, **changes))[0]
+
+
+def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
+    assert Limits().to_dict()["source"] == "default"
+    assert Limits().to_dict()["min_sqnr"] == DEFAULT_MIN_SQNR
+    assert Limits(max_lsb=1).to_dict() == {
+        "source": "given",
+        "max_lsb": 1,
+        "allow": {"partial": False, "unfaithful": False, "uncompared": []},
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "changes", "expected"),
+    [
+        (Limits(), {}, Status.WITHIN),
+        (Limits(), {"sqnr_db": 19.9}, Status.DIVERGED),
+        (Limits(), {"sqnr_db": 20.0}, Status.WITHIN),
+        (Limits(), {"sqnr_db": float("nan")}, Status.DIVERGED),
+        (Limits(), {"sqnr_db": -float("inf")}, Status.DIVERGED),
+        (Limits(), {"mismatches": 0, "sqnr_db": float("inf")}, Status.IDENTICAL),
+        (Limits(), {"nonfinite": 1, "sqnr_db": 90.0}, Status.NONFINITE),
+        (Limits(min_sqnr=50), {}, Status.DIVERGED),
+        (Limits(max_lsb=1), {"sqnr_db": 1.0}, Status.DIVERGED),
+        (Limits(max_lsb=2), {"sqnr_db": 1.0}, Status.WITHIN),
+        (Limits(max_lsb=1), {"max_lsb": None}, Status.WITHIN),
+        (Limits(max_lsb=1), {"max_lsb": float("nan")}, Status.DIVERGED),
+        (Limits(atol=0.1), {"beyond_tolerance": 1}, Status.DIVERGED),
+        (Limits(rtol=0.1), {"beyond_tolerance": 0}, Status.WITHIN),
+        (Limits(min_sqnr=10, max_lsb=1), {}, Status.DIVERGED),
+    ],
+)
+def test_judging(limits, changes, expected):
+    assert status(limits, **changes) is expected
+
+
+def test_a_broken_limit_is_named_with_both_numbers():
+    assert Limits().judge(replace(STATS, sqnr_db=8.25))[1] == "SQNR 8.25 dB is below 20 dB"
+    assert Limits(max_lsb=1).judge(STATS)[1] == "a difference of 1.5 LSB is above 1 LSB"
+
+
+def lost(*names):
+    return tuple(Unmatched(side=Side.BACKEND, tensor=n, kind=Kind.LOST, reason="") for n in names)
+
+
+def test_lost_tensors_are_accepted_by_number_or_by_pattern():
+    entries = lost("a/1", "a/2", "b")
+    assert Limits().not_allowed(entries) == entries
+    assert Limits(allow_uncompared=3).not_allowed(entries) == ()
+    assert Limits(allow_uncompared=2).not_allowed(entries) == entries
+    assert [e.tensor for e in Limits(allow_uncompared=("a/*",)).not_allowed(entries)] == ["b"]

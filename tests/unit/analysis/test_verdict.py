@@ -1,0 +1,76 @@
+"""The verdict: one status, the first divergence in topological order, and everything that is missing."""
+
+from qdebug.analysis.alignment import Kind, Match, Side, Unmatched
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.result import Coverage, NodeResult, Status
+from qdebug.analysis.verdict import shortcomings, verdict
+from qdebug.model import Fidelity, RunInfo
+
+
+def nodes(*statuses):
+    return [
+        NodeResult(
+            index=i,
+            node=f"n{i}",
+            op="Conv",
+            tensor=f"t{i}",
+            reference_tensor=f"t{i}",
+            match=Match.EXACT,
+            match_reason="same name",
+            status=status,
+            reason="it is far off" if status is not Status.IDENTICAL else None,
+        )
+        for i, status in enumerate(statuses)
+    ]
+
+
+def test_status_is_the_worst_that_was_seen():
+    assert verdict(nodes(Status.IDENTICAL), ()).status is Status.IDENTICAL
+    assert verdict(nodes(Status.IDENTICAL, Status.WITHIN), ()).status is Status.WITHIN
+    assert verdict(nodes(Status.DIVERGED, Status.WITHIN), ()).status is Status.DIVERGED
+    assert verdict(nodes(Status.DIVERGED, Status.NONFINITE), ()).status is Status.NONFINITE
+
+
+def test_something_missing_turns_good_news_into_incomplete_but_hides_no_bad_news():
+    assert verdict(nodes(Status.IDENTICAL), ("half of it",)).status is Status.INCOMPLETE
+    assert verdict(nodes(Status.DIVERGED), ("half of it",)).status is Status.DIVERGED
+    assert verdict(nodes(Status.WITHIN, Status.INCOMPARABLE), ()).status is Status.INCOMPLETE
+
+
+def test_first_divergence_is_the_first_in_order_and_is_named_in_the_sentence():
+    summed = verdict(nodes(Status.WITHIN, Status.DIVERGED, Status.NONFINITE), ())
+    assert summed.first_divergence == "n1"
+    assert summed.sentence == (
+        "The backend diverges first at Conv 'n1' (tensor 't1'): it is far off. 2 of 3 compared tensors are beyond "
+        "the limit."
+    )
+
+
+def test_incomparable_tensors_are_counted_apart():
+    assert verdict(nodes(Status.WITHIN, Status.INCOMPARABLE), ()).sentence == (
+        "The one compared tensor is within the limit. 1 could not be compared."
+    )
+
+
+def coverage(*kinds):
+    entries = (Unmatched(side=Side.BACKEND, tensor=f"u{i}", kind=k, reason="") for i, k in enumerate(kinds))
+    return Coverage(compared=1, unmatched=tuple(entries))
+
+
+def test_each_shortcoming_can_be_accepted_on_its_own():
+    good = RunInfo(backend="a")
+    partial = RunInfo(backend="b", complete=False, fidelity=Fidelity.DIFFERS)
+    found = shortcomings(good, partial, coverage(Kind.LOST, Kind.BENIGN), Limits())
+    assert found == (
+        "the backend recording is incomplete",
+        "recording changed the result of the backend run",
+        "1 tensor was lost to the comparison (the first: backend tensor 'u0')",
+    )
+    assert len(shortcomings(good, partial, coverage(Kind.LOST), Limits(allow_partial=True))) == 2
+    every = Limits(allow_partial=True, allow_unfaithful=True, allow_uncompared=1)
+    assert shortcomings(good, partial, coverage(Kind.LOST), every) == ()
+
+
+def test_unknown_fidelity_is_no_shortcoming():
+    info = RunInfo(backend="a", fidelity=Fidelity.UNKNOWN)
+    assert shortcomings(info, info, coverage(Kind.BENIGN), Limits()) == ()
