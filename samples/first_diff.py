@@ -16,13 +16,13 @@ import numpy as np
 
 import qdebug
 
-SCALES = {"x": 1 / 127, "fc1": 0.03, "fc2": 0.08, "fc3": 0.08}
+SCALES = {"x": 1 / 127, "fc1": 0.03, "fc2": 0.1, "fc3": 0.1}
 
 
 def make_net() -> dict[str, np.ndarray]:
-    """Draw the weights of three fully connected layers, 64 - 256 - 32 - 10."""
+    """Draw the weights of three fully connected layers, 64 - 512 - 32 - 10."""
     rng = np.random.default_rng(0)
-    sizes = {"fc1": (64, 256), "fc2": (256, 32), "fc3": (32, 10)}
+    sizes = {"fc1": (64, 512), "fc2": (512, 32), "fc3": (32, 10)}
     return {name: (rng.normal(size=size) / 4).astype(np.float32) for name, size in sizes.items()}
 
 

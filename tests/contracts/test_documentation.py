@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 INHERIT = {"override", "overload", "setter"}
 
@@ -14,12 +16,29 @@ def undocumented(source):
     """List public modules, classes, functions and methods without docstring, and bare names in `__all__`."""
     found = [] if ast.get_docstring(source.tree) else [f"{source.path}: module"]
     found += _undocumented_in(source, source.tree.body, "")
-    exported = _exported(source.tree)
-    for node, after in zip(source.tree.body, [*source.tree.body[1:], None], strict=True):
-        for name in _assigned(node):
-            if name in exported and name != "__version__" and not _is_text(after):
-                found.append(f"{source.path}:{node.lineno} {name}")
-    return found
+    return found + _bare_constants(source)
+
+
+def _bare_constants(source):
+    """List exported constants in a block of assignments that has neither a text in it nor a comment above it."""
+    lines = source.text.splitlines()
+    exported = _exported(source.tree) - {"__version__"}
+    blocks = [[]]
+    for node in source.tree.body:
+        if not (_assigned(node) or _is_text(node)):
+            blocks.append([])
+            continue
+        if blocks[-1] and node.lineno != blocks[-1][-1].end_lineno + 1:
+            blocks.append([])
+        blocks[-1].append(node)
+    return [
+        f"{source.path}:{node.lineno} {name}"
+        for block in blocks
+        if block and not any(map(_is_text, block)) and not lines[block[0].lineno - 2].lstrip().startswith("#")
+        for node in block
+        for name in _assigned(node)
+        if name in exported
+    ]
 
 
 def _undocumented_in(source, body, prefix):
@@ -56,11 +75,16 @@ def test_every_public_name_is_documented(package):
 
 def test_the_check_can_fail(example):
     bad = example(
-        '__all__ = ["A", "B"]\nA = 1\n"""Said."""\nB = 2\nclass C:\n    def f(self): ...\n    def _g(self): ...\n'
+        '__all__ = ["A", "B"]\nA = 1\n"""Said."""\n\nB = 2\nclass C:\n    def f(self): ...\n    def _g(self): ...\n'
     )
     assert undocumented(bad) == [
         "qdebug/example.py: module",
-        "qdebug/example.py:5 C",
-        "qdebug/example.py:6 C.f",
-        "qdebug/example.py:4 B",
+        "qdebug/example.py:6 C",
+        "qdebug/example.py:7 C.f",
+        "qdebug/example.py:5 B",
     ]
+
+
+@pytest.mark.parametrize("text", ['A = 1\nB = 2\n"""Both."""\n', "# Both.\nA = 1\nB = 2\n"])
+def test_a_block_of_constants_may_share_its_words(text, example):
+    assert undocumented(example(f'"""Module."""\n__all__ = ["A", "B"]\n\n{text}')) == []
