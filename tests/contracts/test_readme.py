@@ -1,0 +1,86 @@
+"""The README: its first screen works, its commands exist, and `.ci/run` runs the very same lines."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+FIRST_SCREEN = 30
+MAIN_JOB = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/qdebug demo"
+TESTS = "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest"
+
+
+@pytest.fixture(scope="module")
+def readme(texts):
+    return texts["README.md"]
+
+
+def blocks(text, language):
+    """Give the code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def qdebug_commands(text):
+    """Give the `qdebug ...` command lines of the shell blocks, without prompt, comment and path to the program."""
+    found = []
+    for line in "".join(blocks(text, "(?:bash|console|sh)")).replace("\\\n", " ").splitlines():
+        for part in re.split(r"&&|;", line.removeprefix("$ ")):
+            words = shlex.split(part, comments=True)
+            if words and words[0].rpartition("/")[2] == "qdebug":
+                found.append(words[1:])
+    return found
+
+
+@pytest.mark.parametrize("command", [MAIN_JOB, TESTS])
+def test_the_first_screen_has_both_commands(command, readme):
+    screen = "\n".join(readme.splitlines()[:FIRST_SCREEN])
+    assert command in [line for block in blocks(screen, "bash") for line in block.splitlines()]
+
+
+@pytest.mark.parametrize(("ending", "command"), [("qdebug demo", MAIN_JOB), ("-m pytest", TESTS)])
+def test_ci_runs_the_same_lines(ending, command, readme, texts):
+    script = texts[".ci/run"]
+    assert re.search(rf"grep -m1 -- '{ending}\$' README\.md", script)
+    assert next(line for line in readme.splitlines() if line.endswith(ending)) == command
+
+
+def test_ci_takes_nothing_from_outside(texts, root):
+    script = texts[".ci/run"]
+    assert "set -euo pipefail" in script
+    assert "env -i" in script
+    assert ".." not in script.replace('/.."', "", 1)
+    assert os.access(root / ".ci" / "run", os.X_OK)
+    for tool in ("ruff check", "ruff format --check", "mypy", "lint-imports"):
+        assert f".venv/bin/{tool}" in script
+
+
+def test_every_command_shown_is_understood(readme):
+    commands = qdebug_commands(readme)
+    assert len(commands) >= 5
+    program = "import sys\nfrom qdebug.cli.main import build_parser\nbuild_parser().parse_args(sys.argv[1:])"
+    for words in commands:
+        done = subprocess.run([sys.executable, "-c", program, *words], check=False, capture_output=True, text=True)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+def test_every_python_block_compiles(readme):
+    found = blocks(readme, "python")
+    assert found
+    for block in found:
+        compile(block, "README.md", "exec")
+
+
+def test_every_local_link_and_file_exists(readme, root):
+    targets = [t for t in re.findall(r"\]\(([^)#]+)[^)]*\)", readme) if "://" not in t]
+    targets += re.findall(r"`((?:qdebug|samples|tests|\.ci)/[\w./-]*)`", readme)
+    assert targets
+    assert not [target for target in targets if not (root / target).exists()]
+
+
+def test_the_checks_can_fail():
+    text = "```bash\n.venv/bin/qdebug diff a.h5 b.h5 && qdebug tui x y  # look\npip install .\n```\n"
+    assert qdebug_commands(text) == [["diff", "a.h5", "b.h5"], ["tui", "x", "y"]]
+    assert blocks("```python\nx = 1\n```\n", "python") == ["x = 1\n"]

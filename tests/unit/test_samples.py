@@ -1,0 +1,64 @@
+"""Every sample runs from a clone, says what it should, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "samples"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a sample in an empty folder with a temporary folder of its own; give what it printed."""
+    here, scratch = tmp_path / "here", tmp_path / "scratch"
+    here.mkdir()
+    scratch.mkdir()
+
+    def go(name):
+        environment = os.environ | {"TMPDIR": str(scratch), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+        done = subprocess.run(
+            [sys.executable, SAMPLES / name],
+            cwd=here,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "Warning" not in done.stderr
+        assert list(here.iterdir()) == []
+        assert list(scratch.iterdir()) == []
+        return done.stdout + done.stderr
+
+    return go
+
+
+def test_first_diff_finds_the_narrow_accumulator(run):
+    printed = run("first_diff.py")
+    assert "first divergence: fc2" in printed
+    assert "fc1  within" in printed
+    assert "fc2  diverged" in printed
+
+
+def test_harness_passes(run):
+    assert "Ran 2 tests" in run("harness.py")
+
+
+def test_onnxruntime_int8_agrees_on_the_digits(run):
+    pytest.importorskip("onnxruntime")
+    printed = run("onnxruntime_int8.py")
+    assert "bit_equal" in printed
+
+
+def test_every_sample_has_a_test_and_a_line_in_the_list():
+    scripts = {path.name for path in SAMPLES.glob("*.py")}
+    listed = (SAMPLES / "README.md").read_text(encoding="utf-8")
+    tests = Path(__file__).read_text(encoding="utf-8")
+    assert scripts
+    assert not {name for name in scripts if f"samples/{name}" not in listed or f'run("{name}")' not in tests}
