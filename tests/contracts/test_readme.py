@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from qdebug.tui.keys import markdown_table
+
 FIRST_SCREEN = 30
 MAIN_JOB = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/qdebug demo"
 TESTS = "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest"
@@ -64,6 +66,10 @@ def test_every_command_shown_is_understood(readme):
     for words in commands:
         done = subprocess.run([sys.executable, "-c", program, *words], check=False, capture_output=True, text=True)
         assert done.returncode == 0, (words, done.stderr)
+
+
+def test_the_keys_are_those_of_the_terminal_interface(readme):
+    assert markdown_table().strip() in readme
 
 
 def test_every_python_block_compiles(readme):
