@@ -1,1 +1,18 @@
-"""TO BE WRITTEN."""
+"""Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module."""
+
+from qdebug.replay.arithmetic import Arithmetic
+from qdebug.replay.registry import Call, Kernel, find_kernel, has_kernel, kernel, known_kernels, run_node
+from qdebug.replay.run import one_thread, run_graph
+
+__all__ = [
+    "Arithmetic",
+    "Call",
+    "Kernel",
+    "find_kernel",
+    "has_kernel",
+    "kernel",
+    "known_kernels",
+    "one_thread",
+    "run_graph",
+    "run_node",
+]

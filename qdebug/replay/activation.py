@@ -1,0 +1,186 @@
+"""Activation functions: one value in, one value out, and the softmax family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from qdebug.errors import KernelError
+from qdebug.model import AttrValue
+from qdebug.replay.precision import narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__ = ["activate", "erf", "sigmoid", "softmax"]
+
+_SELU_ALPHA = 1.67326319217681884765625
+_SELU_GAMMA = 1.05070102214813232421875
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Compute 1 / (1 + exp(-x)) without overflow on either side."""
+    small = np.exp(-np.abs(x))
+    return np.asarray(np.where(x >= 0, 1, small) / (1 + small))
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """Compute the error function, in double precision inside."""
+    return np.asarray(_erf(x.astype(np.float64))).astype(x.dtype)
+
+
+def softmax(x: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
+    """Compute exp(x) / sum(exp(x)) along an axis, shifted by the maximum."""
+    if x.size == 0:
+        return x.copy()
+    powers = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    return np.asarray(powers / np.sum(powers, axis=axis, keepdims=True))
+
+
+def _log_softmax(x: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
+    if x.size == 0:
+        return x.copy()
+    shifted = x - np.max(x, axis=axis, keepdims=True)
+    return np.asarray(shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)))
+
+
+def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
+    if approximate == "tanh":
+        return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+    return np.asarray(0.5 * x * (1 + erf(x * math.sqrt(0.5))))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.logaddexp(x, x.dtype.type(0)))
+
+
+_PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": sigmoid,
+    "Tanh": np.tanh,
+    "HardSwish": lambda x: x * np.clip(x * x.dtype.type(1 / 6) + x.dtype.type(0.5), 0, 1),
+    "Erf": erf,
+    "Softplus": _softplus,
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Mish": lambda x: x * np.tanh(_softplus(x)),
+}
+
+
+@kernel(*_PLAIN)
+def _plain(call: Call) -> np.ndarray:
+    """Apply the function of the operator's name to each element."""
+    return narrow(_PLAIN[call.op](widen(call.array(0))), call.array(0).dtype)
+
+
+def _shrink(x: np.ndarray, call: Call) -> np.ndarray:
+    bound, bias = call.real("lambd", 0.5), call.real("bias", 0.0)
+    return np.where(x < -bound, x + bias, np.where(x > bound, x - bias, 0))
+
+
+def _celu(x: np.ndarray, call: Call) -> np.ndarray:
+    alpha = call.real("alpha", 1.0)
+    return np.asarray(np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0))
+
+
+def _selu(x: np.ndarray, call: Call) -> np.ndarray:
+    alpha, gamma = call.real("alpha", _SELU_ALPHA), call.real("gamma", _SELU_GAMMA)
+    return np.asarray(gamma * np.where(x > 0, x, alpha * np.expm1(x)))
+
+
+_WITH_PARAMETERS: dict[str, Callable[[np.ndarray, Call], np.ndarray]] = {
+    "LeakyRelu": lambda x, c: np.where(x < 0, x * x.dtype.type(c.real("alpha", 0.01)), x),
+    "ThresholdedRelu": lambda x, c: np.where(x > c.real("alpha", 1.0), x, 0),
+    "HardSigmoid": lambda x, c: np.clip(x * x.dtype.type(c.real("alpha", 0.2)) + c.real("beta", 0.5), 0, 1),
+    "Gelu": lambda x, c: _gelu(x, c.text("approximate", "none")),
+    "Elu": lambda x, c: np.where(x < 0, c.real("alpha", 1.0) * np.expm1(x), x),
+    "Celu": _celu,
+    "Selu": _selu,
+    "Swish": lambda x, c: x * sigmoid(x.dtype.type(c.real("alpha", 1.0)) * x),
+    "Shrink": _shrink,
+}
+
+
+@kernel(*_WITH_PARAMETERS)
+def _with_parameters(call: Call) -> np.ndarray:
+    """Apply the function of the operator's name, with the attributes that it has, to each element."""
+    return narrow(_WITH_PARAMETERS[call.op](widen(call.array(0)), call), call.array(0).dtype)
+
+
+kernel("Gelu", domain="com.microsoft")(_with_parameters)
+
+
+@kernel("QuickGelu", domain="com.microsoft")
+def _quick_gelu(call: Call) -> np.ndarray:
+    """Compute x sigmoid(alpha x)."""
+    x = widen(call.array(0))
+    return narrow(x * sigmoid(x.dtype.type(call.real("alpha", 1.702)) * x), call.array(0).dtype)
+
+
+@kernel("BiasGelu", domain="com.microsoft")
+def _bias_gelu(call: Call) -> np.ndarray:
+    """Add a bias along the last axis, then apply Gelu."""
+    return narrow(_gelu(widen(call.array(0)) + widen(call.array(1)), "none"), call.array(0).dtype)
+
+
+@kernel("PRelu")
+def _prelu(call: Call) -> np.ndarray:
+    """Multiply negative elements by a slope that broadcasts to x."""
+    x, slope = call.array(0), call.array(1)
+    return narrow(np.where(widen(x) < 0, widen(x) * widen(slope), widen(x)), x.dtype)
+
+
+@kernel("Clip")
+def _clip(call: Call) -> np.ndarray:
+    """Clamp to [min, max]: attributes up to operator set 10, inputs since; a bound left out is none.
+
+    If min exceeds max, everything becomes max. NaN stays NaN.
+    """
+    x = call.array(0)
+    if call.opset < 11 and len(call.inputs) == 1:
+        bounds = [None if name not in call.attrs else np.asarray(call.real(name), x.dtype) for name in ("min", "max")]
+    else:
+        bounds = [call.optional(1), call.optional(2)]
+    out = x
+    if bounds[0] is not None:
+        out = np.maximum(out, bounds[0].reshape(()))
+    if bounds[1] is not None:
+        out = np.minimum(out, bounds[1].reshape(()))
+    return out
+
+
+@kernel("Softmax", "LogSoftmax", "Hardmax")
+def _softmax(call: Call) -> np.ndarray:
+    """Normalize along an axis; before operator set 13, over all axes from `axis` on together."""
+    x = call.array(0)
+    wide = widen(x)
+    axis = call.integer("axis", 1 if call.opset < 13 else -1)
+    if call.opset < 13:
+        first = axis + x.ndim if axis < 0 else axis
+        wide = wide.reshape(int(np.prod(x.shape[:first], dtype=np.int64)), -1)
+        axis = 1
+    if call.op == "Hardmax":
+        out = np.zeros_like(wide)
+        np.put_along_axis(out, np.argmax(wide, axis=axis, keepdims=True), 1, axis=axis)
+    else:
+        out = (softmax if call.op == "Softmax" else _log_softmax)(wide, axis)
+    return narrow(out.reshape(x.shape), x.dtype)
+
+
+def activate(x: np.ndarray, name: str, params: AttrValue = ()) -> np.ndarray:
+    """Apply the activation that ONNX Runtime's fused operators name, with its parameters in order.
+
+    Raises:
+        KernelError: The activation is unknown.
+    """
+    values = [float(value) for value in np.asarray(params, dtype=np.float64).reshape(-1)]
+    if name == "":
+        return x
+    if name == "Clip":
+        return np.asarray(np.clip(x, values[0], values[1]))
+    if name in _PLAIN:
+        return narrow(_PLAIN[name](x), x.dtype)
+    if name in _WITH_PARAMETERS:
+        call = Call(inputs=(x,), attrs=dict(zip(("alpha", "beta"), values, strict=False)), op=name)
+        return narrow(_WITH_PARAMETERS[name](x, call), x.dtype)
+    raise KernelError(f"No kernel is known for the fused activation {name!r}.")

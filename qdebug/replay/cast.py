@@ -1,0 +1,58 @@
+"""Changes of element type."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.replay.precision import is_real, onnx_dtype, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__ = ["cast", "cast_float"]
+
+
+def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.ndarray:
+    """Round float values to a float type of at most 8 bits.
+
+    Args:
+        values: Values in float32 or float64.
+        dtype: The type of the result.
+        saturate: Whether values beyond the largest finite number become that number; NaN or infinite otherwise.
+    """
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
+    if not saturate:
+        return values.astype(dtype)
+    return np.asarray(np.clip(values, -largest, largest)).astype(dtype)
+
+
+def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True) -> np.ndarray:
+    """Convert elements: floats to integers towards zero, integers by keeping the low bits."""
+    if x.dtype == dtype:
+        return x
+    name = logical_name(dtype)
+    if name.startswith(("float8", "float4", "float6")):
+        if name == "float8_e8m0fnu":
+            return widen(x).astype(np.float32).astype(dtype)
+        wide = widen(x) if is_real(x.dtype) else x.astype(np.float32)
+        return cast_float(wide, dtype, saturate=saturate or name.startswith("float4"))
+    if name == "bool":
+        return np.asarray(widen(x) != 0)
+    if is_integer(name) and name.lstrip("uint") in ("2", "4"):
+        bits = int(name.lstrip("uint"))
+        low = np.trunc(widen(x)).astype(np.int64) & (2**bits - 1)
+        signed = np.where(low >= 2 ** (bits - 1), low - 2**bits, low) if name.startswith("i") else low
+        return np.asarray(signed).astype(dtype)
+    return widen(x).astype(dtype)
+
+
+@kernel("Cast")
+def _cast(call: Call) -> np.ndarray:
+    """Convert to the type of the attribute `to`."""
+    return cast(call.array(0), onnx_dtype(call.integer("to")), saturate=bool(call.integer("saturate", 1)))
+
+
+@kernel("CastLike")
+def _cast_like(call: Call) -> np.ndarray:
+    """Convert to the type of the second input."""
+    return cast(call.array(0), call.array(1).dtype, saturate=bool(call.integer("saturate", 1)))

@@ -1,0 +1,63 @@
+"""Operators that make tensors out of attributes and shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.replay.precision import onnx_dtype
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+
+@kernel("Constant")
+def _constant(call: Call) -> np.ndarray:
+    """Give the value of the attribute `value`, `value_float(s)` or `value_int(s)`."""
+    for name, dtype in (
+        ("value", None),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
+        if name in call.attrs:
+            return np.asarray(call.attrs[name], dtype=dtype)
+    raise ValueError(f"the attributes {sorted(call.attrs)} hold no value that can be replayed")
+
+
+@kernel("ConstantOfShape")
+def _constant_of_shape(call: Call) -> np.ndarray:
+    """Fill an array of a given shape with one value, float32 0 by default."""
+    value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32))).reshape(-1)
+    return np.full(tuple(int(n) for n in call.array(0)), value[0], dtype=value.dtype)
+
+
+@kernel("Shape")
+def _shape(call: Call) -> np.ndarray:
+    """Give the sizes of the axes from `start` to `end`."""
+    x = call.array(0)
+    end = call.integer("end") if "end" in call.attrs else None
+    return np.array(x.shape[call.integer("start", 0) : end], dtype=np.int64)
+
+
+@kernel("Size")
+def _size(call: Call) -> np.ndarray:
+    """Give the number of elements."""
+    return np.array(call.array(0).size, dtype=np.int64)
+
+
+@kernel("Range")
+def _range(call: Call) -> np.ndarray:
+    """Count from start by delta up to, and without, limit."""
+    start, limit, delta = (call.array(position).reshape(()) for position in range(3))
+    count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
+    return np.asarray(start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
+
+
+@kernel("EyeLike")
+def _eye_like(call: Call) -> np.ndarray:
+    """Make a matrix of an input's shape with ones on diagonal k."""
+    x = call.array(0)
+    dtype = onnx_dtype(call.integer("dtype")) if "dtype" in call.attrs else x.dtype
+    rows, columns = x.shape
+    return np.eye(rows, columns, k=call.integer("k", 0)).astype(dtype)

@@ -1,0 +1,119 @@
+"""Arithmetic element by element, with numpy's broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from qdebug.replay.precision import is_real, narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+_UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "Abs": np.abs,
+    "Acos": np.arccos,
+    "Acosh": np.arccosh,
+    "Asin": np.arcsin,
+    "Asinh": np.arcsinh,
+    "Atan": np.arctan,
+    "Atanh": np.arctanh,
+    "Ceil": np.ceil,
+    "Cos": np.cos,
+    "Cosh": np.cosh,
+    "Exp": np.exp,
+    "Floor": np.floor,
+    "Log": np.log,
+    "Neg": np.negative,
+    "Reciprocal": lambda x: 1 / x,
+    "Round": np.rint,
+    "Sign": np.sign,
+    "Sin": np.sin,
+    "Sinh": np.sinh,
+    "Sqrt": np.sqrt,
+    "Tan": np.tan,
+}
+
+
+@kernel(*_UNARY)
+def _unary(call: Call) -> np.ndarray:
+    """Apply the function of the operator's name to each element."""
+    x = call.array(0)
+    return narrow(_UNARY[call.op](widen(x)), x.dtype)
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Divide; integers are truncated towards zero, as in C."""
+    if is_real(a.dtype):
+        return np.asarray(np.divide(a, b))
+    quotient = np.floor_divide(a, b)
+    inexact_negative = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0))
+    return np.asarray(quotient + inexact_negative.astype(a.dtype))
+
+
+_BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": _divide,
+}
+
+
+@kernel(*_BINARY)
+def _binary(call: Call) -> np.ndarray:
+    """Combine two arrays, of one dtype, element by element."""
+    a, b = call.array(0), call.array(1)
+    if call.opset < 7:
+        b = _old_broadcast(call, a, b)
+    return narrow(_BINARY[call.op](widen(a), widen(b)), a.dtype)
+
+
+def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Line up b with a from the attribute `axis` on, as operator sets before 7 do."""
+    axis = call.integer("axis", a.ndim - b.ndim)
+    return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim)) if "axis" in call.attrs else b
+
+
+@kernel("Pow")
+def _power(call: Call) -> np.ndarray:
+    """Raise x to the power y; the result has the dtype of x, whatever that of y."""
+    x, y = call.array(0), call.array(1)
+    if is_real(x.dtype):
+        base = widen(x)
+        return narrow(np.power(base, y.astype(base.dtype)), x.dtype)
+    if is_real(y.dtype) or np.any(y < 0):
+        return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
+    return narrow(np.power(x, y.astype(x.dtype)), x.dtype)
+
+
+@kernel("Mod")
+def _modulo(call: Call) -> np.ndarray:
+    """Give the remainder: with the sign of the divisor, or with fmod = 1 that of the dividend."""
+    a, b = call.array(0), call.array(1)
+    return narrow((np.fmod if call.integer("fmod") else np.mod)(widen(a), widen(b)), a.dtype)
+
+
+@kernel("Min", "Max", "Sum", "Mean")
+def _variadic(call: Call) -> np.ndarray:
+    """Combine any number of arrays element by element, from first to last."""
+    arrays = [widen(array) for array in call.given()]
+    combine = {"Min": np.minimum, "Max": np.maximum}.get(call.op, np.add)
+    out = reduce(combine, arrays)
+    if call.op == "Mean":
+        out = out / out.dtype.type(len(arrays))
+    return narrow(np.asarray(out), call.array(0).dtype)
+
+
+@kernel("CumSum", "CumProd")
+def _cumulative(call: Call) -> np.ndarray:
+    """Accumulate along an axis, on request backwards or without the element itself."""
+    x, axis = widen(call.array(0)), int(call.array(1).reshape(()))
+    run, neutral = (np.cumsum, 0) if call.op == "CumSum" else (np.cumprod, 1)
+    source = np.flip(x, axis) if call.integer("reverse") else x
+    out = run(source, axis=axis, dtype=x.dtype)
+    if call.integer("exclusive"):
+        first = np.full_like(np.take(out, [0], axis=axis), neutral)
+        out = np.concatenate([first, np.delete(out, -1, axis=axis)], axis=axis)
+    return narrow(np.flip(out, axis) if call.integer("reverse") else out, call.array(0).dtype)

@@ -1,0 +1,171 @@
+"""Operators that move elements and leave their values alone: shapes, order, copies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.replay.registry import Call, kernel
+
+__all__ = ["axes_of"]
+
+
+def axes_of(call: Call, position: int, *, since: int) -> tuple[int, ...] | None:
+    """Give the axes a node works on: an attribute before operator set `since`, an input from then on.
+
+    Returns:
+        The axes as stated, negative ones included; None if the node names none.
+    """
+    given = call.optional(position) if call.opset >= since or "axes" not in call.attrs else None
+    return call.integers("axes") if given is None else tuple(int(axis) for axis in given.reshape(-1))
+
+
+@kernel("Identity")
+def _identity(call: Call) -> np.ndarray:
+    """Give the input."""
+    return call.array(0)
+
+
+@kernel("Dropout")
+def _dropout(call: Call) -> tuple[np.ndarray, ...]:
+    """Give the input and a mask that keeps everything, as in inference.
+
+    Raises:
+        ValueError: The node is in training mode and really drops, which cannot be replayed.
+    """
+    x, ratio, training = call.array(0), call.optional(1), call.optional(2)
+    if training is not None and bool(training.reshape(())) and (ratio is None or float(ratio.reshape(())) != 0):
+        raise ValueError("the node drops elements at random (training mode)")
+    return x, np.ones(x.shape, dtype=bool)
+
+
+@kernel("Flatten")
+def _flatten(call: Call) -> np.ndarray:
+    """Make a matrix: the axes before `axis` become rows, the others columns."""
+    x = call.array(0)
+    axis = call.integer("axis", 1)
+    first = axis + x.ndim if axis < 0 else axis
+    return x.reshape(int(np.prod(x.shape[:first], dtype=np.int64)), int(np.prod(x.shape[first:], dtype=np.int64)))
+
+
+@kernel("Reshape")
+def _reshape(call: Call) -> np.ndarray:
+    """Give other sizes: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
+    x = call.array(0)
+    given = call.integers("shape") if call.opset < 5 else None
+    wanted = list(given) if given is not None else [int(n) for n in call.array(1)]
+    if not call.integer("allowzero"):
+        wanted = [x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
+    return x.reshape(wanted)
+
+
+@kernel("Transpose")
+def _transpose(call: Call) -> np.ndarray:
+    """Permute the axes; reverse them if no order is given."""
+    return np.transpose(call.array(0), call.integers("perm"))
+
+
+@kernel("Squeeze")
+def _squeeze(call: Call) -> np.ndarray:
+    """Drop axes of size 1; all of them if none are named."""
+    return np.squeeze(call.array(0), axes_of(call, 1, since=13))
+
+
+@kernel("Unsqueeze")
+def _unsqueeze(call: Call) -> np.ndarray:
+    """Insert axes of size 1 at the places they have in the output."""
+    return np.expand_dims(call.array(0), axes_of(call, 1, since=13) or ())
+
+
+@kernel("Concat")
+def _concat(call: Call) -> np.ndarray:
+    """Join arrays along an axis."""
+    return np.concatenate(call.given(), axis=call.integer("axis", 1 if call.opset < 4 else 0))
+
+
+@kernel("Split")
+def _split(call: Call) -> tuple[np.ndarray, ...]:
+    """Cut an array along an axis, into parts of given sizes or into equal ones with a smaller last."""
+    x, sizes = call.array(0), call.optional(1)
+    axis = call.integer("axis", 0)
+    parts = call.integers("split") if sizes is None else tuple(int(n) for n in sizes)
+    total = x.shape[axis]
+    if parts is None:
+        count = call.integer("num_outputs", call.outputs)
+        largest = -(-total // count)
+        parts = tuple(max(min(largest, total - largest * i), 0) for i in range(count))
+    if sum(parts) != total:
+        raise ValueError(f"parts of sizes {list(parts)} do not make up axis {axis} of size {total}")
+    return tuple(np.split(x, np.cumsum(parts)[:-1], axis=axis))
+
+
+@kernel("Expand")
+def _expand(call: Call) -> np.ndarray:
+    """Repeat axes of size 1; the two shapes broadcast both ways."""
+    x = call.array(0)
+    shape = np.broadcast_shapes(x.shape, tuple(int(n) for n in call.array(1)))
+    return np.broadcast_to(x, shape)
+
+
+@kernel("Tile")
+def _tile(call: Call) -> np.ndarray:
+    """Repeat the whole array along each axis."""
+    return np.tile(call.array(0), tuple(int(n) for n in call.array(1)))
+
+
+@kernel("DepthToSpace")
+def _depth_to_space(call: Call) -> np.ndarray:
+    """Move blocks of channels of (N, C, H, W) into space, in the order DCR or CRD."""
+    x, block = call.array(0), call.integer("blocksize")
+    n, c, h, w = x.shape
+    if call.text("mode", "DCR") == "DCR":
+        parts = x.reshape(n, block, block, c // block**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        parts = x.reshape(n, c // block**2, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return parts.reshape(n, c // block**2, h * block, w * block)
+
+
+@kernel("SpaceToDepth")
+def _space_to_depth(call: Call) -> np.ndarray:
+    """Move blocks of space of (N, C, H, W) into channels."""
+    x, block = call.array(0), call.integer("blocksize")
+    n, c, h, w = x.shape
+    parts = x.reshape(n, c, h // block, block, w // block, block).transpose(0, 3, 5, 1, 2, 4)
+    if call.text("mode", "DCR") == "CRD":
+        parts = parts.transpose(0, 3, 1, 2, 4, 5)
+    return parts.reshape(n, c * block**2, h // block, w // block)
+
+
+@kernel("Trilu")
+def _triangle(call: Call) -> np.ndarray:
+    """Keep the upper or the lower triangle of each matrix, from diagonal k on."""
+    diagonal = call.optional(1)
+    k = 0 if diagonal is None else int(diagonal.reshape(()))
+    return (np.triu if call.integer("upper", 1) else np.tril)(call.array(0), k)
+
+
+@kernel("Pad")
+def _pad(call: Call) -> np.ndarray:
+    """Pad, or cut where a pad is negative; modes constant, edge, reflect and wrap."""
+    x = call.array(0)
+    if call.opset < 11:
+        pads, value = call.integers("pads") or call.integers("paddings") or (), np.asarray(call.real("value"))
+    else:
+        given = call.optional(2)
+        pads = tuple(int(n) for n in call.array(1))
+        value = np.asarray(0) if given is None or given.size == 0 else given.reshape(())
+    named = call.optional(3)
+    axes = range(x.ndim) if named is None else [int(axis) for axis in named]
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for position, axis in enumerate(axes):
+        before[axis], after[axis] = pads[position], pads[len(pads) // 2 + position]
+    kept = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape, strict=True))
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    mode = call.text("mode", "constant") or "constant"
+    if mode == "constant":
+        out = np.full([n + b + a for n, (b, a) in zip(x[kept].shape, widths, strict=True)], value.astype(x.dtype))
+        out[tuple(slice(b, b + n) for n, (b, _) in zip(x[kept].shape, widths, strict=True))] = x[kept]
+        return out
+    if mode not in ("edge", "reflect", "wrap"):
+        raise ValueError(f"the padding mode is {mode!r}")
+    index = [np.pad(np.arange(n), width, mode=mode) for n, width in zip(x[kept].shape, widths, strict=True)]  # type: ignore[call-overload]  # mode is one of three checked texts
+    return np.asarray(x[kept][np.ix_(*index)])

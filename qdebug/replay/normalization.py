@@ -1,0 +1,135 @@
+"""Normalizations: by stored statistics, over layers, over images, over groups of channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.replay.precision import float_of, narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+
+def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Give values (C,) in the precision of `like` (N, C, ...), shaped to multiply it."""
+    return values.astype(like.dtype, copy=False).reshape(-1, *(1,) * (like.ndim - 2))
+
+
+@kernel("BatchNormalization")
+def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
+    """Compute (x - mean) / sqrt(var + epsilon) * scale + bias for x (N, C, ...) with stored mean and var.
+
+    In training mode mean and var are those of x, and outputs 1 and 2 are the running statistics.
+    """
+    x = widen(call.array(0))
+    scale, bias, mean, variance = (_per_channel(call.array(position), x) for position in range(1, 5))
+    running: tuple[np.ndarray, ...] = ()
+    if call.integer("training_mode"):
+        old, keep = (mean, variance), x.dtype.type(call.real("momentum", 0.9))
+        axes = (0, *range(2, x.ndim))
+        mean, variance = np.mean(x, axis=axes, keepdims=True)[0], np.var(x, axis=axes, keepdims=True)[0]
+        running = tuple((o * keep + new * (1 - keep)).reshape(-1) for o, new in zip(old, (mean, variance), strict=True))
+    root = np.sqrt(variance + x.dtype.type(call.real("epsilon", 1e-5)))
+    return narrow((x - mean) / root * scale + bias, call.array(0).dtype), *running
+
+
+def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give (x - mean) / sqrt(var + epsilon), the mean, and the reciprocal of the root."""
+    mean = np.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    inverse = 1 / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + x.dtype.type(epsilon))
+    return centred * inverse, mean, inverse
+
+
+@kernel("LayerNormalization")
+def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
+    """Standardize over the axes from `axis` on, scale and shift; also give mean and 1 / deviation."""
+    x = widen(call.array(0))
+    axis = call.integer("axis", -1)
+    axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
+    out, mean, inverse = _standardized(x, axes, call.real("epsilon", 1e-5))
+    out = narrow(out, call.array(0).dtype) if call.integer("stash_type", 1) and x.dtype != call.array(0).dtype else out
+    out = widen(out) * widen(call.array(1))
+    bias = call.optional(2)
+    if bias is not None:
+        out = out + widen(bias)
+    return narrow(out, call.array(0).dtype), mean, inverse
+
+
+@kernel("SkipLayerNormalization", domain="com.microsoft")
+def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
+    """Add a skip and a bias, standardize over the last axis, scale and shift; output 3 is the sum."""
+    x = widen(call.array(0)) + widen(call.array(1))
+    extra, bias = call.optional(4), call.optional(3)
+    if extra is not None:
+        x = x + widen(extra)
+    out, mean, inverse = _standardized(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
+    out = out * widen(call.array(2))
+    if bias is not None:
+        out = out + widen(bias)
+    dtype = call.array(0).dtype
+    return narrow(out, dtype), mean, inverse, narrow(x, dtype)
+
+
+@kernel("RMSNormalization")
+def _rms_normalization(call: Call) -> np.ndarray:
+    """Divide by the root mean square over the axes from `axis` on, and scale."""
+    x = widen(call.array(0))
+    axis = call.integer("axis", -1)
+    axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
+    mean_square = np.mean(x * x, axis=axes, keepdims=True)
+    out = x / np.sqrt(mean_square + x.dtype.type(call.real("epsilon", 1e-5)))
+    return narrow(out * widen(call.array(1)), call.array(0).dtype)
+
+
+@kernel("InstanceNormalization")
+def _instance_normalization(call: Call) -> np.ndarray:
+    """Standardize each channel of each sample of x (N, C, ...) over space, scale and shift."""
+    x = widen(call.array(0))
+    out, _, _ = _standardized(x, tuple(range(2, x.ndim)), call.real("epsilon", 1e-5))
+    return narrow(out * _per_channel(call.array(1), x) + _per_channel(call.array(2), x), call.array(0).dtype)
+
+
+@kernel("GroupNormalization")
+def _group_normalization(call: Call) -> np.ndarray:
+    """Standardize groups of channels of each sample, scale and shift (per channel; per group before set 21)."""
+    x = widen(call.array(0))
+    groups = call.integer("num_groups")
+    parts = x.reshape(x.shape[0], groups, -1)
+    out = _standardized(parts, (2,), call.real("epsilon", 1e-5))[0].reshape(x.shape)
+    scale, bias = (
+        np.repeat(values, x.shape[1] // groups) if call.opset < 21 and values.size == groups else values
+        for values in (call.array(1), call.array(2))
+    )
+    return narrow(out * _per_channel(scale, x) + _per_channel(bias, x), call.array(0).dtype)
+
+
+@kernel("LpNormalization")
+def _lp_normalization(call: Call) -> np.ndarray:
+    """Divide by the 1-norm or 2-norm along an axis; 0 where the norm is 0."""
+    x, axis = widen(call.array(0)), call.integer("axis", -1)
+    norm = np.linalg.norm(x, ord=call.integer("p", 2), axis=axis, keepdims=True)
+    return narrow(np.where(norm == 0, 0, x / norm), call.array(0).dtype)
+
+
+@kernel("MeanVarianceNormalization")
+def _mean_variance_normalization(call: Call) -> np.ndarray:
+    """Standardize over given axes."""
+    x = widen(call.array(0))
+    axes = call.integers("axes") or (0, 2, 3)
+    deviation = np.sqrt(np.mean(x * x, axis=axes, keepdims=True) - np.mean(x, axis=axes, keepdims=True) ** 2)
+    return narrow((x - np.mean(x, axis=axes, keepdims=True)) / (deviation + x.dtype.type(1e-9)), call.array(0).dtype)
+
+
+@kernel("LRN")
+def _local_response(call: Call) -> np.ndarray:
+    """Divide x (N, C, ...) by (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
+    x = call.array(0)
+    dtype = float_of(x.dtype)
+    size, squares = call.integer("size"), widen(x) ** 2
+    total = np.zeros_like(squares)
+    for shift in range(-((size - 1) // 2), size // 2 + 1):
+        low, high = max(0, -shift), min(x.shape[1], x.shape[1] - shift)
+        total[:, low:high] += squares[:, low + shift : high + shift]
+    base = call.real("bias", 1.0) + dtype.type(call.real("alpha", 1e-4) / size) * total
+    return narrow(widen(x) / base ** dtype.type(call.real("beta", 0.75)), x.dtype)

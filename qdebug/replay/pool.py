@@ -1,0 +1,119 @@
+"""Float pools over windows and over all of space."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.replay.precision import is_real, limits, narrow, widen
+from qdebug.replay.registry import Call, kernel
+from qdebug.replay.windows import Window, padded, window_of
+
+__all__ = ["counts", "pool_window", "window_sums"]
+
+
+def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
+    """Read the window of a pool over an input of spatial sizes `extent`.
+
+    Raises:
+        ValueError: No kernel is stated, or no window fits.
+    """
+    kernel_shape = call.integers("kernel_shape")
+    if kernel_shape is None:
+        raise ValueError("the node states no kernel_shape")
+    return window_of(call, extent, kernel_shape, ceil_mode=bool(call.integer("ceil_mode")))
+
+
+def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
+    """Sum x (N, C, *extent) over each window, tap by tap in C order; what is padded counts as 0."""
+    source = padded(x, window, 0)
+    total: np.ndarray | None = None
+    for place in window.taps():
+        part = source[place]
+        total = part.copy() if total is None else np.add(total, part, out=total)
+    if total is None:
+        raise ValueError("the window has no taps")
+    return total
+
+
+def counts(window: Window, *, include_pad: bool) -> np.ndarray:
+    """Give the number of elements (*out) that each window averages over, as float32.
+
+    Padding counts on request, but never what a window covers beyond the stated padding.
+    """
+    total = np.ones((), dtype=np.float32)
+    for axis, count in enumerate(window.out):
+        low = 0 if include_pad else window.begin[axis]
+        high = window.begin[axis] + window.extent[axis] + (window.end[axis] if include_pad else 0)
+        reads = (
+            np.arange(count)[:, None] * window.strides[axis]
+            + np.arange(window.kernel[axis])[None, :] * window.dilations[axis]
+        )
+        total = total[..., None] * ((reads >= low) & (reads < high)).sum(axis=1).astype(np.float32)
+    return total
+
+
+@kernel("AveragePool")
+def _average_pool(call: Call) -> np.ndarray:
+    """Average x (N, C, *extent) over each window; padding counts only with count_include_pad."""
+    x = call.array(0)
+    window = pool_window(call, x.shape[2:])
+    total = window_sums(widen(x), window)
+    divisor = counts(window, include_pad=bool(call.integer("count_include_pad")))
+    return narrow(total / divisor.astype(total.dtype), x.dtype)
+
+
+@kernel("LpPool")
+def _lp_pool(call: Call) -> np.ndarray:
+    """Take the p-norm of x (N, C, *extent) over each window."""
+    x, order = call.array(0), call.integer("p", 2)
+    total = window_sums(np.abs(widen(x)) ** order, pool_window(call, x.shape[2:]))
+    return narrow(total ** total.dtype.type(1 / order), x.dtype)
+
+
+@kernel("MaxPool")
+def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
+    """Take the largest element of each window of x (N, C, *extent), and on request where it was found."""
+    x = call.array(0)
+    window = pool_window(call, x.shape[2:])
+    source = padded(x, window, -np.inf if is_real(x.dtype) else limits(x.dtype)[0])
+    track = call.outputs > 1
+    best: np.ndarray | None = None
+    chosen = np.zeros((*x.shape[:2], *window.out), dtype=np.int64)
+    for tap, place in enumerate(window.taps()):
+        part = source[place]
+        if best is None:
+            best = part.copy()
+            continue
+        if track:
+            chosen[part > best] = tap
+        np.maximum(best, part, out=best)
+    if best is None:
+        raise ValueError("the window has no taps")
+    return (best, _positions(chosen, window, call.integer("storage_order"))) if track else (best,)
+
+
+def _positions(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:
+    """Turn numbers of taps into flat indices into the input, spatial axes in C or Fortran order."""
+    taps = np.unravel_index(chosen, window.kernel)
+    sizes = window.extent
+    steps = [int(np.prod(sizes[:axis] if order else sizes[axis + 1 :], dtype=np.int64)) for axis in range(len(sizes))]
+    flat = np.zeros_like(chosen)
+    for axis, (tap, step) in enumerate(zip(taps, steps, strict=True)):
+        line = [1] * chosen.ndim
+        line[2 + axis] = -1
+        start = (np.arange(window.out[axis]) * window.strides[axis] - window.begin[axis]).reshape(line)
+        flat += (start + tap * window.dilations[axis]) * step
+    images = np.arange(chosen.shape[0] * chosen.shape[1]).reshape(*chosen.shape[:2], *(1,) * len(sizes))
+    return np.asarray(flat + images * int(np.prod(sizes, dtype=np.int64)))
+
+
+@kernel("GlobalAveragePool", "GlobalMaxPool")
+def _global_pool(call: Call) -> np.ndarray:
+    """Average, or take the largest of, all spatial elements of x (N, C, *extent)."""
+    x = call.array(0)
+    axes = tuple(range(2, x.ndim))
+    wide = widen(x)
+    pooled = (
+        np.mean(wide, axis=axes, keepdims=True) if call.op == "GlobalAveragePool" else wide.max(axes, keepdims=True)
+    )
+    return narrow(pooled, x.dtype)

@@ -1,0 +1,66 @@
+"""The precision that kernels compute in: float32 for anything narrower, float64 for float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.model.dtypes import code_limits, is_float, logical_dtype, logical_name
+
+__all__ = ["ONNX_DTYPES", "float_of", "is_real", "limits", "narrow", "onnx_dtype", "widen"]
+
+_IN_ORDER = (
+    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128 bfloat16"
+    " float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2"
+)
+
+ONNX_DTYPES: dict[int, str] = dict(enumerate(_IN_ORDER.split(), start=1))
+"""Logical dtype by ONNX's number of an element type (TensorProto.DataType)."""
+
+
+def onnx_dtype(number: int) -> np.dtype:
+    """Give the numpy dtype of an ONNX element type.
+
+    Raises:
+        ValueError: The number is unknown, or stands for text.
+    """
+    name = ONNX_DTYPES.get(number, f"number {number}")
+    if name not in ONNX_DTYPES.values() or name == "string":
+        raise ValueError(f"the element type {name} is not supported")
+    return logical_dtype(name)
+
+
+def is_real(dtype: np.dtype) -> bool:
+    """Tell whether a dtype holds floating-point numbers, those of ml_dtypes included."""
+    return is_float(logical_name(dtype))
+
+
+def float_of(dtype: np.dtype) -> np.dtype:
+    """Give the dtype that values of a dtype are computed in: float64 for float64, else float32."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def widen(array: np.ndarray) -> np.ndarray:
+    """Give a float array in the precision it is computed in; the same array if that is its own.
+
+    Integers, bool and complex numbers come back unchanged.
+    """
+    if array.dtype == np.float32 or not is_real(array.dtype):
+        return array
+    return array.astype(float_of(array.dtype), copy=False)
+
+
+def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Give an array in the dtype of the tensor it is for."""
+    return array.astype(dtype, copy=False)
+
+
+def limits(dtype: np.dtype) -> tuple[int, int]:
+    """Give the lowest and highest value of an integer dtype.
+
+    Raises:
+        ValueError: The dtype is no integer.
+    """
+    low, high = code_limits(logical_name(dtype))
+    if low is None or high is None:
+        raise ValueError(f"{dtype} is no integer type")
+    return low, high

@@ -1,0 +1,132 @@
+"""Integer convolutions and matrix products, with exact accumulators and one requantization.
+
+The requantization is what ONNX Runtime's kernels do: saturate(round(float32(sum) * float32(sx * sw / sy)) + zero
+point) (onnxruntime/core/mlas/lib/quantize.cpp).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.replay.conv import add_bias
+from qdebug.replay.convolve import convolve
+from qdebug.replay.integers import as_int32, centred, exact_dtype, multiplier, requantize, sum_bound
+from qdebug.replay.quantize import dynamic_quantize
+from qdebug.replay.registry import Call, kernel
+from qdebug.replay.windows import window_of
+
+__all__: list[str] = []
+
+
+def _convolved(call: Call, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, float]:
+    """Convolve centred codes x and weight and add a bias; also give a bound of the sums' magnitude."""
+    bound = sum_bound(x, weight, tuple(range(1, weight.ndim)), bias)
+    dtype = exact_dtype(bound)
+    window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
+    sums = convolve(x.astype(dtype), weight.astype(dtype), window, call.integer("group", 1))
+    return add_bias(sums, bias), bound
+
+
+def _filterwise(values: np.ndarray | None, axes: int) -> np.ndarray | None:
+    """Shape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
+    if values is None or values.size == 1:
+        return None if values is None else values.reshape(())
+    return values.reshape(-1, *(1,) * (axes - 1))
+
+
+@kernel("QLinearConv")
+def _qlinear_conv(call: Call) -> np.ndarray:
+    """Convolve codes x (N, C, *extent) with codes w (M, C / group, *kernel), bias (M,) at scale sx * sw."""
+    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (call.array(i) for i in range(8))
+    centred_weight = centred(weight, _filterwise(w_zero, weight.ndim))
+    sums, bound = _convolved(call, centred(x, x_zero.reshape(())), centred_weight, call.optional(8))
+    factor = multiplier(x_scale.reshape(-1), w_scale.reshape(-1), y_scale.reshape(-1))
+    factor = factor.reshape(-1, *(1,) * (x.ndim - 2))
+    return requantize(sums, factor, y_zero.reshape(()), call.arithmetic, bound=bound)
+
+
+@kernel("ConvInteger")
+def _conv_integer(call: Call) -> np.ndarray:
+    """Convolve codes and give the int32 accumulators."""
+    x, weight = call.array(0), call.array(1)
+    x_zero, w_zero = call.optional(2), call.optional(3)
+    centred_x = centred(x, None if x_zero is None else x_zero.reshape(()))
+    centred_weight = centred(weight, _filterwise(w_zero, weight.ndim))
+    return as_int32(_convolved(call, centred_x, centred_weight, None)[0])
+
+
+def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+    """Multiply matrices of centred codes and add a bias; also give a bound of the sums' magnitude."""
+    bound = sum_bound(a, b, (max(b.ndim - 2, 0),), bias)
+    dtype = exact_dtype(bound)
+    sums = np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
+    return (sums if bias is None else sums + bias.astype(dtype)), bound
+
+
+def _by_row(values: np.ndarray | None) -> np.ndarray | None:
+    """Shape one value, or one per row, to broadcast to (..., rows, columns)."""
+    if values is None or values.size == 1:
+        return None if values is None else values.reshape(())
+    return values.reshape(-1, 1) if values.ndim == 1 else values
+
+
+def _by_column(values: np.ndarray | None) -> np.ndarray | None:
+    """Shape one value, or one per column, to broadcast to (..., rows, columns)."""
+    return values.reshape(()) if values is not None and values.size == 1 else values
+
+
+@kernel("QLinearMatMul")
+def _qlinear_matmul(call: Call) -> np.ndarray:
+    """Multiply codes a (..., M, K), quantized per tensor or row, by b (..., K, N), per tensor or column."""
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.array(i) for i in range(8))
+    sums, bound = _multiplied(centred(a, _by_row(a_zero)), centred(b, _by_column(b_zero)))
+    row_scale, column_scale = _by_row(a_scale), _by_column(b_scale)
+    out_scale, out_zero = _by_row(y_scale), _by_row(y_zero)
+    if row_scale is None or column_scale is None or out_scale is None or out_zero is None:
+        raise ValueError("a scale or zero point is missing")
+    factor = multiplier(row_scale, column_scale, out_scale)
+    return requantize(sums, factor, out_zero, call.arithmetic, bound=bound)
+
+
+@kernel("MatMulInteger")
+def _matmul_integer(call: Call) -> np.ndarray:
+    """Multiply codes and give the int32 accumulators."""
+    a, b = centred(call.array(0), _by_row(call.optional(2))), centred(call.array(1), _by_column(call.optional(3)))
+    return as_int32(_multiplied(a, b)[0])
+
+
+@kernel("QGemm", domain="com.microsoft")
+def _qgemm(call: Call) -> np.ndarray:
+    """Compute alpha A B + C on codes, C an int32 bias at scale alpha * sa * sb; float32 without an output scale."""
+    a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
+    bias, y_scale, y_zero = (call.optional(i) for i in range(6, 9))
+    left = centred(a, a_zero.reshape(()))
+    right = centred(b, (b_zero.reshape(-1) if call.integer("transB") == 0 else b_zero.reshape(-1, 1)))
+    sums, bound = _multiplied(
+        left.T if call.integer("transA") else left, right.T if call.integer("transB") else right, bias
+    )
+    alpha = np.float32(call.real("alpha", 1.0))
+    product = np.asarray(alpha * a_scale.reshape(-1) * b_scale.reshape(-1), dtype=np.float32)
+    if y_scale is None or y_zero is None:
+        return np.asarray(np.multiply(sums, product, dtype=np.float32))
+    factor = np.asarray(product / y_scale.reshape(-1), dtype=np.float32)
+    return requantize(sums, factor, y_zero.reshape(()), call.arithmetic, bound=bound)
+
+
+@kernel("MatMulIntegerToFloat", domain="com.microsoft")
+def _matmul_integer_to_float(call: Call) -> np.ndarray:
+    """Multiply codes, scale the exact sums by sa sb, and add a float bias."""
+    a_scale, b_scale, bias = call.array(2), call.array(3), call.optional(6)
+    a, b = centred(call.array(0), _by_row(call.optional(4))), centred(call.array(1), _by_column(call.optional(5)))
+    out = np.multiply(_multiplied(a, b)[0], a_scale.reshape(-1) * b_scale.reshape(-1), dtype=np.float32)
+    return np.asarray(out if bias is None else out + bias)
+
+
+@kernel("DynamicQuantizeMatMul", domain="com.microsoft")
+def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
+    """Quantize a by its own range, multiply codes, scale the exact sums by sa sb, and add a float bias."""
+    b_scale, bias = call.array(2), call.optional(4)
+    codes, scale, zero_point = dynamic_quantize(call.array(0), call.arithmetic)
+    sums = _multiplied(centred(codes, zero_point), centred(call.array(1), _by_column(call.optional(3))))[0]
+    out = np.multiply(sums, scale * b_scale.reshape(-1), dtype=np.float32)
+    return np.asarray(out if bias is None else out + bias)

@@ -1,0 +1,67 @@
+"""The real-valued operator behind a quantized one: which of its inputs are data, and what computes on them.
+
+A quantized operator carries scales and zero points beside its data. On real numbers it is an ordinary operator
+that reads the data alone, which is what a replay in reference arithmetic runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from qdebug.model import AttrValue, Node
+
+__all__ = ["real_form"]
+
+_DATA_INPUTS: Mapping[str, tuple[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        "QuantizeLinear": ("Identity", (0,)),
+        "DequantizeLinear": ("Identity", (0,)),
+        "QLinearConv": ("Conv", (0, 3, 8)),
+        "QLinearMatMul": ("MatMul", (0, 3)),
+        "QGemm": ("Gemm", (0, 3, 6)),
+        "QLinearAdd": ("Add", (0, 3)),
+        "QLinearMul": ("Mul", (0, 3)),
+        "QLinearWhere": ("Where", (0, 1, 4)),
+        "QLinearAveragePool": ("AveragePool", (0,)),
+        "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
+        "QLinearReduceMean": ("ReduceMean", (0,)),
+        "QLinearSigmoid": ("Sigmoid", (0,)),
+        "QLinearLeakyRelu": ("LeakyRelu", (0,)),
+        "QLinearSoftmax": ("Softmax", (0,)),
+    }
+)
+"""Quantized operator -> the operator on real numbers, and the positions of its data among the inputs."""
+
+_STANDARD_OPSET = 13
+"""Version of the standard operators that contributed operators are defined after."""
+
+
+def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, int]]:
+    """Give the node that computes on real numbers what a quantized node computes on codes.
+
+    Args:
+        node: Any node; one that carries no scales is its own real form.
+        opset: Version of each operator set by domain.
+
+    Returns:
+        The node, with the same name and outputs, and the operator sets that it is to be read by.
+    """
+    if node.op == "QLinearConcat":
+        return _standard(node, "Concat", node.inputs[2::3], node.attrs), _at_least(opset)
+    known = _DATA_INPUTS.get(node.op)
+    if known is None:
+        return node, opset
+    op, positions = known
+    inputs = tuple(node.inputs[p] if p < len(node.inputs) else "" for p in positions)
+    while inputs and not inputs[-1]:
+        inputs = inputs[:-1]
+    return _standard(node, op, inputs, node.attrs), _at_least(opset)
+
+
+def _standard(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, AttrValue]) -> Node:
+    return Node(name=node.name, op=op, inputs=inputs, outputs=node.outputs[:1], attrs=attrs)
+
+
+def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
+    return {**opset, "": max(opset.get("", _STANDARD_OPSET), _STANDARD_OPSET)}

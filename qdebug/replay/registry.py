@@ -1,0 +1,226 @@
+"""Which function computes which operator, and how one node is run.
+
+A kernel is a pure function of a `Call`: it never changes its inputs, and what it returns may share
+memory with them. It is registered under its operator's domain and name in the module of its family;
+families are imported when the first kernel is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import MappingProxyType
+from typing import NoReturn
+
+import numpy as np
+
+from qdebug.errors import KernelError, NoKernelError
+from qdebug.model import AttrValue, Node
+from qdebug.replay.arithmetic import Arithmetic
+
+__all__ = ["Call", "Kernel", "find_kernel", "has_kernel", "kernel", "known_kernels", "run_node"]
+
+Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
+"""A function that computes the outputs of one call; a bare array stands for a single output."""
+
+_FAMILIES = (
+    "activation",
+    "cast",
+    "constant",
+    "conv",
+    "elementwise",
+    "indexing",
+    "linear",
+    "logic",
+    "movement",
+    "normalization",
+    "pool",
+    "qelementwise",
+    "qlinear",
+    "quantize",
+    "reduction",
+    "resize",
+)
+_KERNELS: dict[tuple[str, str], Kernel] = {}
+_LOADED: set[str] = set()
+_DOMAINS = {"ai.onnx": ""}
+_NUMERIC_FAILURES = (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """Everything that a kernel may know of the node it computes.
+
+    Args:
+        inputs: Arrays in the operator's order; None where an optional input is left out.
+        attrs: The node's attributes.
+        opset: Version of the operator set that the operator belongs to.
+        outputs: Number of outputs asked for, left-out ones in between included.
+        op: The operator.
+        node: The node's name, for error messages.
+        arithmetic: Choices of quantized arithmetic.
+    """
+
+    inputs: tuple[np.ndarray | None, ...]
+    attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
+    opset: int = 1
+    outputs: int = 1
+    op: str = ""
+    node: str = ""
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+
+    def array(self, position: int) -> np.ndarray:
+        """Give a required input.
+
+        Raises:
+            KernelError: The node leaves it out.
+        """
+        found = self.optional(position)
+        if found is None:
+            raise KernelError(f"Node {self.node!r} ({self.op}) has no input {position}, which its operator requires.")
+        return found
+
+    def optional(self, position: int) -> np.ndarray | None:
+        """Give an optional input, or None if the node leaves it out."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def given(self) -> tuple[np.ndarray, ...]:
+        """Give the inputs of an operator that takes any number of them."""
+        return tuple(self.array(position) for position in range(len(self.inputs)))
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Give an integer attribute."""
+        value = self.attrs.get(name, default)
+        return int(value) if isinstance(value, (int, float, np.integer)) else self._wrong(name, "an integer")
+
+    def real(self, name: str, default: float = 0.0) -> float:
+        """Give a real attribute."""
+        value = self.attrs.get(name, default)
+        return float(value) if isinstance(value, (int, float, np.number)) else self._wrong(name, "a number")
+
+    def text(self, name: str, default: str = "") -> str:
+        """Give a text attribute."""
+        value = self.attrs.get(name, default)
+        return value if isinstance(value, str) else self._wrong(name, "a text")
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """Give an attribute that lists integers; None if the node does not have it."""
+        value = self.attrs.get(name)
+        if value is None:
+            return None
+        if isinstance(value, (str, bool)):
+            self._wrong(name, "a list of integers")
+        return tuple(int(item) for item in np.asarray(value).reshape(-1))
+
+    def _wrong(self, name: str, expected: str) -> NoReturn:
+        found = self.attrs.get(name)
+        raise KernelError(f"Attribute {name!r} of node {self.node!r} ({self.op}) is {found!r}; expected {expected}.")
+
+
+def kernel(*ops: str, domain: str = "") -> Callable[[Kernel], Kernel]:
+    """Register a function as the kernel of one or more operators of a domain."""
+
+    def register(function: Kernel) -> Kernel:
+        for op in ops:
+            _KERNELS[_DOMAINS.get(domain, domain), op] = function
+        return function
+
+    return register
+
+
+def known_kernels() -> tuple[tuple[str, str], ...]:
+    """Give (domain, operator) of every kernel, sorted."""
+    _load()
+    return tuple(sorted(_KERNELS))
+
+
+def has_kernel(op: str, domain: str = "") -> bool:
+    """Tell whether an operator can be replayed."""
+    _load()
+    return (_DOMAINS.get(domain, domain), op) in _KERNELS
+
+
+def find_kernel(node: Node) -> Kernel:
+    """Give the kernel of a node.
+
+    Raises:
+        NoKernelError: There is none for its operator.
+    """
+    _load()
+    found = _KERNELS.get((_DOMAINS.get(node.domain, node.domain), node.op))
+    if found is None:
+        title = f"{node.domain}::{node.op}" if node.domain else node.op
+        raise NoKernelError(
+            f"No kernel is known for the operator {title} of node {node.name!r}.",
+            hint="Record this model with the framework that runs it, such as --backend onnxruntime.",
+        )
+    return found
+
+
+def run_node(
+    node: Node,
+    values: Mapping[str, np.ndarray],
+    opset: Mapping[str, int] | None = None,
+    *,
+    arithmetic: Arithmetic | None = None,
+) -> dict[str, np.ndarray]:
+    """Compute one node.
+
+    Args:
+        node: The node.
+        values: Arrays by tensor name; those of the node's inputs are read.
+        opset: Version of each operator set by domain; the newest is assumed of one not named.
+        arithmetic: Choices of quantized arithmetic; ONNX's own if left out.
+
+    Returns:
+        The node's outputs by tensor name, those that it names only.
+
+    Raises:
+        NoKernelError: There is no kernel for the operator.
+        KernelError: The inputs or attributes do not fit the operator, or an input has no values.
+    """
+    compute = find_kernel(node)
+    missing = [name for name in node.inputs if name and name not in values]
+    if missing:
+        raise KernelError(f"Input {missing[0]!r} of node {node.name!r} ({node.op}) has no values.")
+    call = Call(
+        inputs=tuple(values[name] if name else None for name in node.inputs),
+        attrs=node.attrs,
+        opset=_version(node.domain, opset or {}),
+        outputs=len(node.outputs),
+        op=node.op,
+        node=node.name,
+        arithmetic=arithmetic or Arithmetic(),
+    )
+    try:
+        # Overflow and invalid operations have defined results (infinities, NaN), which is what is looked for.
+        with np.errstate(all="ignore"):
+            result = compute(call)
+    except _NUMERIC_FAILURES as error:
+        raise KernelError(
+            f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(call.inputs)}: {error}.",
+        ) from error
+    arrays = result if isinstance(result, tuple) else (result,)
+    if len(arrays) < len(node.outputs) and any(node.outputs[len(arrays) :]):
+        raise KernelError(
+            f"Node {node.name!r} ({node.op}) asks for {len(node.outputs)} outputs; its kernel computes {len(arrays)}."
+        )
+    return {name: np.asarray(array) for name, array in zip(node.outputs, arrays, strict=False) if name}
+
+
+def _version(domain: str, opset: Mapping[str, int]) -> int:
+    plain = _DOMAINS.get(domain, domain)
+    return opset.get(plain, opset.get("ai.onnx", 1000) if not plain else 1000)
+
+
+def _shapes(inputs: tuple[np.ndarray | None, ...]) -> str:
+    return ", ".join("none" if array is None else f"{array.dtype}{list(array.shape)}" for array in inputs)
+
+
+def _load() -> None:
+    if _LOADED:
+        return
+    for family in _FAMILIES:
+        import_module(f"qdebug.replay.{family}")
+    _LOADED.update(_FAMILIES)

@@ -1,0 +1,141 @@
+"""Resize and Upsample: interpolation along each axis in turn, as a small matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from qdebug.replay.precision import is_real, narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+
+def _positions(mode: str, out: int, size: int, scale: float, region: tuple[float, float]) -> np.ndarray:
+    """Give where in the input, in float64, each output lies along one axis."""
+    at = np.arange(out, dtype=np.float64)
+    exact = scale * size
+    if mode == "half_pixel":
+        return (at + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        offset = size / 2 * (1 - out / exact)
+        return offset + (at + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return (at + 0.5) / scale - 0.5 if exact > 1 else np.zeros(out)
+    if mode == "align_corners":
+        return at * (size - 1) / (exact - 1) if exact != 1 else np.zeros(out)
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "tf_crop_and_resize":
+        start, end = region
+        if out == 1:
+            return np.full(1, 0.5 * (start + end) * (size - 1))
+        return start * (size - 1) + at * (end - start) * (size - 1) / (exact - 1)
+    raise ValueError(f"coordinate_transformation_mode is {mode!r}")
+
+
+_NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda p: np.ceil(p - 0.5),
+    "round_prefer_ceil": lambda p: np.floor(p + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    """Keys' cubic convolution kernel (1981)."""
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def _weights(
+    positions: np.ndarray, size: int, scale: float, *, cubic: float | None, outside: bool, antialias: bool
+) -> np.ndarray:
+    """Give the matrix (outputs, inputs) of a linear or cubic interpolation along one axis."""
+    stretch = min(scale, 1.0) if antialias else 1.0
+    reach = (1.0 if cubic is None else 2.0) / stretch
+    first = np.floor(positions - reach).astype(np.int64)
+    taps = first[:, None] + np.arange(int(np.ceil(2 * reach)) + 2)
+    distance = (positions[:, None] - taps) * stretch
+    kernel_values = np.maximum(1 - np.abs(distance), 0) if cubic is None else _cubic(distance, cubic)
+    if outside:
+        kernel_values = np.where((taps < 0) | (taps >= size), 0, kernel_values)
+    if antialias or outside:
+        total = kernel_values.sum(axis=1, keepdims=True)
+        kernel_values = kernel_values / np.where(total == 0, 1, total)
+    matrix = np.zeros((positions.size, size))
+    rows = np.broadcast_to(np.arange(positions.size)[:, None], taps.shape)
+    np.add.at(matrix, (rows, np.clip(taps, 0, size - 1)), kernel_values)
+    return matrix
+
+
+@kernel("Resize", "Upsample")
+def _resize(call: Call) -> np.ndarray:
+    """Resample x to given sizes or by given scales; modes nearest, linear and cubic."""
+    x = call.array(0)
+    axes, scales, sizes = _target(call, x)
+    region = _region(call, axes, x.ndim)
+    old = call.op == "Upsample" or call.opset < 11
+    transform = "asymmetric" if old else call.text("coordinate_transformation_mode", "half_pixel")
+    mode = call.text("mode", "nearest")
+    out = widen(x) if is_real(x.dtype) else x.astype(np.float64)
+    extrapolated: list[tuple[int, np.ndarray]] = []
+    for axis, scale, count in zip(axes, scales, sizes, strict=True):
+        size = x.shape[axis]
+        if count == size and scale == 1 and transform != "tf_crop_and_resize":
+            continue
+        at = _positions(transform, count, size, scale, region[axis])
+        if transform == "tf_crop_and_resize":
+            extrapolated.append((axis, (at < 0) | (at > size - 1)))
+        if mode == "nearest":
+            choose = _NEAREST["floor" if old else call.text("nearest_mode", "round_prefer_floor")]
+            out = np.take(out, np.clip(choose(at), 0, size - 1).astype(np.int64), axis=axis)
+            continue
+        matrix = _weights(
+            at,
+            size,
+            scale,
+            cubic=call.real("cubic_coeff_a", -0.75) if mode == "cubic" else None,
+            outside=bool(call.integer("exclude_outside")),
+            antialias=bool(call.integer("antialias")),
+        ).astype(out.dtype)
+        out = np.moveaxis(np.tensordot(matrix, out, axes=(1, axis)), 0, axis)
+    for axis, beyond in extrapolated:
+        line = [1] * out.ndim
+        line[axis] = -1
+        out = np.where(beyond.reshape(line), out.dtype.type(call.real("extrapolation_value")), out)
+    if not is_real(x.dtype) and mode != "nearest":
+        out = np.rint(out)
+    return narrow(out, x.dtype)
+
+
+def _target(call: Call, x: np.ndarray) -> tuple[list[int], list[float], list[int]]:
+    """Give the axes that are resized, their scales and their new sizes."""
+    named = call.integers("axes")
+    axes = [axis % x.ndim for axis in named] if named is not None else list(range(x.ndim))
+    place = 1 if call.op == "Upsample" or call.opset < 11 else 2
+    given = call.attrs.get("scales") if call.opset < 9 and call.op == "Upsample" else call.optional(place)
+    if given is not None and np.asarray(given).size:
+        scales = [float(scale) for scale in np.asarray(given).reshape(-1)]
+        return axes, scales, [int(np.floor(x.shape[axis] * s)) for axis, s in zip(axes, scales, strict=True)]
+    sizes = [int(n) for n in call.array(3).reshape(-1)]
+    scales = [n / x.shape[axis] for axis, n in zip(axes, sizes, strict=True)]
+    policy = call.text("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        scale = (min if policy == "not_larger" else max)(scales)
+        scales = [scale] * len(axes)
+        sizes = [int(np.floor(scale * x.shape[axis] + 0.5)) for axis in axes]
+    return axes, scales, sizes
+
+
+def _region(call: Call, axes: list[int], ndim: int) -> list[tuple[float, float]]:
+    region = [(0.0, 1.0)] * ndim
+    given = call.optional(1) if call.op == "Resize" and call.opset >= 11 else None
+    if given is not None and given.size:
+        values = [float(value) for value in given]
+        for position, axis in enumerate(axes):
+            region[axis] = (values[position], values[len(axes) + position])
+    return region

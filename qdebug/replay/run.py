@@ -1,0 +1,116 @@
+"""Run a whole graph on one feed, holding each tensor no longer than its consumers need it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from qdebug.errors import InputError, KernelError
+from qdebug.model import Graph, Node
+from qdebug.replay.arithmetic import Arithmetic
+from qdebug.replay.registry import run_node
+
+__all__ = ["Fault", "OnTensor", "one_thread", "run_graph"]
+
+OnTensor = Callable[[str, np.ndarray], None]
+"""Called with the name and the values of each tensor as soon as it is computed."""
+
+Fault = Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
+"""Changes the outputs of a node, to plant a bug on purpose."""
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Hold BLAS to one thread, so that results do not depend on how many there are."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+def run_graph(
+    graph: Graph,
+    feed: Mapping[str, np.ndarray],
+    constants: Mapping[str, np.ndarray],
+    *,
+    arithmetic: Arithmetic | None = None,
+    on_tensor: OnTensor | None = None,
+    faults: Mapping[str, Fault] | None = None,
+) -> dict[str, np.ndarray]:
+    """Compute all nodes of a graph in order.
+
+    Args:
+        graph: The graph.
+        feed: One array for each input of the graph.
+        constants: Arrays of the graph's constants by name; looked up when a node needs one.
+        arithmetic: Choices of quantized arithmetic; ONNX's own if left out.
+        on_tensor: Is given every computed tensor, before it may be freed. It must not change the array.
+        faults: Changes to the outputs of nodes, by node name.
+
+    Returns:
+        The graph's outputs by name.
+
+    Raises:
+        InputError: An input of the graph is not fed.
+        NoKernelError: No kernel is known for one of the operators.
+        KernelError: A node cannot be computed, or a constant has no values.
+    """
+    for name in graph.inputs:
+        if name not in feed:
+            raise InputError(
+                f"Input {name!r} of the graph is not fed; the feed has: {', '.join(feed) or 'nothing'}.",
+                hint=f"Give an array named {name!r}.",
+            )
+    choices = arithmetic or Arithmetic()
+    waiting = Counter(tensor for node in graph.nodes for tensor in dict.fromkeys(node.inputs) if tensor)
+    waiting.update(graph.outputs)
+    values: dict[str, np.ndarray] = dict(feed)
+    with one_thread():
+        for node in graph.nodes:
+            needed = _inputs(node, values, constants)
+            outputs = run_node(node, needed, graph.opset, arithmetic=choices)
+            if faults and node.name in faults:
+                outputs = _faulty(node, outputs, faults[node.name])
+            for name, array in outputs.items():
+                if on_tensor is not None:
+                    on_tensor(name, array)
+                if waiting[name]:
+                    values[name] = array
+            for name in dict.fromkeys(node.inputs):
+                waiting[name] -= 1
+                if not waiting[name]:
+                    values.pop(name, None)
+    return {name: values[name] if name in values else _constant(name, constants) for name in graph.outputs}
+
+
+def _inputs(node: Node, values: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {
+        name: values[name] if name in values else _constant(name, constants, node)
+        for name in dict.fromkeys(node.inputs)
+        if name
+    }
+
+
+def _constant(name: str, constants: Mapping[str, np.ndarray], node: Node | None = None) -> np.ndarray:
+    if name in constants:
+        return constants[name]
+    place = f", which node {node.name!r} ({node.op}) reads," if node is not None else ""
+    raise KernelError(
+        f"Tensor {name!r}{place} has no values: no node computes it and it is no stored constant.",
+        hint="If this is a recording, make it again without --no-weights.",
+    )
+
+
+def _faulty(node: Node, outputs: Mapping[str, np.ndarray], fault: Fault) -> dict[str, np.ndarray]:
+    changed = fault(tuple(outputs.values()))
+    if len(changed) != len(outputs):
+        raise KernelError(f"The fault planted in node {node.name!r} gives {len(changed)} arrays, not {len(outputs)}.")
+    return dict(zip(outputs, changed, strict=True))

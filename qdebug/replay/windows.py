@@ -1,0 +1,153 @@
+"""Geometry of sliding windows: where the taps of a convolution or a pool read, and how many outputs there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from qdebug.replay.registry import Call
+
+__all__ = ["Window", "padded", "window_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A window that slides over spatial axes; each field has one value per axis.
+
+    Args:
+        extent: Size of the input.
+        kernel: Taps.
+        strides: Step from one output to the next.
+        dilations: Distance between taps.
+        begin: Padding before the first element.
+        end: Padding after the last one, as the node states it.
+        out: Number of outputs; the last window may reach beyond `end` where outputs are rounded up.
+    """
+
+    extent: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    out: tuple[int, ...]
+
+    @property
+    def covered(self) -> tuple[int, ...]:
+        """Size of the padded input that the taps read."""
+        return tuple(
+            (out - 1) * stride + (kernel - 1) * dilation + 1
+            for out, stride, kernel, dilation in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether each output reads the one element at its own position."""
+        return all(k == 1 for k in self.kernel) and self.out == self.extent and not any(self.begin)
+
+    def taps(self, first: int = 0, last: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """Give, for each tap in C order, the index of what it reads of the padded input (..., *covered).
+
+        Args:
+            first: First output along the first axis.
+            last: One past the last output along the first axis; all of them if left out.
+        """
+        bounds = [(0, count) for count in self.out]
+        bounds[0] = (first, self.out[0] if last is None else last)
+        for taps in product(*(range(count) for count in self.kernel)):
+            yield (
+                ...,
+                *(
+                    slice(tap * dilation + low * stride, tap * dilation + (high - 1) * stride + 1, stride)
+                    for tap, dilation, stride, (low, high) in zip(
+                        taps, self.dilations, self.strides, bounds, strict=True
+                    )
+                ),
+            )
+
+
+def padded(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
+    """Give an array (..., *extent) as the taps read it (..., *covered); itself if nothing is padded or cut."""
+    if window.covered == window.extent and not any(window.begin):
+        return array
+    lead = array.shape[: array.ndim - len(window.extent)]
+    result = np.full((*lead, *window.covered), fill, dtype=array.dtype)
+    copied = [
+        min(extent, covered - begin)
+        for extent, covered, begin in zip(window.extent, window.covered, window.begin, strict=True)
+    ]
+    if min(copied, default=0) > 0:
+        target: tuple[Any, ...] = (..., *(slice(b, b + n) for b, n in zip(window.begin, copied, strict=True)))
+        source: tuple[Any, ...] = (..., *(slice(0, n) for n in copied))
+        result[target] = array[source]
+    return result
+
+
+def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_mode: bool = False) -> Window:
+    """Read the window of a convolution or pool from its node.
+
+    Args:
+        call: The node; `strides`, `dilations`, `pads` and `auto_pad` are read.
+        extent: Spatial sizes of the input.
+        kernel: Taps per axis.
+        ceil_mode: Round the number of outputs up.
+
+    Raises:
+        ValueError: The numbers of axes disagree, or no window fits.
+    """
+    axes = len(extent)
+    strides = call.integers("strides") or (1,) * axes
+    dilations = call.integers("dilations") or (1,) * axes
+    pads = call.integers("pads") or (0,) * (2 * axes)
+    for name, values, expected in (
+        ("strides", strides, axes),
+        ("dilations", dilations, axes),
+        ("pads", pads, 2 * axes),
+    ):
+        if len(values) != expected:
+            raise ValueError(f"{name} has {len(values)} values for {axes} spatial axes")
+    if len(kernel) != axes:
+        raise ValueError(f"the kernel has {len(kernel)} axes and the input {axes}")
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    mode = call.text("auto_pad", "NOTSET") or "NOTSET"
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        out = [-(-size // stride) for size, stride in zip(extent, strides, strict=True)]
+        total = [
+            max((n - 1) * stride + span - size, 0)
+            for n, stride, span, size in zip(out, strides, spans, extent, strict=True)
+        ]
+        begin = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
+        end = [t - b for t, b in zip(total, begin, strict=True)]
+    elif mode in ("NOTSET", "VALID"):
+        begin, end = ([0] * axes, [0] * axes) if mode == "VALID" else (list(pads[:axes]), list(pads[axes:]))
+        out = [
+            _outputs(size, before, after, span, stride, ceil_mode=ceil_mode)
+            for size, before, after, span, stride in zip(extent, begin, end, spans, strides, strict=True)
+        ]
+    else:
+        raise ValueError(f"auto_pad is {mode!r}")
+    if min(out) < 1:
+        raise ValueError(f"windows of {list(spans)} do not fit an input of {list(extent)} with pads {begin + end}")
+    return Window(
+        extent=tuple(extent),
+        kernel=tuple(kernel),
+        strides=tuple(strides),
+        dilations=tuple(dilations),
+        begin=tuple(begin),
+        end=tuple(end),
+        out=tuple(out),
+    )
+
+
+def _outputs(size: int, before: int, after: int, span: int, stride: int, *, ceil_mode: bool) -> int:
+    room = size + before + after - span
+    if room < 0:
+        return 0
+    count = math.ceil(room / stride) + 1 if ceil_mode else room // stride + 1
+    # A window that would begin in the padding after the input is dropped (ONNX, since operator set 19).
+    return count - 1 if ceil_mode and (count - 1) * stride >= size + before else count
