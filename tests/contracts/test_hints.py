@@ -29,9 +29,8 @@ def texts(source):
         if isinstance(node, ast.JoinedStr):
             inside |= {id(part) for part in node.values}
             yield "".join(p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in inside and id(node) not in docstrings:
-                yield node.value
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside | docstrings:
+            yield node.value
 
 
 def wrong_commands(source, known):
