@@ -121,7 +121,8 @@ def _one_hot(call: Call) -> np.ndarray:
     valid = np.expand_dims((index >= -depth) & (index < depth), axis)
     line = [1] * codes.ndim
     line[axis] = depth
-    return np.where((codes == np.arange(depth).reshape(line)) & valid, values[1], values[0]).astype(values.dtype)
+    chosen = (codes == np.arange(depth).reshape(line)) & valid
+    return np.asarray(np.where(chosen, values[1], values[0])).astype(values.dtype)
 
 
 @kernel("NonZero")

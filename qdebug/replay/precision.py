@@ -9,8 +9,9 @@ from qdebug.model.dtypes import code_limits, is_float, logical_dtype, logical_na
 __all__ = ["ONNX_DTYPES", "float_of", "is_real", "limits", "narrow", "onnx_dtype", "widen"]
 
 _IN_ORDER = (
-    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128 bfloat16"
-    " float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2"
+    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128"
+    " bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn float8_e8m0fnu"
+    " uint2 int2"
 )
 
 ONNX_DTYPES: dict[int, str] = dict(enumerate(_IN_ORDER.split(), start=1))
