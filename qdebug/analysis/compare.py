@@ -1,0 +1,176 @@
+"""Compare two tensors that stand for the same values, over all samples and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.analysis.alignment import Pair, View
+from qdebug.errors import UsageError
+from qdebug.model import QuantParams, Recording
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
+from qdebug.numerics.blocks import Clamp, why_incomparable
+from qdebug.numerics.rails import RailsCounter
+from qdebug.numerics.stats import ErrorStats, Rails
+
+__all__ = ["Comparison", "SampleStats", "compare_pair"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleStats:
+    """The comparison of one tensor for one sample, all its steps together."""
+
+    sample: int
+    stats: ErrorStats
+
+    @property
+    def max_abs(self) -> float | None:
+        """Largest absolute difference."""
+        return self.stats.max_abs
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """10 log10(sum reference^2 / sum difference^2)."""
+        return self.stats.sqnr_db
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The comparison of one backend tensor with its reference.
+
+    Args:
+        stats: The error over all samples and steps; None if incomparable.
+        rails: Saturation over all samples and steps; None if incomparable or if the backend has no integer codes.
+        samples: The error of each sample that both sides hold, in order.
+        reason: Why nothing was compared; None if something was.
+        note: What was left out of the comparison; None if nothing.
+        basis: "full": every element that both sides hold was compared.
+    """
+
+    stats: ErrorStats | None
+    rails: Rails | None
+    samples: tuple[SampleStats, ...]
+    reason: str | None = None
+    note: str | None = None
+    basis: str = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    sample: int
+    step: int
+
+
+def compare_pair(reference: Recording, backend: Recording, pair: Pair, *, relu_floor: bool = False) -> Comparison:
+    """Compare the two tensors of a pair over all samples and steps, one array of each side in memory at a time.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pair: Which tensors, and what is done to their values first.
+        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin can be its zeros.
+
+    Returns:
+        The comparison; one with a reason and without numbers if the tensors cannot be compared.
+
+    Raises:
+        RecordingError: Values that a recording says it has cannot be read.
+    """
+    places, missing = _places(reference, backend, pair)
+    if not places:
+        return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
+    quants = (_quant(reference, pair.reference), _quant(backend, pair.backend))
+    counter = _rails_counter(quants[1], relu_floor=relu_floor)
+    total = _accumulator(pair, quants, None)
+    samples: list[SampleStats] = []
+    for sample, steps in _by_sample(places):
+        part = _accumulator(pair, quants, counter)
+        for step in steps:
+            ours = reference.load(pair.reference, sample, step)
+            theirs = backend.load(pair.backend, sample, step)
+            reason = _mismatch(ours, theirs)
+            if reason is None:
+                try:
+                    part.update(ours, theirs, sample=sample)
+                except UsageError as error:  # quantization that does not fit its tensor
+                    reason = error.message[0].lower() + error.message[1:].rstrip(".")
+            if reason is not None:
+                return _incomparable(reason if len(places) == 1 else f"{reason} (sample {sample}, step {step})")
+        total.merge(part)
+        samples.append(SampleStats(sample=sample, stats=part.stats()))
+    rails = None if counter is None else counter.rails()
+    return Comparison(stats=total.stats(), rails=rails, samples=tuple(samples), note=missing or None)
+
+
+def _incomparable(reason: str) -> Comparison:
+    return Comparison(stats=None, rails=None, samples=(), reason=reason)
+
+
+def _quant(recording: Recording, tensor: str) -> QuantParams | None:
+    info = recording.graph.tensors.get(tensor)
+    return None if info is None else info.quant
+
+
+def _clamp(view: View | None) -> Clamp:
+    return (None, None) if view is None else (view.clamp_low, view.clamp_high)
+
+
+def _accumulator(
+    pair: Pair, quants: tuple[QuantParams | None, QuantParams | None], rails: RailsCounter | None
+) -> ErrorAccumulator:
+    return ErrorAccumulator(
+        reference_quant=quants[0],
+        backend_quant=quants[1],
+        reference_clamp=_clamp(pair.reference_view),
+        backend_clamp=_clamp(pair.backend_view),
+        rails=rails,
+    )
+
+
+def _rails_counter(quant: QuantParams | None, *, relu_floor: bool) -> RailsCounter | None:
+    if quant is None or quant.qmin is None or quant.qmax is None:
+        return None
+    return RailsCounter(quant, relu_floor=relu_floor)
+
+
+def _places(reference: Recording, backend: Recording, pair: Pair) -> tuple[list[_Place], str]:
+    """Find the samples and steps that both sides hold, and say in a clause how many only one side holds."""
+    if reference.graph.is_constant(pair.reference) and backend.graph.is_constant(pair.backend):
+        every = [_Place(0, 0)]
+    else:
+        samples = range(max(reference.samples, backend.samples))
+        steps = range(max(reference.steps, backend.steps))
+        every = [_Place(sample, step) for sample in samples for step in steps]
+    both: list[_Place] = []
+    only = {"reference": 0, "backend": 0}
+    for place in every:
+        ours = reference.has(pair.reference, place.sample, place.step)
+        theirs = backend.has(pair.backend, place.sample, place.step)
+        if ours and theirs:
+            both.append(place)
+        elif ours or theirs:
+            only["backend" if ours else "reference"] += 1
+    lacking = [f"the {side} has none for {count}" for side, count in only.items() if count]
+    if not lacking:
+        return both, ""
+    unit = "samples" if max(reference.steps, backend.steps) == 1 else "steps of all samples"
+    return both, f"values of {len(both)} of {len(both) + sum(only.values())} {unit} compared: " + ", ".join(lacking)
+
+
+def _by_sample(places: list[_Place]) -> Iterator[tuple[int, list[int]]]:
+    steps: dict[int, list[int]] = {}
+    for place in places:
+        steps.setdefault(place.sample, []).append(place.step)
+    yield from steps.items()
+
+
+def _mismatch(ours: np.ndarray, theirs: np.ndarray) -> str | None:
+    for side, array in (("reference", ours), ("backend", theirs)):
+        why = why_incomparable(array.dtype)
+        if why is not None:
+            return f"the {side}'s {why}"
+    if not same_elements(ours.shape, theirs.shape):
+        return f"the reference has shape {ours.shape} and the backend {theirs.shape}"
+    return None

@@ -1,0 +1,107 @@
+"""One pass over two tensors: all error metrics, in cache-sized blocks, as mergeable sums.
+
+A block is 32768 elements, small enough that its float32 copies stay in a core's cache: every further pass
+over it is nearly free (cache blocking; see also `single_block` and `double_block` for the arithmetic, `metric_table`
+for the definitions).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
+from qdebug.numerics.double_block import add_double, read_block, real_values
+from qdebug.numerics.lsb import Steps
+from qdebug.numerics.rails import RailsCounter
+from qdebug.numerics.single_block import add_single
+from qdebug.numerics.stats import ErrorStats
+from qdebug.numerics.tally import Block, Tally
+
+__all__ = ["ErrorAccumulator", "same_elements"]
+
+
+class ErrorAccumulator:
+    """Accumulates the error of backend tensors against reference tensors.
+
+    Args:
+        reference_quant: How the reference's stored elements stand for real numbers; None if they are the numbers.
+        backend_quant: The same for the backend.
+        reference_clamp: Bounds applied to the reference's real values first.
+        backend_clamp: Bounds applied to the backend's real values first.
+        step: Size of an LSB in real units; by default the backend's own scale.
+        rails: Counter that is shown the backend's codes and the reference's real values on the way.
+    """
+
+    def __init__(
+        self,
+        *,
+        reference_quant: QuantParams | None = None,
+        backend_quant: QuantParams | None = None,
+        reference_clamp: Clamp = (None, None),
+        backend_clamp: Clamp = (None, None),
+        step: float | None = None,
+        rails: RailsCounter | None = None,
+    ) -> None:
+        self._reference_quant = reference_quant
+        self._backend_quant = backend_quant
+        self._reference_clamp = reference_clamp
+        self._backend_clamp = backend_clamp
+        self._step = step
+        self._rails = rails
+        self._tally = Tally()
+
+    def update(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> None:
+        """Add two tensors of one sample.
+
+        Args:
+            reference: Stored elements of the reference; may be read-only or mapped.
+            backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
+            sample: Index of the sample, for `worst_sample`.
+
+        Raises:
+            UsageError: The shapes differ, a dtype holds no real numbers, or quantization parameters do not
+                fit a shape.
+        """
+        first = RealBlocks(reference, self._reference_quant, self._reference_clamp)
+        second = RealBlocks(backend, self._backend_quant, self._backend_clamp)
+        if not same_elements(first.shape, second.shape):
+            raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
+        steps = Steps(self._backend_quant, second.shape, self._step)
+        if self._rails is not None:
+            self._rails.start(second.shape, np.asarray(backend).dtype)
+        tally = self._tally
+        tally.sample, tally.shape = sample, second.shape
+        buffers = scratch()
+        single = first.single and second.single
+        with np.errstate(all="ignore"):
+            for start in range(0, second.size, BLOCK):
+                stop = min(start + BLOCK, second.size)
+                if single:
+                    a = first.read_single(start, stop, buffers.singles[0])
+                    b = second.read_single(start, stop, buffers.singles[1])
+                    if not add_single(tally, Block(reference=a, backend=b, start=start, steps=steps), buffers):
+                        a64, b64 = a.astype(np.float64), b.astype(np.float64)
+                        add_double(tally, Block(reference=a64, backend=b64, start=start, steps=steps))
+                else:
+                    block = read_block((first, second), (start, stop), steps, buffers)
+                    add_double(tally, block)
+                    a = real_values(block.reference, block.reference_rest)
+                if self._rails is not None:
+                    self._rails.add(second.stored(start, stop), a, start)
+        tally.count += second.size
+
+    def merge(self, other: ErrorAccumulator) -> None:
+        """Add what another accumulator has seen, as if it had come after this one's."""
+        self._tally.merge(other._tally)
+
+    def stats(self) -> ErrorStats:
+        """Give the metrics of everything added so far."""
+        return self._tally.stats()
+
+
+def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Tell whether two shapes differ at most by dimensions of extent 1."""
+    return first == second or [d for d in first if d != 1] == [d for d in second if d != 1]

@@ -1,0 +1,251 @@
+"""Affine quantization: real = scale * (code - zero_point), per tensor, per channel or per block.
+
+The real value of a code is a float32: the product of the exact code - zero_point and the scale,
+rounded once to float32 (through float64 where the scale or the difference does not fit float32),
+which is what ONNX DequantizeLinear gives for codes of up to 16 bits. Codes kept as float64 give float64.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.dtypes import is_float, logical_dtype, logical_name
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.rounding import round_values
+
+__all__ = ["BLOCK", "Affine", "ScaleMap", "dequantize", "quantize", "to_single"]
+
+BLOCK = 32768
+"""Elements in a block. Part of the definition of all sums: changing it changes results in the last bits."""
+
+_EXACT_IN_SINGLE = 2**23
+
+
+class ScaleMap:
+    """Which entry of `QuantParams.scale` belongs to which element of a tensor.
+
+    Args:
+        quant: The parameters.
+        shape: Shape of the tensor.
+
+    Raises:
+        UsageError: The parameters do not fit the shape.
+    """
+
+    __slots__ = ("_axis", "_block", "_counts", "_shape", "inner", "scalar")
+
+    def __init__(self, quant: QuantParams, shape: tuple[int, ...]) -> None:
+        self.scalar = quant.scale.size == 1
+        self._shape = shape
+        self._counts = quant.scale.shape
+        self._block = quant.block_size
+        self.inner = 1
+        self._axis = 0
+        if self.scalar:
+            return
+        axis = quant.axis
+        if axis is None or not -len(shape) <= axis < len(shape):
+            raise UsageError(f"The scales go along axis {axis}, which a tensor of shape {shape} does not have.")
+        self._axis = axis % len(shape)
+        self.inner = prod(shape[self._axis + 1 :])
+        extent = shape[self._axis]
+        expected = extent if self._block is None else -(-extent // self._block)
+        full = tuple(expected if d == self._axis else size for d, size in enumerate(shape))
+        if self._counts not in ((expected,), full) or (self._block is None and quant.scale.ndim != 1):
+            raise UsageError(
+                f"Scales of shape {self._counts} do not fit axis {self._axis} of a tensor of shape {shape}; "
+                f"expected {expected} along it."
+            )
+
+    def expand(self, values: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """Give the entries of a parameter for the elements start to stop in C order.
+
+        Args:
+            values: One of the parameter arrays, in its own shape.
+            start: First flat element.
+            stop: One past the last.
+
+        Returns:
+            A 0-d array if there is one entry for all, else one entry per element.
+        """
+        if self.scalar:
+            return values.reshape(())
+        if self._block is not None:
+            return np.asarray(values.reshape(-1)[self._block_index(start, stop)])
+        extent = self._shape[self._axis]
+        first, last = start // self.inner, -(-stop // self.inner)
+        entries = values[np.arange(first, last) % extent]
+        if self.inner == 1:
+            return np.asarray(entries)
+        repeats = np.full(last - first, self.inner)
+        repeats[0] -= start - first * self.inner
+        repeats[-1] -= last * self.inner - stop
+        return np.repeat(entries, repeats)
+
+    def _block_index(self, start: int, stop: int) -> np.ndarray:
+        if self._block is None:
+            raise UsageError("Only block-wise parameters have a block index.")
+        position = list(np.unravel_index(np.arange(start, stop), self._shape))
+        position[self._axis] = position[self._axis] // self._block
+        if len(self._counts) == 1 and len(self._shape) > 1:
+            return np.asarray(position[self._axis])
+        return np.asarray(np.ravel_multi_index(tuple(position), self._counts))
+
+
+class Affine:
+    """Turns the codes of one tensor into real values, any stretch of elements at a time.
+
+    Args:
+        quant: The parameters.
+        shape: Shape of the tensor.
+        dtype: Dtype its codes are stored in.
+
+    Raises:
+        UsageError: The parameters do not fit the shape.
+    """
+
+    __slots__ = ("_scale", "_scale_single", "_single", "_zero_point", "_zero_point_single", "scales")
+
+    def __init__(self, quant: QuantParams, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.scales = ScaleMap(quant, shape)
+        self._scale = quant.scale.astype(np.float64)
+        with np.errstate(all="ignore"):
+            self._scale_single = quant.scale.astype(np.float32)
+        self._zero_point = quant.zero_point
+        self._zero_point_single = quant.zero_point.astype(np.float32)
+        narrow = dtype.itemsize <= 2 or dtype == np.float32
+        same = np.array_equal(self._scale_single.astype(np.float64), self._scale)
+        # (narrow code) - (zero point below 2**23) is exact in float32, so the product is rounded once.
+        self._single = narrow and same and bool((np.abs(self._zero_point) < _EXACT_IN_SINGLE).all())
+        if not self._zero_point.any():
+            self._zero_point_single = np.zeros(0, np.float32)
+
+    def apply(self, codes: np.ndarray, start: int, out: np.ndarray) -> None:
+        """Write the real values of consecutive codes to `out`.
+
+        Args:
+            codes: 1-D stored codes, beginning at flat element `start`.
+            start: Flat index of the first.
+            out: 1-D float32 or float64 of the same length.
+        """
+        stop = start + codes.size
+        if self._single and out.dtype == np.float32:
+            to_single(codes, out)
+            if self._zero_point_single.size:
+                np.subtract(out, self.scales.expand(self._zero_point_single, start, stop), out=out)
+            np.multiply(out, self.scales.expand(self._scale_single, start, stop), out=out)
+            return
+        real = centred(codes, self.scales.expand(self._zero_point, start, stop))
+        np.multiply(real, self.scales.expand(self._scale, start, stop), out=real)
+        np.copyto(out, real, casting="same_kind")
+
+
+def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """Give code - zero_point in float64, rounded once even for 64-bit codes."""
+    if codes.dtype.kind not in "iu" or codes.dtype.itemsize < 8:
+        return np.asarray(codes.astype(np.float64) - zero_point)
+    # 32-bit halves: neither difference can overflow, and only the sum of the two is rounded.
+    high = (codes >> 32).astype(np.int64) - (zero_point >> 32)
+    low = (codes & 0xFFFFFFFF).astype(np.int64) - (zero_point & 0xFFFFFFFF)
+    return np.asarray(high.astype(np.float64) * 2.0**32 + low)
+
+
+@cache
+def _byte_table(name: str) -> np.ndarray:
+    return np.arange(256, dtype=np.uint8).view(logical_dtype(name)).astype(np.float32)
+
+
+def to_single(values: np.ndarray, out: np.ndarray) -> None:
+    """Cast a 1-D array to float32, by table where numpy has no fast cast (the 8-bit floats)."""
+    if values.dtype.itemsize == 1 and values.dtype.kind not in "iub" and is_float(values.dtype.name):
+        np.take(_byte_table(values.dtype.name), values.view(np.uint8), out=out, mode="clip")
+    else:
+        np.copyto(out, values, casting="unsafe")
+
+
+def dequantize(codes: np.ndarray, quant: QuantParams | None) -> np.ndarray:
+    """Give the real values of stored elements: scale * (code - zero_point).
+
+    Args:
+        codes: Stored elements of any shape and dtype.
+        quant: How they stand for real numbers; None if they are the numbers.
+
+    Returns:
+        Quantized: float32 (float64 for codes kept as float64). Not quantized: float16, bfloat16
+        and 8-bit floats widened to float32; everything else as it is.
+
+    Raises:
+        UsageError: The parameters do not fit the shape.
+    """
+    codes = np.asarray(codes)
+    if quant is None:
+        if not is_float(logical_name(codes.dtype)) or codes.dtype.itemsize >= 4:
+            return codes
+        return codes.astype(np.float32)
+    affine = Affine(quant, codes.shape, codes.dtype)
+    real = np.empty(codes.shape, np.float64 if codes.dtype == np.float64 else np.float32)
+    source, target = codes.reshape(-1), real.reshape(-1)
+    with np.errstate(all="ignore"):
+        for start in range(0, source.size, BLOCK):
+            affine.apply(source[start : start + BLOCK], start, target[start : start + BLOCK])
+    return real
+
+
+def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> np.ndarray:
+    """Give the codes of real values: clip(round(value / scale) + zero_point, qmin, qmax).
+
+    Float32 values with float32 scales and codes of up to 16 bits are divided in float32, as ONNX
+    QuantizeLinear does; all others in float64. Infinities go to qmin and qmax. NaN has no code and goes to
+    qmin, where the x86 kernels of ONNX Runtime put it. A scale of 0 puts every value at an end.
+
+    Args:
+        values: Real values of any shape.
+        quant: The parameters; `quant.dtype` is the dtype of the result.
+        rounding: A name in `rounding.ROUNDINGS`; float codes round to nearest, ties to even, whatever it is.
+
+    Returns:
+        Codes in the logical dtype, of the same shape. Float codes saturate at their largest finite value and keep NaN.
+
+    Raises:
+        UsageError: The parameters do not fit the shape, or the rounding has no such name.
+    """
+    values = np.asarray(values)
+    dtype = logical_dtype(quant.dtype)
+    scales = ScaleMap(quant, values.shape)
+    single = values.dtype.itemsize <= 4 and values.dtype.kind not in "iu" and dtype.itemsize <= 2
+    single = single and quant.scale.dtype == np.float32 and values.dtype != np.float64
+    work = np.float32 if single else np.float64
+    scale = scales.expand(quant.scale.astype(work), 0, values.size).reshape(values.shape if not scales.scalar else ())
+    with np.errstate(all="ignore"):
+        quotient = values.astype(work) / scale
+        if quant.qmin is None or quant.qmax is None:
+            return _float_codes(quotient, dtype)
+        rounded = round_values(quotient, rounding)
+        zero_point = scales.expand(quant.zero_point, 0, values.size)
+        zero_point = zero_point.reshape(values.shape if not scales.scalar else ())
+        return _integer_codes(rounded, zero_point, quant.qmin, quant.qmax).astype(dtype)
+
+
+def _integer_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
+    """Add the zero point and clip, without leaving int64 or uint64 on the way."""
+    info = np.iinfo(np.uint64 if qmax > np.iinfo(np.int64).max else np.int64)
+    # Compared before the cast: a float beyond the integer range has no defined cast.
+    real = rounded.astype(np.float64) + zero_point
+    low, high = real <= float(qmin), real >= float(qmax)
+    inside = ~(low | high | np.isnan(real))
+    codes = np.full(rounded.shape, qmin, info.dtype)
+    codes[high] = qmax
+    codes[inside] = real[inside].astype(info.dtype)
+    return codes
+
+
+def _float_codes(quotient: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    table = _byte_table(dtype.name) if dtype.itemsize == 1 else np.zeros(0, np.float32)
+    finite = table[np.isfinite(table)]
+    if finite.size:
+        quotient = np.clip(quotient, finite.min(), finite.max())
+    return quotient.astype(dtype)

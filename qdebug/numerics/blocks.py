@@ -1,0 +1,147 @@
+"""Real values of a stored tensor, one block of consecutive elements at a time, in C order."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.affine import BLOCK, Affine, to_single
+
+__all__ = ["Clamp", "RealBlocks", "Scratch", "scratch", "why_incomparable"]
+
+Clamp = tuple[float | None, float | None]
+"""Lowest and highest real value; None for no bound."""
+
+
+class Scratch:
+    """Buffers of one block each: 1.7 MB in all, whatever the size of the tensors."""
+
+    def __init__(self) -> None:
+        self.mask = np.empty(BLOCK, np.bool_)
+        self.singles = tuple(np.empty(BLOCK, np.float32) for _ in range(4))
+        self.doubles = tuple(np.empty(BLOCK, np.float64) for _ in range(4))
+        self.ones = np.ones(BLOCK, np.float32)
+
+
+_LOCAL = threading.local()
+
+
+def scratch() -> Scratch:
+    """Give this thread's buffers; whoever asks next on the same thread may overwrite them."""
+    buffers: Scratch | None = getattr(_LOCAL, "buffers", None)
+    if buffers is None:
+        buffers = _LOCAL.buffers = Scratch()
+    return buffers
+
+
+def why_incomparable(dtype: np.dtype) -> str | None:
+    """Say why elements of a dtype cannot be compared as real numbers; None if they can."""
+    try:
+        name = logical_name(dtype)
+    except ValueError:
+        return f"elements of dtype {dtype} are no numbers qdebug knows"
+    if dtype.kind == "c":
+        return f"elements of dtype {name} are complex, and complex numbers are not compared"
+    return None
+
+
+class RealBlocks:
+    """Reads stretches of a stored tensor as real values.
+
+    A tensor is `single` if float32 holds its real values exactly: quantized codes (whose real values are
+    float32 by definition), floats of up to 32 bits, integers of up to 16 bits, bool. Any other is read as float64;
+    unquantized 64-bit integers as an unevaluated sum of two float64 (`wide`), which holds them exactly.
+
+    Args:
+        array: Stored elements, of any shape; may be read-only, mapped, of foreign byte order or strided.
+        quant: How codes stand for real numbers; None if the elements are the numbers.
+        clamp: Bounds applied to the real values; NaN passes through.
+
+    Raises:
+        UsageError: The dtype holds no real numbers, or the parameters do not fit the shape.
+    """
+
+    __slots__ = ("_affine", "_clamp", "_direct", "_flat", "quantized", "shape", "single", "size", "wide")
+
+    def __init__(self, array: np.ndarray, quant: QuantParams | None = None, clamp: Clamp = (None, None)) -> None:
+        array = np.asarray(array)
+        reason = why_incomparable(array.dtype)
+        if reason is not None:
+            raise UsageError(f"The {reason[0]}{reason[1:]}.")
+        self.shape = array.shape
+        self.size = array.size
+        self.quantized = quant is not None
+        # A flat iterator copies stretch by stretch where reshape would copy the whole tensor.
+        contiguous = array.flags.c_contiguous
+        self._flat: np.ndarray | np.flatiter = array.reshape(-1) if contiguous else array.flat
+        self._affine = None if quant is None else Affine(quant, array.shape, array.dtype)
+        self._clamp = clamp
+        large = array.dtype.itemsize > (2 if is_integer(array.dtype.name) else 4)
+        self.single = array.dtype != np.float64 if quant is not None else not large
+        self.wide = quant is None and array.dtype.kind in "iu" and array.dtype.itemsize == 8
+        plain = array.dtype.isnative and array.flags.aligned and contiguous and quant is None and clamp == (None, None)
+        self._direct = array.dtype if plain else None
+
+    def stored(self, start: int, stop: int) -> np.ndarray:
+        """Give stored elements start to stop, 1-D; never to be written to."""
+        return np.asarray(self._flat[start:stop])
+
+    def read_single(self, start: int, stop: int, out: np.ndarray) -> np.ndarray:
+        """Give real values start to stop as float32, in `out` or in the tensor itself."""
+        stored = self.stored(start, stop)
+        if self._direct == np.float32:
+            return stored
+        out = out[: stop - start]
+        if self._affine is not None:
+            self._affine.apply(stored, start, out)
+        else:
+            to_single(stored, out)
+        self._bound(out)
+        return out
+
+    def read_double(self, start: int, stop: int, out: np.ndarray, single: np.ndarray) -> np.ndarray:
+        """Give real values start to stop as float64, in `out` or in the tensor itself.
+
+        Args:
+            start: First flat element.
+            stop: One past the last.
+            out: A float64 buffer.
+            single: A float32 buffer to pass through, so that both widths give the same values.
+        """
+        if self._direct == np.float64:
+            return self.stored(start, stop)
+        out = out[: stop - start]
+        if self.single:
+            np.copyto(out, self.read_single(start, stop, single))
+            return out
+        stored = self.stored(start, stop)
+        if self._affine is not None:
+            self._affine.apply(stored, start, out)
+        else:
+            np.copyto(out, stored, casting="unsafe")
+        self._bound(out)
+        return out
+
+    def read_wide(self, start: int, stop: int, out: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Give 64-bit integers start to stop as two float64 arrays whose exact sum they are."""
+        stored = self.stored(start, stop)
+        high, low = out[: stop - start], low[: stop - start]
+        np.copyto(high, (stored >> 32), casting="unsafe")
+        np.multiply(high, 2.0**32, out=high)
+        np.copyto(low, (stored & 0xFFFFFFFF), casting="unsafe")
+        for bound, outside in ((self._clamp[0], np.less), (self._clamp[1], np.greater)):
+            if bound is not None:
+                beyond = outside((high - bound) + low, 0.0)
+                high[beyond], low[beyond] = bound, 0.0
+        return high, low
+
+    def _bound(self, values: np.ndarray) -> None:
+        low, high = self._clamp
+        if low is not None:
+            np.maximum(values, low, out=values)
+        if high is not None:
+            np.minimum(values, high, out=values)

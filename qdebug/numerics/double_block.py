@@ -1,0 +1,145 @@
+"""The error of one block in float64: for wide types, extreme magnitudes and non-finite values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qdebug.numerics.blocks import RealBlocks, Scratch
+from qdebug.numerics.lsb import Steps, difference_in_steps
+from qdebug.numerics.tally import Block, Tally
+
+__all__ = ["add_double", "exact_difference", "read_block", "real_values"]
+
+_SAFE_EXPONENT = 400
+"""A block whose largest magnitude is beyond 2**400 or below 2**-400 is scaled before squaring."""
+
+
+def add_double(tally: Tally, block: Block) -> None:
+    """Add a block of float64 values to a tally, whatever they are."""
+    start, steps = block.start, block.steps
+    difference = exact_difference(block)
+    a = real_values(block.reference, block.reference_rest)
+    b = real_values(block.backend, block.backend_rest)
+    error = np.absolute(difference)
+    step = steps.of(start, start + a.size)
+    places: np.ndarray | None = None
+    tally.zero_refs += a.size - int(np.count_nonzero(a))
+    if not np.isfinite(error.max()):
+        finite_a, finite_b = np.isfinite(a), np.isfinite(b)
+        _add_extremes(tally, a[finite_a], b[finite_b])
+        both = finite_a & finite_b
+        if not both.all():
+            _add_nonfinite(tally, a, b, both, start)
+            places = np.flatnonzero(both)
+            a, b, error, difference = a[places], b[places], error[places], difference[places]
+            step = step[places] if isinstance(step, np.ndarray) else step
+    else:
+        _add_extremes(tally, a, b)
+    if not a.size:
+        return
+    tally.finite += a.size
+    tally.mismatches += int(np.count_nonzero(difference))
+    first = int(error.argmax())
+    tally.offer_abs(float(error[first]), start + (first if places is None else int(places[first])))
+    nonzero = np.flatnonzero(a)
+    if nonzero.size:
+        tally.offer_rel(float((error[nonzero] / np.absolute(a[nonzero])).max()))
+    if steps.known:
+        most = float(np.fmax.reduce(np.absolute(difference_in_steps(a, b, step))))
+        if not np.isnan(most):
+            tally.offer_lsb(most)
+    _add_sums(tally, a, b, error)
+
+
+def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], steps: Steps, buffers: Scratch) -> Block:
+    """Read a stretch of two tensors as float64.
+
+    Args:
+        sides: Reference and backend.
+        span: First flat element, and one past the last.
+        steps: Size of an LSB.
+        buffers: Scratch; its float64 buffers and the first float32 buffer are used.
+    """
+    values: list[np.ndarray] = []
+    rests: list[np.ndarray | None] = []
+    for side, blocks in enumerate(sides):
+        out, low = buffers.doubles[2 * side : 2 * side + 2]
+        if blocks.wide:
+            high, rest = blocks.read_wide(*span, out, low)
+            values.append(high)
+            rests.append(rest)
+        else:
+            values.append(blocks.read_double(*span, out, buffers.singles[0]))
+            rests.append(None)
+    return Block(
+        reference=values[0],
+        backend=values[1],
+        start=span[0],
+        steps=steps,
+        reference_rest=rests[0],
+        backend_rest=rests[1],
+    )
+
+
+def real_values(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
+    """Give values, with what 64-bit integers have below them added."""
+    return values if rest is None else values + rest
+
+
+def exact_difference(block: Block) -> np.ndarray:
+    """Give backend - reference, keeping what 64-bit integers have below float64.
+
+    The error-free sum of two floats is Knuth's (The Art of Computer Programming 2, 4.2.2, theorem B).
+    """
+    a, b = block.reference, block.backend
+    high = np.asarray(b - a)
+    if block.reference_rest is None and block.backend_rest is None:
+        return high
+    back = high + a
+    rest = (b - back) + ((back - high) - a)
+    below: np.ndarray | float = 0.0 if block.backend_rest is None else block.backend_rest
+    if block.reference_rest is not None:
+        below = below - block.reference_rest
+    return np.where(np.isfinite(high), (high + below) + rest, high)
+
+
+def _add_extremes(tally: Tally, a: np.ndarray, b: np.ndarray) -> None:
+    if a.size:
+        tally.reference.add(float(a.min()), float(a.max()))
+    if b.size:
+        tally.backend.add(float(b.min()), float(b.max()))
+
+
+def _add_nonfinite(tally: Tally, a: np.ndarray, b: np.ndarray, both: np.ndarray, start: int) -> None:
+    agree = ~both & ((a == b) | (np.isnan(a) & np.isnan(b)))
+    disagree = ~(both | agree)
+    count = int(np.count_nonzero(disagree))
+    tally.matched_nonfinite += int(np.count_nonzero(agree))
+    tally.nonfinite += count
+    tally.mismatches += count
+    if count:
+        tally.offer_nonfinite(start + int(disagree.argmax()))
+
+
+def _add_sums(tally: Tally, a: np.ndarray, b: np.ndarray, error: np.ndarray) -> None:
+    extra = 0
+    if np.isinf(error.max()):  # the difference of two finite values can be infinite; half of it cannot
+        error, extra = np.absolute(b * 0.5 - a * 0.5), 1
+    error, error_exponent = _scaled(error)
+    a, a_exponent = _scaled(a)
+    b, b_exponent = _scaled(b)
+    tally.sum_abs.add(float(error.sum()), error_exponent + extra)
+    tally.error_squares.add(float(np.square(error).sum()), 2 * (error_exponent + extra))
+    tally.reference_squares.add(float(np.square(a).sum()), 2 * a_exponent)
+    tally.backend_squares.add(float(np.square(b).sum()), 2 * b_exponent)
+    tally.products.add(float((a * b).sum()), a_exponent + b_exponent)
+
+
+def _scaled(values: np.ndarray) -> tuple[np.ndarray, int]:
+    largest = max(float(values.max()), -float(values.min()))
+    exponent = math.frexp(largest)[1]
+    if largest == 0.0 or -_SAFE_EXPONENT < exponent < _SAFE_EXPONENT:
+        return values, 0
+    return np.ldexp(values, -exponent), exponent

@@ -1,0 +1,77 @@
+"""Differences in steps of a scale, exact where both sides lie on its lattice.
+
+The position of a real value x on the lattice of scale s is the integer k if x is the real value of
+the code k steps from the zero point, else x / s. So two codes of equal quantization differ by exactly their
+integer difference, although their real values are rounded to float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.affine import ScaleMap
+
+__all__ = ["Steps", "difference_in_steps"]
+
+
+class Steps:
+    """The size of an LSB for each element of a tensor.
+
+    Args:
+        quant: Quantization of the tensor, whose scale is the step; None if it has none.
+        shape: Its shape.
+        step: One size for all elements instead; None to take the scale.
+
+    Raises:
+        UsageError: The parameters do not fit the shape.
+    """
+
+    __slots__ = ("_map", "_scale", "uniform")
+
+    def __init__(self, quant: QuantParams | None, shape: tuple[int, ...], step: float | None = None) -> None:
+        self._map: ScaleMap | None = None
+        self.uniform: float | None = None
+        if step is None and quant is not None:
+            if quant.scale.size == 1:
+                step = float(quant.scale.reshape(-1)[0])
+            else:
+                self._map = ScaleMap(quant, shape)
+                self._scale = quant.scale.astype(np.float64)
+        if step is not None and np.isfinite(step) and step > 0:
+            self.uniform = step
+
+    @property
+    def known(self) -> bool:
+        """Whether differences can be measured in steps at all."""
+        return self.uniform is not None or self._map is not None
+
+    def of(self, start: int, stop: int) -> np.ndarray | float:
+        """Give the step of elements start to stop, or the one of all; NaN where there is none."""
+        if self._map is None:
+            return np.nan if self.uniform is None else self.uniform
+        scale = self._map.expand(self._scale, start, stop)
+        return np.where(np.isfinite(scale) & (scale > 0), scale, np.nan)
+
+
+def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    """Give backend - reference in steps.
+
+    Args:
+        reference: Real values, float64.
+        backend: Real values, float64, same shape.
+        step: Size of one step for all elements, or for each; where it is NaN so is the result.
+
+    Returns:
+        Signed differences, float64.
+    """
+    return np.asarray(_position(backend, step) - _position(reference, step))
+
+
+def _position(values: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    quotient = values / step
+    nearest = np.rint(quotient)
+    real = nearest * step
+    # The lattice is the set of real values of codes: float32, or float64 for codes kept as float64.
+    on_lattice = (real == values) | (real.astype(np.float32).astype(np.float64) == values)
+    return np.where(on_lattice, nearest, quotient)

@@ -1,0 +1,145 @@
+"""The table of all metrics: one row each, from which CLI choices, TUI columns, docs and JSON keys come.
+
+What holds for every row
+- Real values are compared: codes are dequantized first (`affine.dequantize`), bounds of a view applied next. Real
+  values that fit float32 are float32; difference = backend - reference is rounded to float64, once.
+- An element is *finite* if it is finite on both sides. NaN on both sides, or the same infinity, is a match
+  (`matched_nonfinite`). Any other NaN or infinity is a disagreement (`nonfinite`), also a mismatch, and is left out of
+  every mean, sum, ratio and maximum.
+- -0.0 equals 0.0 and is a zero reference. Denormal numbers are numbers. A 0-d tensor has one element, with index ().
+- No elements, or none that are finite: every metric that needs one is None; counts are 0.
+- Two tensors that are 0 everywhere are identical: `sqnr_db` infinite, `rel_l2` 0, `cosine` 1, `max_rel` None.
+- No epsilon is added anywhere. A maximum, mean or ratio whose true value exceeds float64 is infinite.
+- Counts are exact. `max_abs` is the float64 nearest to the largest difference; `max_rel` is a correctly rounded
+  difference divided once. Sums are within 4 ULP of float32 of the exact sum, whatever the size of the tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["METRICS", "Better", "MetricGroup", "MetricSpec", "metric"]
+
+
+class Better(StrEnum):
+    """Which way a metric improves."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    NEITHER = "neither"
+
+
+class MetricGroup(StrEnum):
+    """Where in a node of the diff JSON a metric is."""
+
+    ERROR = "metrics"
+    SATURATION = "saturation"
+    ATTRIBUTION = "attribution"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpec:
+    """One metric.
+
+    Args:
+        name: Its key in the diff JSON, and its name on the command line.
+        unit: Unit of its values; "real" for the tensor's own unit, "" for a pure number.
+        better: Which way it improves.
+        definition: What it is, in one line, special values included.
+        group: Where in a node of the diff JSON it is.
+    """
+
+    name: str
+    unit: str
+    better: Better
+    definition: str
+    group: MetricGroup = MetricGroup.ERROR
+
+
+def _error(name: str, unit: str, better: Better, definition: str) -> MetricSpec:
+    return MetricSpec(name=name, unit=unit, better=better, definition=definition)
+
+
+def _saturation(name: str, better: Better, definition: str) -> MetricSpec:
+    return MetricSpec(name=name, unit="elements", better=better, definition=definition, group=MetricGroup.SATURATION)
+
+
+_LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
+
+METRICS: tuple[MetricSpec, ...] = (
+    _error("max_abs", "real", _LOWER, "largest abs(difference)"),
+    _error("mean_abs", "real", _LOWER, "mean abs(difference)"),
+    _error("rmse", "real", _LOWER, "sqrt(mean(difference^2))"),
+    _error(
+        "max_rel",
+        "",
+        _LOWER,
+        "largest abs(difference)/abs(reference) where the reference is not 0, no floor; None if it is 0 everywhere",
+    ),
+    _error("zero_refs", "elements", _NEITHER, "elements whose reference is 0, which max_rel leaves out"),
+    _error(
+        "rel_l2", "", _LOWER, "norm(difference)/norm(reference); 0 if identical, infinite if only the reference is 0"
+    ),
+    _error(
+        "sqnr_db",
+        "dB",
+        _HIGHER,
+        "10 log10(sum reference^2 / sum difference^2); infinite if identical, -infinite if only the reference is 0",
+    ),
+    _error(
+        "cosine",
+        "",
+        _HIGHER,
+        "cosine of the angle between the tensors; 1 if identical, NaN if one of two different tensors is 0 everywhere",
+    ),
+    _error(
+        "max_lsb",
+        "LSB",
+        _LOWER,
+        "largest abs(difference) in steps of the backend's scale (its channel's, if per channel), a whole number "
+        "between two codes of that scale; None if the backend has no positive finite scale",
+    ),
+    _error(
+        "mismatches",
+        "elements",
+        _LOWER,
+        "elements whose real values differ, disagreements over NaN and infinity included",
+    ),
+    _error("nonfinite", "elements", _LOWER, "elements that are NaN or infinite on a side and do not agree"),
+    _error(
+        "worst_index",
+        "",
+        _NEITHER,
+        "index, in the backend's shape, of the first element with the largest abs(difference); one that disagrees over "
+        "NaN or infinity is worse than any number",
+    ),
+    _error("worst_sample", "", _NEITHER, "the sample that worst_index is in"),
+    _saturation("at_qmin", _LOWER, "codes at qmin, or below it"),
+    _saturation("at_qmax", _LOWER, "codes at qmax, or above it"),
+    _saturation("clipped_low", _LOWER, "reference values below scale * (qmin - zero_point); NaN is not counted"),
+    _saturation("clipped_high", _LOWER, "reference values above scale * (qmax - zero_point); NaN is not counted"),
+    _saturation(
+        "floor", _NEITHER, "codes at qmin that are a Relu's zero: a Relu is folded in and qmin is the zero point"
+    ),
+    _saturation("total", _NEITHER, "codes in all"),
+    MetricSpec(
+        name="gain",
+        unit="",
+        better=_LOWER,
+        definition="rms(error out) / rms(largest error in)",
+        group=MetricGroup.ATTRIBUTION,
+    ),
+)
+"""Every metric of a node in the diff JSON, in the order of its keys."""
+
+_BY_NAME = {spec.name: spec for spec in METRICS}
+
+
+def metric(name: str) -> MetricSpec:
+    """Give the row of a metric.
+
+    Raises:
+        KeyError: There is no such metric.
+    """
+    return _BY_NAME[name]

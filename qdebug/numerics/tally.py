@@ -1,0 +1,190 @@
+"""What is known of the error so far: counts, extremes and sums that merge, and the metrics they give."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qdebug.numerics.lsb import Steps
+from qdebug.numerics.scaled import ScaledSum
+from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["Block", "Extremes", "Tally", "Worst"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Block:
+    """A stretch of two tensors as real values.
+
+    Args:
+        reference: Reference values, 1-D contiguous float32 or float64; not to be written to.
+        backend: Backend values of the same length and dtype; not to be written to.
+        start: Flat index of the first element.
+        steps: Size of an LSB.
+        reference_rest: For 64-bit integers, what is to be added to the values (see `RealBlocks.read_wide`).
+        backend_rest: The same for the backend.
+    """
+
+    reference: np.ndarray
+    backend: np.ndarray
+    start: int
+    steps: Steps
+    reference_rest: np.ndarray | None = None
+    backend_rest: np.ndarray | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Worst:
+    """The element with the largest difference; one that is not finite on a side is worse than any number."""
+
+    nonfinite: bool
+    difference: float
+    flat: int
+    sample: int
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What is compared; of equal ranks the first seen stays."""
+        return self.nonfinite, self.difference
+
+
+@dataclass(slots=True)
+class Extremes:
+    """Smallest and largest finite value seen; infinities of the wrong sign while there is none."""
+
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, low: float, high: float) -> None:
+        """Take in the extremes of a stretch."""
+        self.low = min(self.low, low)
+        self.high = max(self.high, high)
+
+
+def _larger(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return max(first, second)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Mergeable state of a comparison; `sample` and `shape` say what is being added at the moment."""
+
+    sample: int = 0
+    shape: tuple[int, ...] = ()
+    count: int = 0
+    finite: int = 0
+    nonfinite: int = 0
+    matched_nonfinite: int = 0
+    mismatches: int = 0
+    zero_refs: int = 0
+    max_abs: float | None = None
+    max_rel: float | None = None
+    max_lsb: float | None = None
+    worst: Worst | None = None
+    reference: Extremes = field(default_factory=Extremes)
+    backend: Extremes = field(default_factory=Extremes)
+    sum_abs: ScaledSum = field(default_factory=ScaledSum)
+    error_squares: ScaledSum = field(default_factory=ScaledSum)
+    reference_squares: ScaledSum = field(default_factory=ScaledSum)
+    backend_squares: ScaledSum = field(default_factory=ScaledSum)
+    products: ScaledSum = field(default_factory=ScaledSum)
+
+    def offer_abs(self, difference: float, flat: int) -> None:
+        """Take in the largest finite difference of a stretch and where it is first met."""
+        if self.max_abs is None or difference > self.max_abs:
+            self.max_abs = difference
+            if self.worst is None or not self.worst.nonfinite:
+                self.worst = self._place(flat, difference, nonfinite=False)
+
+    def _place(self, flat: int, difference: float, *, nonfinite: bool) -> Worst:
+        return Worst(nonfinite=nonfinite, difference=difference, flat=flat, sample=self.sample, shape=self.shape)
+
+    def offer_nonfinite(self, flat: int) -> None:
+        """Take in the first disagreement of a stretch over a non-finite value."""
+        if self.worst is None or not self.worst.nonfinite:
+            self.worst = self._place(flat, math.inf, nonfinite=True)
+
+    def offer_rel(self, quotient: float) -> None:
+        """Take in the largest relative difference of a stretch."""
+        self.max_rel = _larger(self.max_rel, quotient)
+
+    def offer_lsb(self, steps: float) -> None:
+        """Take in the largest difference in steps of a stretch."""
+        self.max_lsb = _larger(self.max_lsb, steps)
+
+    def merge(self, other: Tally) -> None:
+        """Take in another tally, as if its elements had been added after this one's."""
+        for name in ("count", "finite", "nonfinite", "matched_nonfinite", "mismatches", "zero_refs"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("max_abs", "max_rel", "max_lsb"):
+            setattr(self, name, _larger(getattr(self, name), getattr(other, name)))
+        if other.worst is not None and (self.worst is None or other.worst.rank > self.worst.rank):
+            self.worst = other.worst
+        self.reference.add(other.reference.low, other.reference.high)
+        self.backend.add(other.backend.low, other.backend.high)
+        for name in ("sum_abs", "error_squares", "reference_squares", "backend_squares", "products"):
+            getattr(self, name).merge(getattr(other, name))
+
+    def stats(self) -> ErrorStats:
+        """Give the metrics as defined in `metric_table`."""
+        n, worst = self.finite, self.worst
+        index = None if worst is None else tuple(int(i) for i in np.unravel_index(worst.flat, worst.shape))
+        return ErrorStats(
+            count=self.count,
+            max_abs=self.max_abs,
+            mean_abs=self.sum_abs.mean(n) if n else None,
+            rmse=self.error_squares.root_mean(n) if n else None,
+            max_rel=self.max_rel,
+            zero_refs=self.zero_refs,
+            rel_l2=self._rel_l2() if n else None,
+            sqnr_db=self._sqnr_db() if n else None,
+            cosine=self._cosine() if n else None,
+            max_lsb=self.max_lsb,
+            mismatches=self.mismatches,
+            nonfinite=self.nonfinite,
+            matched_nonfinite=self.matched_nonfinite,
+            worst_index=index,
+            worst_sample=None if worst is None else worst.sample,
+            reference_min=_finite_or_none(self.reference.low),
+            reference_max=_finite_or_none(self.reference.high),
+            backend_min=_finite_or_none(self.backend.low),
+            backend_max=_finite_or_none(self.backend.high),
+        )
+
+    def _rel_l2(self) -> float:
+        if not self.error_squares.mantissa:
+            return 0.0
+        return self.error_squares.root_ratio(self.reference_squares) if self.reference_squares.mantissa else math.inf
+
+    def _sqnr_db(self) -> float:
+        if not self.error_squares.mantissa:
+            return math.inf
+        if not self.reference_squares.mantissa:
+            return -math.inf
+        return 10.0 * self.reference_squares.log10_ratio(self.error_squares)
+
+    def _cosine(self) -> float:
+        error, ours, theirs = self.error_squares, self.reference_squares, self.backend_squares
+        if not error.mantissa:
+            return 1.0
+        if not ours.mantissa or not theirs.mantissa:
+            return math.nan
+        (a2, a_exponent), (b2, b_exponent) = ours.normalized(), theirs.normalized()
+        even = (a_exponent + b_exponent) // 2 * 2
+        norms = math.sqrt(math.ldexp(a2 * b2, a_exponent + b_exponent - even))  # in units of 2**(even / 2)
+        d2 = error.at_exponent(even // 2)
+        if d2 < norms:
+            # Close: 1 - cos from small quantities (the difference of the norms is at most norm(d)), not from the dot.
+            a, b = (math.sqrt(s.at_exponent(even // 4 * 2)) for s in (ours, theirs))
+            gap = math.ldexp((a - b) ** 2, even // 4 * 2 - even // 2)
+            return 1.0 - max(0.0, d2 - gap) / (2.0 * norms)
+        return max(-1.0, min(1.0, self.products.at_exponent(even // 2) / norms))
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
