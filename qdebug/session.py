@@ -129,13 +129,7 @@ class DiffSession:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
         for entry in self._plan:
             if entry.index not in self._done:
-                comparison = compare_pair(
-                    self.reference,
-                    self.backend,
-                    entry.pair,
-                    relu_floor=entry.relu_floor,
-                    tolerance=self.limits.tolerance,
-                )
+                comparison = compare_pair(self.reference, self.backend, entry.pair, relu_floor=entry.relu_floor)
                 self._done[entry.index] = self._judged(entry, comparison)
             yield self._done[entry.index]
 
@@ -166,7 +160,7 @@ class DiffSession:
             )
         compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
         coverage = Coverage(compared=compared, unmatched=self.alignment.unmatched)
-        missing = shortcomings(self.reference.info, self.backend.info, coverage, self.limits)
+        missing = shortcomings(self.reference.info, self.backend.info, coverage, nodes, limits=self.limits)
         return DiffResult(
             reference=self.reference.info,
             backend=self.backend.info,
@@ -180,7 +174,7 @@ class DiffSession:
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         chunks = [self._plan[start : start + 16] for start in range(0, len(self._plan), 16)]
-        jobs = [executor.submit(_compare_chunk, reference, backend, chunk, self.limits.tolerance) for chunk in chunks]
+        jobs = [executor.submit(_compare_chunk, reference, backend, chunk) for chunk in chunks]
         for chunk, job in zip(chunks, jobs, strict=True):
             for entry, comparison in zip(chunk, job.result(), strict=True):
                 self._done[entry.index] = self._judged(entry, comparison)
@@ -239,8 +233,7 @@ class DiffSession:
             self.backend.load(pair.backend, sample, step),
             reference_quant=self.reference.graph.tensors[pair.reference].quant,
             backend_quant=entry.quant,
-            reference_clamp=_clamp(pair.reference_view),
-            backend_clamp=_clamp(pair.backend_view),
+            clamps=(_clamp(pair.reference_view), _clamp(pair.backend_view)),
             k=k,
             sample=sample,
         )
@@ -260,11 +253,14 @@ class DiffSession:
             match_reason=entry.match_reason,
             status=status,
             reason=reason,
+            note=comparison.note,
+            basis=comparison.basis,
             metrics=comparison.stats,
             saturation=comparison.rails,
             quant=entry.quant,
             samples=tuple(
                 SampleResult(
+                    sample=sample.sample,
                     max_abs=sample.stats.max_abs,
                     sqnr_db=sample.stats.sqnr_db,
                     status=self.limits.judge(sample.stats)[0],
@@ -274,12 +270,10 @@ class DiffSession:
         )
 
 
-def _compare_chunk(
-    reference: Path, backend: Path, chunk: Sequence[PlannedNode], tolerance: tuple[float, float] | None
-) -> list[Comparison]:
+def _compare_chunk(reference: Path, backend: Path, chunk: Sequence[PlannedNode]) -> list[Comparison]:
     """Compare some pairs in a worker process."""
     one, other = open_recording(reference), open_recording(backend)
-    return [compare_pair(one, other, entry.pair, relu_floor=entry.relu_floor, tolerance=tolerance) for entry in chunk]
+    return [compare_pair(one, other, entry.pair, relu_floor=entry.relu_floor) for entry in chunk]
 
 
 def _clamp(view: View | None) -> tuple[float | None, float | None]:

@@ -47,8 +47,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleResult:
-    """The comparison of one tensor for one sample."""
+    """The comparison of one tensor for one sample, all its steps together."""
 
+    sample: int
     max_abs: float | None
     sqnr_db: float | None
     status: Status
@@ -68,6 +69,7 @@ class NodeResult:
         match_reason: One clause a person can check.
         status: How it came out.
         reason: Why it is diverged, nonfinite or incomparable; None otherwise.
+        note: What was left out of the comparison; None if nothing.
         basis: "full" if every element was compared.
         metrics: The error over all samples; None if incomparable.
         introduced: Error this node adds; None until it is known.
@@ -88,6 +90,7 @@ class NodeResult:
     match_reason: str
     status: Status
     reason: str | None = None
+    note: str | None = None
     basis: str = "full"
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None
@@ -110,6 +113,7 @@ class NodeResult:
             "match_reason": self.match_reason,
             "status": str(self.status),
             "reason": self.reason,
+            "note": self.note,
             "basis": self.basis,
             "metrics": _metrics_dict(self.metrics),
             "introduced": _metrics_dict(self.introduced),
@@ -118,7 +122,10 @@ class NodeResult:
             "explained": self.explained,
             "saturation": _rails_dict(self.saturation),
             "quant": None if self.quant is None else self.quant.to_dict(),
-            "samples": [{"max_abs": s.max_abs, "sqnr_db": s.sqnr_db, "status": str(s.status)} for s in self.samples],
+            "samples": [
+                {"sample": s.sample, "max_abs": s.max_abs, "sqnr_db": s.sqnr_db, "status": str(s.status)}
+                for s in self.samples
+            ],
         }
 
 

@@ -14,7 +14,9 @@ __all__ = ["shortcomings", "verdict"]
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)
 
 
-def shortcomings(reference: RunInfo, backend: RunInfo, coverage: Coverage, limits: Limits) -> tuple[str, ...]:
+def shortcomings(
+    reference: RunInfo, backend: RunInfo, coverage: Coverage, nodes: Sequence[NodeResult], *, limits: Limits
+) -> tuple[str, ...]:
     """Give a clause for everything that is missing from a comparison and not accepted by the limits."""
     found: list[str] = []
     for side, info in (("reference", reference), ("backend", backend)):
@@ -28,6 +30,9 @@ def shortcomings(reference: RunInfo, backend: RunInfo, coverage: Coverage, limit
         first = missed[0]
         count = "1 tensor was" if len(missed) == 1 else f"{len(missed)} tensors were"
         found.append(f"{count} lost to the comparison (the first: {first.side} tensor {first.tensor!r})")
+    partial = [node for node in nodes if node.note]
+    if partial and not limits.allow_partial:
+        found.append(f"{partial[0].note} (tensor {partial[0].tensor!r} and {len(partial) - 1} more)")
     return tuple(found)
 
 

@@ -205,7 +205,11 @@ def test_branches_are_told_apart_by_their_weights():
     )
     (q1, p1), (q2, p2) = qcodes(W1), qcodes(W2)
     backend = record(
-        [node("QLinearConv", "x q2", "one"), node("QLinearConv", "x q1", "two"), node("QLinearAdd", "two one", "sum_q")],
+        [
+            node("QLinearConv", "x q2", "one"),
+            node("QLinearConv", "x q1", "two"),
+            node("QLinearAdd", "two one", "sum_q"),
+        ],
         constants={"q1": q1, "q2": q2},
         quants={"one": quant(), "two": quant(), "sum_q": quant(), "q1": p1, "q2": p2},
     )

@@ -1,5 +1,7 @@
 """The verdict: one status, the first divergence in topological order, and everything that is missing."""
 
+from dataclasses import replace
+
 from qdebug.analysis.alignment import Kind, Match, Side, Unmatched
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.result import Coverage, NodeResult, Status
@@ -60,17 +62,25 @@ def coverage(*kinds):
 def test_each_shortcoming_can_be_accepted_on_its_own():
     good = RunInfo(backend="a")
     partial = RunInfo(backend="b", complete=False, fidelity=Fidelity.DIFFERS)
-    found = shortcomings(good, partial, coverage(Kind.LOST, Kind.BENIGN), Limits())
+    found = shortcomings(good, partial, coverage(Kind.LOST, Kind.BENIGN), (), limits=Limits())
     assert found == (
         "the backend recording is incomplete",
         "recording changed the result of the backend run",
         "1 tensor was lost to the comparison (the first: backend tensor 'u0')",
     )
-    assert len(shortcomings(good, partial, coverage(Kind.LOST), Limits(allow_partial=True))) == 2
+    assert len(shortcomings(good, partial, coverage(Kind.LOST), (), limits=Limits(allow_partial=True))) == 2
     every = Limits(allow_partial=True, allow_unfaithful=True, allow_uncompared=1)
-    assert shortcomings(good, partial, coverage(Kind.LOST), every) == ()
+    assert shortcomings(good, partial, coverage(Kind.LOST), (), limits=every) == ()
 
 
 def test_unknown_fidelity_is_no_shortcoming():
     info = RunInfo(backend="a", fidelity=Fidelity.UNKNOWN)
-    assert shortcomings(info, info, coverage(Kind.BENIGN), Limits()) == ()
+    assert shortcomings(info, info, coverage(Kind.BENIGN), (), limits=Limits()) == ()
+
+
+def test_samples_that_one_side_lacks_are_a_shortcoming():
+    info = RunInfo(backend="a")
+    partial = [replace(node, note="values of 1 of 2 samples compared") for node in nodes(Status.WITHIN, Status.WITHIN)]
+    found = shortcomings(info, info, coverage(), partial, limits=Limits())
+    assert found == ("values of 1 of 2 samples compared (tensor 't0' and 1 more)",)
+    assert shortcomings(info, info, coverage(), partial, limits=Limits(allow_partial=True)) == ()

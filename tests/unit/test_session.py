@@ -1,0 +1,146 @@
+"""The session: what is compared, in which order, what is kept, and how it sums up."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.result import Status
+from qdebug.errors import AlignmentError, UsageError
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.session import DiffSession, diff
+
+QUANT = QuantParams(dtype="int8", scale=np.float32(0.25), zero_point=-3)
+X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def recording(arrays, *, quant=None, samples=None):
+    """A chain x -> a -> b, with `b` quantized on request."""
+    graph = Graph(
+        [
+            Node(name="first", op="Relu", inputs=("x",), outputs=("a",)),
+            Node(name="second", op="Neg", inputs=("a",), outputs=("b",)),
+        ],
+        tensors=[TensorInfo(name="x", role=Role.INPUT), TensorInfo(name="b", role=Role.OUTPUT, quant=quant)],
+        inputs=("x",),
+        outputs=("b",),
+    )
+    keyed = {(name, s, 0): array for s in range(samples or 1) for name, array in arrays.items()}
+    return MemoryRecording(graph, keyed, RunInfo(backend="test"))
+
+
+def chain(*, wrong=None, quantized=False, samples=None):
+    a = np.maximum(X, 0)
+    b = -a
+    if wrong is not None:
+        a = a + wrong
+    if quantized:
+        b = np.rint(b / 0.25 - 3).astype(np.int8)
+    return recording({"x": X, "a": a, "b": b}, quant=QUANT if quantized else None, samples=samples)
+
+
+def test_identical_runs():
+    result = diff(chain(), chain())
+    assert result.status is Status.IDENTICAL
+    assert result.exit_code == 0
+    assert [(n.index, n.node, n.op, n.tensor) for n in result.nodes] == [
+        (0, "x", "Input", "x"),
+        (1, "first", "Relu", "a"),
+        (2, "second", "Neg", "b"),
+    ]
+    assert result.nodes[1].metrics.sqnr_db == float("inf")
+
+
+def test_first_divergence_is_a_node_and_exit_code_one():
+    result = diff(chain(), chain(wrong=np.float32(3)))
+    assert (result.status, result.first_divergence, result.exit_code) == (Status.DIVERGED, "first", 1)
+    assert [n.status for n in result.nodes] == [Status.IDENTICAL, Status.DIVERGED, Status.IDENTICAL]
+
+
+def test_codes_are_compared_as_real_numbers_and_their_rails_counted():
+    result = diff(chain(), chain(quantized=True))
+    node = result.nodes[2]
+    assert node.status is Status.WITHIN
+    assert node.metrics.max_lsb <= 0.5
+    assert node.quant == QUANT
+    assert node.saturation.total == 24
+    assert result.nodes[1].quant is None
+    assert result.nodes[1].saturation is None
+
+
+def test_limits_of_the_user_replace_the_default():
+    assert diff(chain(), chain(quantized=True), limits=Limits(max_lsb=0.1)).first_divergence == "second"
+    assert diff(chain(), chain(quantized=True)).first_divergence is None
+
+
+def test_results_are_computed_once_and_in_order():
+    session = DiffSession(chain(), chain(quantized=True))
+    first = list(session.results())
+    assert [node.index for node in first] == [0, 1, 2]
+    assert all(one is other for one, other in zip(first, session.results(), strict=True))
+    assert [entry.tensor for entry in session.entries()] == ["x", "a", "b"]
+
+
+def test_progress_is_told():
+    seen = []
+    diff(chain(), chain(), progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_each_sample_has_its_own_result_and_the_worst_is_named():
+    backend = chain(samples=2)
+    arrays = {(n, s, 0): backend.load(n, s) for n in ("x", "a", "b") for s in (0, 1)}
+    arrays["a", 1, 0] = arrays["a", 1, 0] + np.float32(1)
+    spoiled = MemoryRecording(backend.graph, arrays, backend.info)
+    node = diff(chain(samples=2), spoiled).nodes[1]
+    assert [s.status for s in node.samples] == [Status.IDENTICAL, Status.DIVERGED]
+    assert node.metrics.worst_sample == 1
+
+
+def test_samples_that_one_side_lacks_make_the_comparison_incomplete():
+    result = diff(chain(samples=2), chain())
+    assert (result.status, result.exit_code) == (Status.INCOMPLETE, 3)
+    assert "samples" in result.shortcomings[0]
+    assert diff(chain(samples=2), chain(), limits=Limits(allow_partial=True)).exit_code == 0
+
+
+def test_a_shape_that_does_not_fit_is_said_and_fails():
+    other = recording({"x": X, "a": np.zeros((5,), np.float32), "b": -np.maximum(X, 0)})
+    result = diff(chain(), other)
+    assert result.nodes[1].status is Status.INCOMPARABLE
+    assert "(5,)" in result.nodes[1].reason
+    assert result.exit_code == 3
+
+
+def test_nothing_comparable_is_an_error():
+    other = recording({name: np.zeros(5, np.float32) for name in ("x", "a", "b")})
+    with pytest.raises(AlignmentError, match="None of the 2 shared tensors is comparable"):
+        diff(chain(), other)
+
+
+def test_values_and_worst_elements_of_one_tensor():
+    session = DiffSession(chain(), chain(quantized=True))
+    values = session.values("b")
+    assert values.backend_quant == QUANT
+    assert values.backend_codes.dtype == np.int8
+    assert values.reference_codes is None
+    np.testing.assert_array_equal(values.backend, 0.25 * (values.backend_codes.astype(np.float32) + 3))
+    worst = session.worst("second", k=3)
+    assert len(worst) == 3
+    assert abs(worst[0].difference) == np.abs(values.backend - values.reference).max()
+
+
+def test_a_name_that_is_not_compared_gets_near_names():
+    with pytest.raises(UsageError, match="'second'"):
+        DiffSession(chain(), chain()).entry("secund")
+
+
+def test_an_executor_needs_paths():
+    with ThreadPoolExecutor(1) as executor, pytest.raises(UsageError, match="needs paths"):
+        diff(chain(), chain(), executor=executor)
+
+
+def test_the_facade_hands_out_the_same_functions():
+    assert qdebug.diff is diff
