@@ -63,7 +63,14 @@ class _Place:
     step: int
 
 
-def compare_pair(reference: Recording, backend: Recording, pair: Pair, *, relu_floor: bool = False) -> Comparison:
+def compare_pair(
+    reference: Recording,
+    backend: Recording,
+    pair: Pair,
+    *,
+    relu_floor: bool = False,
+    tolerance: tuple[float, float] | None = None,
+) -> Comparison:
     """Compare the two tensors of a pair over all samples and steps, one array of each side in memory at a time.
 
     Args:
@@ -71,6 +78,7 @@ def compare_pair(reference: Recording, backend: Recording, pair: Pair, *, relu_f
         backend: The backend run.
         pair: Which tensors, and what is done to their values first.
         relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin can be its zeros.
+        tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
 
     Returns:
         The comparison; one with a reason and without numbers if the tensors cannot be compared.
@@ -83,10 +91,10 @@ def compare_pair(reference: Recording, backend: Recording, pair: Pair, *, relu_f
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
     quants = (_quant(reference, pair.reference), _quant(backend, pair.backend))
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
-    total = _accumulator(pair, quants, None)
+    total = _accumulator(pair, quants, tolerance, None)
     samples: list[SampleStats] = []
     for sample, steps in _by_sample(places):
-        part = _accumulator(pair, quants, counter)
+        part = _accumulator(pair, quants, tolerance, counter)
         for step in steps:
             ours = reference.load(pair.reference, sample, step)
             theirs = backend.load(pair.backend, sample, step)
@@ -118,13 +126,17 @@ def _clamp(view: View | None) -> Clamp:
 
 
 def _accumulator(
-    pair: Pair, quants: tuple[QuantParams | None, QuantParams | None], rails: RailsCounter | None
+    pair: Pair,
+    quants: tuple[QuantParams | None, QuantParams | None],
+    tolerance: tuple[float, float] | None,
+    rails: RailsCounter | None,
 ) -> ErrorAccumulator:
     return ErrorAccumulator(
         reference_quant=quants[0],
         backend_quant=quants[1],
         reference_clamp=_clamp(pair.reference_view),
         backend_clamp=_clamp(pair.backend_view),
+        tolerance=tolerance,
         rails=rails,
     )
 

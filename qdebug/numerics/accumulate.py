@@ -32,6 +32,7 @@ class ErrorAccumulator:
         reference_clamp: Bounds applied to the reference's real values first.
         backend_clamp: Bounds applied to the backend's real values first.
         step: Size of an LSB in real units; by default the backend's own scale.
+        tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
         rails: Counter that is shown the backend's codes and the reference's real values on the way.
     """
 
@@ -43,6 +44,7 @@ class ErrorAccumulator:
         reference_clamp: Clamp = (None, None),
         backend_clamp: Clamp = (None, None),
         step: float | None = None,
+        tolerance: tuple[float, float] | None = None,
         rails: RailsCounter | None = None,
     ) -> None:
         self._reference_quant = reference_quant
@@ -51,7 +53,7 @@ class ErrorAccumulator:
         self._backend_clamp = backend_clamp
         self._step = step
         self._rails = rails
-        self._tally = Tally()
+        self._tally = Tally(tolerance=tolerance)
 
     def update(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> None:
         """Add two tensors of one sample.

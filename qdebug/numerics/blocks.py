@@ -11,7 +11,10 @@ from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, Affine, to_single
 
-__all__ = ["Clamp", "RealBlocks", "Scratch", "scratch", "why_incomparable"]
+ROW = 256
+"""Elements whose products BLAS sums at once: in longer rows the rounding errors of a constant tensor pile up."""
+
+__all__ = ["ROW", "Clamp", "RealBlocks", "Scratch", "scratch", "why_incomparable"]
 
 Clamp = tuple[float | None, float | None]
 """Lowest and highest real value; None for no bound."""
@@ -21,10 +24,11 @@ class Scratch:
     """Buffers of one block each: 1.7 MB in all, whatever the size of the tensors."""
 
     def __init__(self) -> None:
-        self.mask = np.empty(BLOCK, np.bool_)
+        self.masks = tuple(np.empty(BLOCK, np.bool_) for _ in range(2))
         self.singles = tuple(np.empty(BLOCK, np.float32) for _ in range(4))
         self.doubles = tuple(np.empty(BLOCK, np.float64) for _ in range(4))
-        self.ones = np.ones(BLOCK, np.float32)
+        self.row_singles = np.empty((5, BLOCK // ROW), np.float32)
+        self.ones = np.ones(ROW, np.float32)
 
 
 _LOCAL = threading.local()

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from qdebug.numerics.blocks import RealBlocks, Scratch
+from qdebug.numerics.blocks import ROW, RealBlocks, Scratch
 from qdebug.numerics.lsb import Steps, difference_in_steps
+from qdebug.numerics.single_block import row_dots
 from qdebug.numerics.tally import Block, Tally
 
 __all__ = ["add_double", "exact_difference", "read_block", "real_values"]
@@ -25,7 +26,8 @@ def add_double(tally: Tally, block: Block) -> None:
     error = np.absolute(difference)
     step = steps.of(start, start + a.size)
     places: np.ndarray | None = None
-    tally.zero_refs += a.size - int(np.count_nonzero(a))
+    total, nonzero = a.size, int(np.count_nonzero(a != 0.0))
+    tally.zero_refs += total - nonzero
     if not np.isfinite(error.max()):
         finite_a, finite_b = np.isfinite(a), np.isfinite(b)
         _add_extremes(tally, a[finite_a], b[finite_b])
@@ -43,9 +45,14 @@ def add_double(tally: Tally, block: Block) -> None:
     tally.mismatches += int(np.count_nonzero(difference))
     first = int(error.argmax())
     tally.offer_abs(float(error[first]), start + (first if places is None else int(places[first])))
-    nonzero = np.flatnonzero(a)
-    if nonzero.size:
-        tally.offer_rel(float((error[nonzero] / np.absolute(a[nonzero])).max()))
+    size = np.absolute(a)
+    if nonzero == total:
+        tally.offer_rel(float((error / size).max()))
+    elif size.any():
+        tally.offer_rel(float(np.divide(error, size, out=np.zeros_like(error), where=size > 0.0).max()))
+    if tally.tolerance is not None:
+        atol, rtol = tally.tolerance
+        tally.beyond += int(np.count_nonzero(error > atol + rtol * size))
     if steps.known:
         most = float(np.fmax.reduce(np.absolute(difference_in_steps(a, b, step))))
         if not np.isnan(most):
@@ -119,6 +126,7 @@ def _add_nonfinite(tally: Tally, a: np.ndarray, b: np.ndarray, both: np.ndarray,
     tally.matched_nonfinite += int(np.count_nonzero(agree))
     tally.nonfinite += count
     tally.mismatches += count
+    tally.beyond += count
     if count:
         tally.offer_nonfinite(start + int(disagree.argmax()))
 
@@ -131,10 +139,12 @@ def _add_sums(tally: Tally, a: np.ndarray, b: np.ndarray, error: np.ndarray) -> 
     a, a_exponent = _scaled(a)
     b, b_exponent = _scaled(b)
     tally.sum_abs.add(float(error.sum()), error_exponent + extra)
-    tally.error_squares.add(float(np.square(error).sum()), 2 * (error_exponent + extra))
-    tally.reference_squares.add(float(np.square(a).sum()), 2 * a_exponent)
-    tally.backend_squares.add(float(np.square(b).sum()), 2 * b_exponent)
-    tally.products.add(float((a * b).sum()), a_exponent + b_exponent)
+    pairs = ((a, a), (b, b), (error, error), (a, b))
+    a_squares, b_squares, error_squares, products = row_dots(pairs, np.empty((4, a.size // ROW)))
+    tally.reference_squares.add(a_squares, 2 * a_exponent)
+    tally.backend_squares.add(b_squares, 2 * b_exponent)
+    tally.error_squares.add(error_squares, 2 * (error_exponent + extra))
+    tally.products.add(products, a_exponent + b_exponent)
 
 
 def _scaled(values: np.ndarray) -> tuple[np.ndarray, int]:

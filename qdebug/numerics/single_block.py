@@ -1,28 +1,28 @@
 """The error of one block in float32.
 
-Sums are of products by BLAS in rows of 256 elements (in longer rows the rounding errors of a constant
-tensor pile up), the rows in float64. Whatever is not a sum is found in float32 where rounding cannot change the
-answer, else decided in float64 among the few elements that could be it.
+Sums are of products by BLAS in rows of 256 elements, the rows in float64. Whatever is not a sum is found in
+float32 where rounding cannot change the answer, else decided in float64 among the few elements that could be it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from qdebug.numerics.blocks import Scratch
+from qdebug.numerics.blocks import ROW, Scratch
 from qdebug.numerics.lsb import difference_in_steps
 from qdebug.numerics.tally import Block, Tally
 
-__all__ = ["add_single"]
+__all__ = ["add_single", "row_dots"]
 
-_ROW = 256
 _LOW, _HIGH = 2.0**-40, 2.0**55
 """Block maxima whose float32 squares are safe: their sum stays finite, and what underflows does not count."""
 _QUOTIENT_LOW, _QUOTIENT_HIGH = 2.0**-60, 2.0**100
 _QUOTIENT_SLACK = 2.0**-21
 """More than twice the relative error of a float32 difference divided in float32."""
-_STEP_SLACK = 2.0**-22
-"""More than twice the error of a float32 difference and of two real values, relative to the values."""
+_VALUE_SLACK = 2.0**-22
+"""More than the error of a float32 difference and of two real values, relative to the values."""
 
 
 def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
@@ -31,14 +31,14 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     Args:
         tally: What to add to.
         block: Values of at most `affine.BLOCK` elements.
-        buffers: Scratch; its third and fourth float32 buffers and its mask are used.
+
 
     Returns:
         False, with the tally untouched, if the block has a non-finite value or magnitudes that need float64.
     """
     a, b = block.reference, block.backend
     n = a.size
-    error, quotient, mask = buffers.singles[2][:n], buffers.singles[3][:n], buffers.mask[:n]
+    error = buffers.singles[2][:n]
     np.subtract(b, a, out=error)
     np.absolute(error, out=error)
     largest = float(error.max())
@@ -51,57 +51,88 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     tally.finite += n
     tally.reference.add(a_low, a_high)
     tally.backend.add(b_low, b_high)
-    nonzero = n
+    nonzero: np.ndarray | None = None
+    zeros = 0
     if a_low <= 0.0 <= a_high:
-        nonzero = int(np.count_nonzero(np.not_equal(a, 0.0, out=mask)))
-        tally.zero_refs += n - nonzero
-    squares = row_dot(a, a)
-    tally.reference_squares.add(squares)
+        nonzero = np.not_equal(a, 0.0, out=buffers.masks[1][:n])
+        zeros = n - int(np.count_nonzero(nonzero))
+        tally.zero_refs += zeros
     if largest == 0.0:
-        tally.backend_squares.add(squares)
-        tally.products.add(squares)
-        _add_equal(tally, block, nonzero)
+        _add_equal(tally, block, buffers, zeros)
         return True
-    if nonzero:
-        _divide(a, error, quotient, mask if nonzero < n else None)
-        _add_quotients(tally, block, quotient)
+    _add_sums(tally, block, error, buffers)
+    mask = buffers.masks[0][:n]
     tally.mismatches += int(np.count_nonzero(np.not_equal(a, b, out=mask)))
-    tally.backend_squares.add(row_dot(b, b))
-    tally.products.add(row_dot(a, b))
-    tally.error_squares.add(row_dot(error, error))
-    tally.sum_abs.add(row_dot(error, buffers.ones[:n]))
+    if zeros < n:
+        _add_quotients(tally, block, error, nonzero if zeros else None, buffers)
     # float32 rounding keeps order, so the largest difference is among those that round to the largest.
     if tally.max_abs is None or largest >= np.float32(tally.max_abs):
-        places = np.flatnonzero(np.equal(error, np.float32(largest), out=mask))
+        places = np.flatnonzero(np.equal(error, largest, out=mask))
         exact = _double_error(block, places)
         first = int(exact.argmax())
         tally.offer_abs(float(exact[first]), block.start + int(places[first]))
+    slack = _VALUE_SLACK * (a_size + b_size)
     if block.steps.known:
-        _add_steps(tally, block, error, _STEP_SLACK * (a_size + b_size))
+        _add_steps(tally, block, error, largest, slack)
+    if tally.tolerance is not None:
+        _add_beyond(tally, block, error, slack, buffers)
     return True
 
 
-def row_dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Sum products of two contiguous float32 arrays in rows of 256, the rows in float64."""
-    whole = a.size // _ROW * _ROW
-    total = 0.0
-    if whole:
-        total = float(np.vecdot(a[:whole].reshape(-1, _ROW), b[:whole].reshape(-1, _ROW)).sum(dtype=np.float64))
-    if whole < a.size:
-        total += float(np.dot(a[whole:], b[whole:]))
-    return total
+def row_dots(pairs: Sequence[tuple[np.ndarray, np.ndarray]], out: np.ndarray) -> list[float]:
+    """Sum products of pairs of arrays in rows of 256 elements, the rows in float64.
+
+    Args:
+        pairs: 1-D contiguous arrays of one length and dtype; a second one of length 256 is paired with every row.
+        out: Scratch of the same dtype, one line per pair, one entry per row.
+    """
+    n = pairs[0][0].size
+    rows, rest = n // ROW, n % ROW
+    totals = [0.0] * len(pairs)
+    if rows:
+        whole = rows * ROW
+        for line, (first, second) in zip(out, pairs, strict=False):
+            other = second if second.size == ROW else second[:whole].reshape(rows, ROW)
+            np.vecdot(first[:whole].reshape(rows, ROW), other, out=line[:rows])
+        totals = out[: len(pairs), :rows].sum(axis=1, dtype=np.float64).tolist()
+    if rest:
+        for index, (first, second) in enumerate(pairs):
+            totals[index] += float(
+                np.dot(first[n - rest :], second[:rest] if second.size == ROW else second[n - rest :])
+            )
+    return totals
 
 
 def _safe(size: float) -> bool:
     return size == 0.0 or _LOW <= size < _HIGH
 
 
-def _add_equal(tally: Tally, block: Block, nonzero: int) -> None:
+def _add_equal(tally: Tally, block: Block, buffers: Scratch, zeros: int) -> None:
+    a = block.reference
+    squares = row_dots(((a, a),), buffers.row_singles)[0]
+    tally.reference_squares.add(squares)
+    tally.backend_squares.add(squares)
+    tally.products.add(squares)
     tally.offer_abs(0.0, block.start)
-    if nonzero:
+    if zeros < a.size:
         tally.offer_rel(0.0)
-    if block.steps.known and not np.isnan(block.steps.of(block.start, block.start + block.reference.size)).all():
+    if block.steps.known and not np.isnan(block.steps.of(block.start, block.start + a.size)).all():
         tally.offer_lsb(0.0)
+
+
+def _add_sums(tally: Tally, block: Block, error: np.ndarray, buffers: Scratch) -> None:
+    a, b = block.reference, block.backend
+    pairs = ((a, a), (b, b), (error, error), (error, buffers.ones))
+    a_squares, b_squares, error_squares, total = row_dots(pairs, buffers.row_singles)
+    tally.reference_squares.add(a_squares)
+    tally.backend_squares.add(b_squares)
+    tally.error_squares.add(error_squares)
+    tally.sum_abs.add(total)
+    # 2ab = a^2 + b^2 - d^2 spares a pass, and loses nothing while d^2 is the smallest of the three.
+    if error_squares <= min(a_squares, b_squares):
+        tally.products.add((a_squares + b_squares - error_squares) / 2.0)
+    else:
+        tally.products.add(row_dots(((a, b),), buffers.row_singles)[0])
 
 
 def _double_error(block: Block, places: np.ndarray) -> np.ndarray:
@@ -109,31 +140,40 @@ def _double_error(block: Block, places: np.ndarray) -> np.ndarray:
     return np.asarray(np.absolute(b.astype(np.float64) - a))
 
 
-def _divide(a: np.ndarray, error: np.ndarray, quotient: np.ndarray, nonzero: np.ndarray | None) -> None:
+def _add_quotients(tally: Tally, block: Block, error: np.ndarray, nonzero: np.ndarray | None, buffers: Scratch) -> None:
+    """Offer the largest quotient; `nonzero` marks references that are not 0, None if none is."""
+    a = block.reference
+    quotient, mask = buffers.singles[3][: a.size], buffers.masks[0][: a.size]
     np.absolute(a, out=quotient)
-    if nonzero is None:
-        np.divide(error, quotient, out=quotient)
-    else:  # where the reference is 0, quotient stays 0 and cannot be the largest
-        np.divide(error, quotient, out=quotient, where=nonzero)
-
-
-def _add_quotients(tally: Tally, block: Block, quotient: np.ndarray) -> None:
-    largest = float(quotient.max())
-    if _QUOTIENT_LOW < largest < _QUOTIENT_HIGH:
-        if tally.max_rel is not None and largest * (1.0 + _QUOTIENT_SLACK) <= tally.max_rel:
+    best = tally.max_rel
+    if best is not None and _QUOTIENT_LOW < best < _QUOTIENT_HIGH:
+        # Only an element with error >= best * abs(a) can be larger. A product below the normal range is rounded to a
+        # multiple of the smallest denormal, as every error is one, so ">=" misses nothing there either.
+        np.multiply(quotient, best * (1.0 - _QUOTIENT_SLACK), out=quotient)
+        np.greater_equal(error, quotient, out=mask)
+        if nonzero is not None:
+            np.logical_and(mask, nonzero, out=mask)
+        if not mask.any():
             return
-        places = np.flatnonzero(quotient >= np.float32(largest * (1.0 - _QUOTIENT_SLACK)))
-    else:  # quotients that leave float32 are not ordered by it
-        places = np.flatnonzero(block.reference)
-    quotients = _double_error(block, places) / np.absolute(block.reference[places].astype(np.float64))
+        places = np.flatnonzero(mask)
+    else:
+        if nonzero is None:
+            np.divide(error, quotient, out=quotient)
+        else:  # where the reference is 0, quotient stays 0 and cannot be the largest
+            np.divide(error, quotient, out=quotient, where=nonzero)
+        largest = float(quotient.max())
+        if _QUOTIENT_LOW < largest < _QUOTIENT_HIGH:
+            places = np.flatnonzero(np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask))
+        else:  # quotients that leave float32 are not ordered by it
+            places = np.flatnonzero(a)
+    quotients = _double_error(block, places) / np.absolute(a[places].astype(np.float64))
     tally.offer_rel(float(quotients.max()))
 
 
-def _add_steps(tally: Tally, block: Block, error: np.ndarray, slack: float) -> None:
+def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
     a, b, steps = block.reference, block.backend, block.steps
     step = steps.of(block.start, block.start + a.size)
     if steps.uniform is not None:
-        largest = float(error.max())
         if tally.max_lsb is not None and (largest + slack) / steps.uniform <= tally.max_lsb:
             return
         places = np.flatnonzero(error >= np.float32(largest - 4.0 * slack))
@@ -142,3 +182,16 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, slack: float) -> N
     most = float(np.fmax.reduce(np.absolute(difference)))
     if not np.isnan(most):
         tally.offer_lsb(most)
+
+
+def _add_beyond(tally: Tally, block: Block, error: np.ndarray, slack: float, buffers: Scratch) -> None:
+    atol, rtol = tally.tolerance or (0.0, 0.0)
+    a = block.reference
+    bound, mask = buffers.singles[3][: a.size], buffers.masks[0][: a.size]
+    np.absolute(a, out=bound)
+    np.multiply(bound, rtol * (1.0 - _QUOTIENT_SLACK), out=bound)
+    np.add(bound, atol - slack - atol * _QUOTIENT_SLACK, out=bound)
+    places = np.flatnonzero(np.greater_equal(error, bound, out=mask))
+    if places.size:
+        exact = _double_error(block, places)
+        tally.beyond += int(np.count_nonzero(exact > atol + rtol * np.absolute(a[places].astype(np.float64))))

@@ -72,16 +72,22 @@ def _larger(first: float | None, second: float | None) -> float | None:
 
 @dataclass(slots=True)
 class Tally:
-    """Mergeable state of a comparison; `sample` and `shape` say what is being added at the moment."""
+    """Mergeable state of a comparison.
+
+    `sample` and `shape` say what is being added at the moment; `tolerance` is (atol, rtol), if elements beyond
+    atol + rtol * abs(reference) are to be counted.
+    """
 
     sample: int = 0
     shape: tuple[int, ...] = ()
+    tolerance: tuple[float, float] | None = None
     count: int = 0
     finite: int = 0
     nonfinite: int = 0
     matched_nonfinite: int = 0
     mismatches: int = 0
     zero_refs: int = 0
+    beyond: int = 0
     max_abs: float | None = None
     max_rel: float | None = None
     max_lsb: float | None = None
@@ -119,7 +125,7 @@ class Tally:
 
     def merge(self, other: Tally) -> None:
         """Take in another tally, as if its elements had been added after this one's."""
-        for name in ("count", "finite", "nonfinite", "matched_nonfinite", "mismatches", "zero_refs"):
+        for name in ("count", "finite", "nonfinite", "matched_nonfinite", "mismatches", "zero_refs", "beyond"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("max_abs", "max_rel", "max_lsb"):
             setattr(self, name, _larger(getattr(self, name), getattr(other, name)))
@@ -154,6 +160,7 @@ class Tally:
             reference_max=_finite_or_none(self.reference.high),
             backend_min=_finite_or_none(self.backend.low),
             backend_max=_finite_or_none(self.backend.high),
+            beyond_tolerance=None if self.tolerance is None else self.beyond,
         )
 
     def _rel_l2(self) -> float:
