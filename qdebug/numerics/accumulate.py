@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
@@ -71,7 +72,7 @@ class ErrorAccumulator:
         second = RealBlocks(backend, self._backend_quant, self._backend_clamp)
         if not same_elements(first.shape, second.shape):
             raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
-        steps = Steps(self._backend_quant, second.shape, self._step)
+        steps = Steps(self._backend_quant, second.shape, self._step, whole=self._one_lattice(reference, backend))
         if self._rails is not None:
             self._rails.start(second.shape, np.asarray(backend).dtype)
         tally = self._tally
@@ -94,6 +95,16 @@ class ErrorAccumulator:
                 if self._rails is not None:
                     self._rails.add(second.stored(start, stop), a, start)
         tally.count += second.size
+
+    def _one_lattice(self, reference: np.ndarray, backend: np.ndarray) -> bool:
+        ours, theirs = self._reference_quant, self._backend_quant
+        if ours is None or theirs is None or self._step is not None:
+            return False
+        if ours.scale.size != 1 or theirs.scale.size != 1 or ours.scale.item() != theirs.scale.item():
+            return False
+        if self._reference_clamp != (None, None) or self._backend_clamp != (None, None):
+            return False
+        return all(is_integer(a.dtype.name) and a.dtype.itemsize <= 2 for a in map(np.asarray, (reference, backend)))
 
     def merge(self, other: ErrorAccumulator) -> None:
         """Add what another accumulator has seen, as if it had come after this one's."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from qdebug.errors import UsageError
@@ -155,14 +157,16 @@ def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _byte_table(name: str) -> np.ndarray:
-    return np.arange(256, dtype=np.uint8).view(logical_dtype(name)).astype(np.float32)
+def _byte_table(dtype: np.dtype) -> np.ndarray | None:
+    """Give the real value of each byte of an 8-bit float; None for a one-byte type that numpy casts fast itself."""
+    return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32) if is_float(dtype.name) else None
 
 
 def to_single(values: np.ndarray, out: np.ndarray) -> None:
     """Cast a 1-D array to float32, by table where numpy has no fast cast (the 8-bit floats)."""
-    if values.dtype.itemsize == 1 and values.dtype.kind not in "iub" and is_float(values.dtype.name):
-        np.take(_byte_table(values.dtype.name), values.view(np.uint8), out=out, mode="clip")
+    table = None if values.dtype.kind in "iub" or values.dtype.itemsize > 1 else _byte_table(values.dtype)
+    if table is not None:
+        np.take(table, values.view(np.uint8), out=out, mode="clip")
     else:
         np.copyto(out, values, casting="unsafe")
 
@@ -244,8 +248,5 @@ def _integer_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax:
 
 
 def _float_codes(quotient: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    table = _byte_table(dtype.name) if dtype.itemsize == 1 else np.zeros(0, np.float32)
-    finite = table[np.isfinite(table)]
-    if finite.size:
-        quotient = np.clip(quotient, finite.min(), finite.max())
-    return quotient.astype(dtype)
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # untyped upstream
+    return np.asarray(np.clip(quotient, float(info.min), float(info.max)).astype(dtype))

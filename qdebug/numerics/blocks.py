@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import cache
 
 import numpy as np
 
@@ -42,6 +43,7 @@ def scratch() -> Scratch:
     return buffers
 
 
+@cache
 def why_incomparable(dtype: np.dtype) -> str | None:
     """Say why elements of a dtype cannot be compared as real numbers; None if they can."""
     try:
@@ -51,6 +53,11 @@ def why_incomparable(dtype: np.dtype) -> str | None:
     if dtype.kind == "c":
         return f"elements of dtype {name} are complex, and complex numbers are not compared"
     return None
+
+
+@cache
+def _fits_single(dtype: np.dtype) -> bool:
+    return dtype.itemsize <= (2 if is_integer(dtype.name) else 4)
 
 
 class RealBlocks:
@@ -84,8 +91,7 @@ class RealBlocks:
         self._flat: np.ndarray | np.flatiter = array.reshape(-1) if contiguous else array.flat
         self._affine = None if quant is None else Affine(quant, array.shape, array.dtype)
         self._clamp = clamp
-        large = array.dtype.itemsize > (2 if is_integer(array.dtype.name) else 4)
-        self.single = array.dtype != np.float64 if quant is not None else not large
+        self.single = array.dtype != np.float64 if quant is not None else _fits_single(array.dtype)
         self.wide = quant is None and array.dtype.kind in "iu" and array.dtype.itemsize == 8
         plain = array.dtype.isnative and array.flags.aligned and contiguous and quant is None and clamp == (None, None)
         self._direct = array.dtype if plain else None

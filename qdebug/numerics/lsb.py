@@ -22,14 +22,19 @@ class Steps:
         quant: Quantization of the tensor, whose scale is the step; None if it has none.
         shape: Its shape.
         step: One size for all elements instead; None to take the scale.
+        whole: Whether both sides are codes of up to 16 bits on one lattice, so that every difference is a whole
+            number of steps.
 
     Raises:
         UsageError: The parameters do not fit the shape.
     """
 
-    __slots__ = ("_map", "_scale", "uniform")
+    __slots__ = ("_map", "_scale", "uniform", "whole")
 
-    def __init__(self, quant: QuantParams | None, shape: tuple[int, ...], step: float | None = None) -> None:
+    def __init__(
+        self, quant: QuantParams | None, shape: tuple[int, ...], step: float | None = None, *, whole: bool = False
+    ) -> None:
+        self.whole = whole
         self._map: ScaleMap | None = None
         self.uniform: float | None = None
         if step is None and quant is not None:

@@ -31,7 +31,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     Args:
         tally: What to add to.
         block: Values of at most `affine.BLOCK` elements.
-
+        buffers: Scratch; its last two float32 buffers, its masks and its rows are used.
 
     Returns:
         False, with the tally untouched, if the block has a non-finite value or magnitudes that need float64.
@@ -41,10 +41,10 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     error = buffers.singles[2][:n]
     np.subtract(b, a, out=error)
     np.absolute(error, out=error)
-    largest = float(error.max())
+    largest = float(np.maximum.reduce(error))
     if not largest < _HIGH:  # true for NaN too
         return False
-    a_low, a_high, b_low, b_high = float(a.min()), float(a.max()), float(b.min()), float(b.max())
+    (a_low, a_high), (b_low, b_high) = extremes(a), extremes(b)
     a_size, b_size = max(-a_low, a_high), max(-b_low, b_high)
     if not (_safe(largest) and _safe(a_size) and _safe(b_size)):
         return False
@@ -67,7 +67,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
         _add_quotients(tally, block, error, nonzero if zeros else None, buffers)
     # float32 rounding keeps order, so the largest difference is among those that round to the largest.
     if tally.max_abs is None or largest >= np.float32(tally.max_abs):
-        places = np.flatnonzero(np.equal(error, largest, out=mask))
+        places = np.equal(error, largest, out=mask).nonzero()[0]
         exact = _double_error(block, places)
         first = int(exact.argmax())
         tally.offer_abs(float(exact[first]), block.start + int(places[first]))
@@ -101,6 +101,11 @@ def row_dots(pairs: Sequence[tuple[np.ndarray, np.ndarray]], out: np.ndarray) ->
                 np.dot(first[n - rest :], second[:rest] if second.size == ROW else second[n - rest :])
             )
     return totals
+
+
+def extremes(values: np.ndarray) -> tuple[float, float]:
+    """Give the smallest and the largest element; NaN if there is one."""
+    return float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
 
 
 def _safe(size: float) -> bool:
@@ -155,17 +160,17 @@ def _add_quotients(tally: Tally, block: Block, error: np.ndarray, nonzero: np.nd
             np.logical_and(mask, nonzero, out=mask)
         if not mask.any():
             return
-        places = np.flatnonzero(mask)
+        places = mask.nonzero()[0]
     else:
         if nonzero is None:
             np.divide(error, quotient, out=quotient)
         else:  # where the reference is 0, quotient stays 0 and cannot be the largest
             np.divide(error, quotient, out=quotient, where=nonzero)
-        largest = float(quotient.max())
+        largest = float(np.maximum.reduce(quotient))
         if _QUOTIENT_LOW < largest < _QUOTIENT_HIGH:
-            places = np.flatnonzero(np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask))
+            places = np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask).nonzero()[0]
         else:  # quotients that leave float32 are not ordered by it
-            places = np.flatnonzero(a)
+            places = a.nonzero()[0]
     quotients = _double_error(block, places) / np.absolute(a[places].astype(np.float64))
     tally.offer_rel(float(quotients.max()))
 
@@ -174,6 +179,9 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
     a, b, steps = block.reference, block.backend, block.steps
     step = steps.of(block.start, block.start + a.size)
     if steps.uniform is not None:
+        if steps.whole and slack < 0.25 * steps.uniform:
+            tally.offer_lsb(float(np.rint(largest / steps.uniform)))
+            return
         if tally.max_lsb is not None and (largest + slack) / steps.uniform <= tally.max_lsb:
             return
         places = np.flatnonzero(error >= np.float32(largest - 4.0 * slack))
@@ -191,7 +199,7 @@ def _add_beyond(tally: Tally, block: Block, error: np.ndarray, slack: float, buf
     np.absolute(a, out=bound)
     np.multiply(bound, rtol * (1.0 - _QUOTIENT_SLACK), out=bound)
     np.add(bound, atol - slack - atol * _QUOTIENT_SLACK, out=bound)
-    places = np.flatnonzero(np.greater_equal(error, bound, out=mask))
+    places = np.greater_equal(error, bound, out=mask).nonzero()[0]
     if places.size:
         exact = _double_error(block, places)
         tally.beyond += int(np.count_nonzero(exact > atol + rtol * np.absolute(a[places].astype(np.float64))))
