@@ -8,6 +8,7 @@ reads those partners. Nothing is ever paired by a name's ending or by position.
 from __future__ import annotations
 
 from qdebug.analysis.alignment import Alignment, Match, Pair, View
+from qdebug.analysis.layouts import with_layouts
 from qdebug.analysis.leftover import leftovers
 from qdebug.analysis.node_match import NodeMatcher
 from qdebug.analysis.ops import fused_activation, plain_op, same_family
@@ -58,6 +59,7 @@ class _Aligner:
         self.reference, self.backend = ref.recording, be.recording
         self.ref, self.be = ref.classes, be.classes
         self.recorded_ref, self.recorded_be = ref.recorded, be.recorded
+        self._runs = ref, be
         self.found: dict[str, Pair] = {}
         self.notes: dict[str, str] = {}
         self._after_codes: dict[str, str] = {}
@@ -82,7 +84,8 @@ class _Aligner:
         for tensor in order:
             if tensor not in self.found:
                 self._by_walk(tensor)
-        both = (self.found[t] for t in order if t in self.found and t in self.recorded_be)
+        laid_out = with_layouts(self.found, order, self._runs[0], self._runs[1])
+        both = (laid_out[t] for t in order if t in laid_out and t in self.recorded_be)
         return tuple(pair for pair in both if pair.reference in self.recorded_ref)
 
     def _add(self, backend: str, reference: str, match: Match, reason: str, view: View | None = None) -> None:
@@ -105,9 +108,9 @@ class _Aligner:
             self._add(tensor, self._sources[source], Match.QUANTIZATION, f"both hold {source!r} in quantized form")
 
     def _by_exact_name(self, tensor: str) -> None:
-        clamp = self._dropped_clamp(tensor)
+        clamp = self._clamp_left_to_codes(tensor)
         if clamp is None:
-            self._add(tensor, tensor, Match.EXACT, "same name")
+            self._add_by_name(tensor)
             return
         before = clamp.inputs[0]
         self._after_codes[tensor] = tensor
@@ -119,8 +122,21 @@ class _Aligner:
         view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
         self._add(tensor, tensor, Match.EXACT, f"same name; {clamp.op} applied to the backend's values first", view)
 
-    def _dropped_clamp(self, tensor: str) -> Node | None:
-        """Give the reference's Relu or Clip that the backend's tensor of the same name has not been through."""
+    def _add_by_name(self, tensor: str) -> None:
+        """Pair two tensors of one name; a runtime that folds what follows into a node may keep the earlier name."""
+        node = self.backend.graph.producer(tensor)
+        folded: list[Node] = []
+        reference = tensor
+        if node is not None and self.be.root(tensor) == tensor:
+            reference, folded = self._matcher.through_folded(node, tensor, tensor)
+        if folded:
+            extra = " + ".join(n.op for n in folded)
+            self._add(tensor, reference, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+        else:
+            self._add(tensor, tensor, Match.EXACT, "same name")
+
+    def _clamp_left_to_codes(self, tensor: str) -> Node | None:
+        """Give the reference's Relu or Clip whose work the backend leaves to the codes that the tensor turns into."""
         theirs, ours = self.reference.graph.producer(tensor), self.backend.graph.producer(tensor)
         if theirs is None or ours is None or theirs.op not in ("Relu", "Clip"):
             return None
@@ -129,7 +145,11 @@ class _Aligner:
         before = self.reference.graph.producer(theirs.inputs[0])
         if before is None or not same_family(plain_op(before), plain_op(ours)):
             return None
-        return None if self._matcher.codes_clamp(tensor, theirs) else theirs
+        if self._matcher.codes_clamp(tensor, theirs):
+            return None
+        readers = self.backend.graph.consumers(tensor)
+        to_codes = [n for n in readers if n.op == "QuantizeLinear" and self._matcher.codes_clamp(n.outputs[0], theirs)]
+        return theirs if readers and len(to_codes) == len(readers) else None
 
     def _by_lone_input(self) -> None:
         """Pair the one input without a partner on either side, if shape and dtype agree."""
@@ -148,6 +168,8 @@ class _Aligner:
         if root != tensor:
             self._by_class(tensor, node)
             return
+        if node.op == "Transpose" and self._is_turned_copy(node, tensor):
+            return
         sources = [self.found.get(name) for name in self.be.data_inputs(node)]
         if not sources or any(pair is None for pair in sources):
             self.notes[tensor] = f"an input of {node.op} {node.name!r} has no partner either"
@@ -158,6 +180,17 @@ class _Aligner:
             self.notes[tensor] = answer.reason
             return
         self._add(tensor, answer.tensor, answer.match, answer.reason)
+
+    def _is_turned_copy(self, node: Node, tensor: str) -> bool:
+        """Pair a Transpose that the backend put in, for which the reference has none, with what it turns."""
+        pair = self.found.get(node.inputs[0])
+        if pair is None:
+            return False
+        readers = self.ref.consumers(pair.reference)
+        if any(n.op == "Transpose" and n.outputs[0] not in self._taken for n in readers):
+            return False
+        self._add(tensor, pair.reference, Match.SIGNATURE, f"{node.inputs[0]!r} with its dimensions turned")
+        return True
 
     def _by_class(self, tensor: str, node: Node) -> None:
         """Give a tensor the partner of the tensor it is another form of."""

@@ -36,15 +36,20 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is done to a tensor's real values before they are compared.
+    """What is done to a tensor before it is compared.
 
     Args:
-        clamp_low: Values below are raised to this; None for no bound.
-        clamp_high: Values above are lowered to this; None for no bound.
+        clamp_low: Real values below are raised to this; None for no bound.
+        clamp_high: Real values above are lowered to this; None for no bound.
+        transpose: For each dimension of the reference, which of the tensor's own it is; None if in order.
+        channel_block: Channels that lie together in memory, where a tensor declared as N, C, H, W is kept as
+            N, C/block, H, W, block; None if it is not.
     """
 
     clamp_low: float | None = None
     clamp_high: float | None = None
+    transpose: tuple[int, ...] | None = None
+    channel_block: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

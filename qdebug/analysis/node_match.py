@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.alignment import Match
-from qdebug.analysis.ops import FOLDED_BY_BACKENDS, clamp_bounds, fused_activation, plain_op, same_family
+from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, clamp_bounds, fused_activation, plain_op, same_family
 from qdebug.analysis.value_classes import Run
 from qdebug.model import Node
 from qdebug.numerics.affine import dequantize
@@ -17,7 +17,6 @@ __all__ = ["Answer", "NodeMatcher"]
 
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
-_WITH_CONSTANT = frozenset({"Add", "Sub", "Mul", "Div"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class NodeMatcher:
                 return Answer(tensor=None, reason=f"no {plain_op(node)} of the reference reads the same tensors")
             names = ", ".join(repr(c.name) for c in candidates[:4])
             return Answer(tensor=None, reason=f"{len(candidates)} reference nodes fit equally well: {names}")
-        output, folded = self._through_folded(node, tensor, chosen.outputs[slot])
+        output, folded = self.through_folded(node, tensor, chosen.outputs[slot], into_weights=True)
         quantized = node.op != plain_op(node) and self.backend.graph.tensors[tensor].quant is not None
         whole = " + ".join([chosen.op, *(n.op for n in folded)])
         reason = f"{node.op} reads and does what {whole} {chosen.name!r} does"
@@ -119,27 +118,38 @@ class NodeMatcher:
 
     # -- nodes folded into the backend's node ----------------------------------------------------------------------
 
-    def _through_folded(self, node: Node, tensor: str, output: str) -> tuple[str, list[Node]]:
-        """Follow the reference from a node's output through the nodes that the backend computes along with it."""
+    def through_folded(
+        self, node: Node, tensor: str, output: str, *, into_weights: bool = False
+    ) -> tuple[str, list[Node]]:
+        """Follow the reference from a tensor through the nodes that the backend computes along with its node.
+
+        Args:
+            node: The backend node.
+            tensor: Which of its outputs.
+            output: The reference tensor to start from.
+            into_weights: Also follow nodes whose constants can have gone into the backend node's weights.
+        """
         folded: list[Node] = []
         while True:
             readers = self.ref.consumers(output)
-            if len(readers) != 1 or not self._is_folded(node, tensor, readers[0]):
+            if len(readers) != 1 or len(self.ref.data_inputs(readers[0])) != 1:
                 return output, folded
-            folded.append(readers[0])
-            output = readers[0].outputs[0]
+            reader = readers[0]
+            if not (self._is_clamped(node, tensor, reader) or (into_weights and reader.op in GO_INTO_WEIGHTS)):
+                return output, folded
+            if any(same_family(plain_op(other), plain_op(reader)) for other in self.be.consumers(tensor)):
+                return output, folded
+            folded.append(reader)
+            output = reader.outputs[0]
 
-    def _is_folded(self, node: Node, tensor: str, next_node: Node) -> bool:
-        foldable = next_node.op in FOLDED_BY_BACKENDS or (
-            next_node.op in _WITH_CONSTANT and len(self.ref.data_inputs(next_node)) == 1
-        )
-        if not foldable or len(self.ref.data_inputs(next_node)) != 1:
+    def _is_clamped(self, node: Node, tensor: str, activation: Node) -> bool:
+        """Tell whether a backend node shows that it computes an activation: by its attribute or its codes."""
+        if activation.op not in ACTIVATIONS:
             return False
-        if any(same_family(plain_op(reader), plain_op(next_node)) for reader in self.be.consumers(tensor)):
-            return False
-        if next_node.op in ("Relu", "Clip"):
-            return fused_activation(node) is not None or self.codes_clamp(tensor, next_node)
-        return True
+        fused = fused_activation(node)
+        if fused is not None:
+            return same_family(fused, activation.op)
+        return activation.op in ("Relu", "Clip") and self.codes_clamp(tensor, activation)
 
     # -- clamps --------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from qdebug.model import Graph, Node
 
 __all__ = [
     "ACTIVATIONS",
-    "FOLDED_BY_BACKENDS",
+    "GO_INTO_WEIGHTS",
     "KEEPS_VALUES",
     "clamp_bounds",
     "clamps_at_zero",
@@ -25,8 +25,8 @@ KEEPS_VALUES = frozenset({"QuantizeLinear", "DequantizeLinear", "Identity", "Dro
 ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "PRelu"})
 """Element-wise operators that backends fold into the node before."""
 
-FOLDED_BY_BACKENDS = ACTIVATIONS | {"BatchNormalization"}
-"""Operators that backends fold into the node before, whose constants go into its weights or its clamp."""
+GO_INTO_WEIGHTS = frozenset({"BatchNormalization", "Add", "Sub", "Mul", "Div"})
+"""Operators that, with a constant, backends fold into the weights and bias of the node before."""
 
 _PREFIX = re.compile(r"^(?:Nhwc)?(?:Fused)?(?:QLinear)?(?=[A-Z])")
 _PLAIN = {

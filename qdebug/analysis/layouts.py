@@ -1,0 +1,131 @@
+"""In which order a backend keeps the dimensions of its tensors, compared with the reference.
+
+Backends turn NCHW into NHWC, or into blocks of channels, where their kernels like it. Each such tensor still answers
+to its reference tensor; it is only to be brought back into the reference's order before the two are compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.analysis.alignment import Pair, View
+from qdebug.analysis.value_classes import Run
+from qdebug.model import Node
+
+__all__ = ["in_reference_order", "with_layouts"]
+
+_BLOCKED = re.compile(r"NCHW(\d+)c")
+
+
+def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, ...]) -> np.ndarray:
+    """Bring a backend tensor into the order of dimensions of its reference.
+
+    Args:
+        array: The backend's elements, stored or real.
+        view: The pair's view of the backend; None changes nothing.
+        shape: The reference's shape, which tells padding channels from real ones.
+
+    Returns:
+        A view of the array where that is possible, else a copy. An array that the view does not fit is given back as it
+        is, so that the difference of the shapes is seen and said.
+    """
+    if view is None:
+        return array
+    if view.channel_block is not None:
+        return _unblocked(array, view.channel_block, shape)
+    if view.transpose is not None and len(view.transpose) == array.ndim:
+        return array.transpose(view.transpose)
+    return array
+
+
+def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Turn N, C/block, H, W, block (declared as N, C, H, W) into N, C, H, W without the padding channels."""
+    if array.ndim != 4 or array.shape[1] % block or len(shape) != 4 or not 0 < shape[1] <= array.shape[1]:
+        return array
+    count, channels, height, width = array.shape
+    blocks = array.reshape(count, channels // block, height, width, block)
+    return blocks.transpose(0, 1, 4, 2, 3).reshape(array.shape)[:, : shape[1]]
+
+
+def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: Run) -> dict[str, Pair]:
+    """Add to each pair how the backend's tensor is brought into the reference's order.
+
+    Args:
+        pairs: The pairs found, by backend tensor.
+        order: Backend tensors in topological order.
+        ref: The reference run.
+        be: The backend run.
+    """
+    layouts: dict[str, View] = {}
+    result = dict(pairs)
+    for tensor in order:
+        pair = pairs.get(tensor)
+        node = be.recording.graph.producer(tensor)
+        if pair is None or node is None:
+            continue
+        layout = _layout_of(tensor, node, pairs, layouts, ref, be)
+        if layout is None or not _fits(layout, pair, ref, be):
+            continue
+        layouts[tensor] = layout
+        clamps = pair.backend_view or View()
+        view = replace(clamps, transpose=layout.transpose, channel_block=layout.channel_block)
+        result[tensor] = replace(pair, backend_view=view, reason=f"{pair.reason}; {_said(layout)}")
+    return result
+
+
+def _said(layout: View) -> str:
+    if layout.channel_block is not None:
+        return f"kept in blocks of {layout.channel_block} channels"
+    return f"dimensions kept in another order, read as {layout.transpose}"
+
+
+def _layout_of(  # noqa: PLR0917  the state of one walk
+    tensor: str, node: Node, pairs: Mapping[str, Pair], layouts: Mapping[str, View], ref: Run, be: Run
+) -> View | None:
+    blocked = _BLOCKED.fullmatch(be.recording.graph.tensors[tensor].layout or "")
+    if blocked:
+        return View(channel_block=int(blocked.group(1)))
+    if node.op == "ReorderOutput":
+        return _channels_last(4) if node.attrs.get("channels_last") else None
+    if node.attrs.get("channels_last") or node.op.startswith("Nhwc"):
+        rank = be.recording.load(tensor).ndim if tensor in be.recorded else 4
+        return _channels_last(rank)
+    source = node.inputs[0] if node.inputs else ""
+    if node.op == "Transpose" and _same_partner(source, tensor, pairs, ref):
+        return _turned(layouts.get(source), node)
+    return next((layouts[name] for name in node.inputs if name in layouts), None)
+
+
+def _channels_last(rank: int) -> View | None:
+    return View(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
+
+
+def _same_partner(source: str, tensor: str, pairs: Mapping[str, Pair], ref: Run) -> bool:
+    """Tell whether a Transpose only turns what it reads, instead of standing for a Transpose of the reference."""
+    if source not in pairs:
+        return False
+    root = ref.classes.root
+    return root(pairs[source].reference) == root(pairs[tensor].reference)
+
+
+def _turned(before: View | None, node: Node) -> View | None:
+    """Give the layout after a Transpose: where each of the reference's dimensions has gone."""
+    perm = node.attrs.get("perm")
+    if not isinstance(perm, tuple) or (before is not None and before.transpose is None):
+        return None
+    old = tuple(range(len(perm))) if before is None or before.transpose is None else before.transpose
+    new = tuple(perm.index(axis) for axis in old)
+    return None if new == tuple(range(len(perm))) else View(transpose=new)
+
+
+def _fits(layout: View, pair: Pair, ref: Run, be: Run) -> bool:
+    """Tell whether a layout makes the recorded shapes equal, where both are known."""
+    if pair.backend not in be.recorded or pair.reference not in ref.recorded:
+        return True
+    theirs = ref.recording.load(pair.reference).shape if ref.recording.has(pair.reference) else None
+    ours = be.recording.load(pair.backend) if be.recording.has(pair.backend) else None
+    return theirs is None or ours is None or in_reference_order(ours, layout, theirs).shape == theirs
