@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.replay.precision import is_real, onnx_dtype, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -26,14 +26,28 @@ def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.nda
     return np.asarray(np.clip(values, -largest, largest)).astype(dtype)
 
 
-def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True) -> np.ndarray:
+def _cast_exponent(values: np.ndarray, mode: str, *, saturate: bool) -> np.ndarray:
+    """Round magnitudes to powers of two: float8_e8m0fnu is an exponent field alone, 255 for what is not finite."""
+    bits = np.abs(values.astype(np.float32)).view(np.uint32)
+    exponent, mantissa = (bits >> 23).astype(np.int32), bits & 0x7FFFFF
+    if mode == "up":
+        exponent += (mantissa > 0) & ((exponent > 0) | (mantissa > 0x400000))
+    elif mode == "nearest":
+        exponent += np.where(exponent > 0, mantissa >= 0x400000, mantissa > 0x600000)
+    elif mode != "down":
+        raise ValueError(f"round_mode is {mode!r}")
+    codes = np.minimum(exponent, 254 if saturate else 255)
+    return np.where(np.isfinite(values), codes, 255).astype(np.uint8).view(logical_dtype("float8_e8m0fnu"))
+
+
+def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True, round_mode: str = "up") -> np.ndarray:
     """Convert elements: floats to integers towards zero, integers by keeping the low bits."""
     if x.dtype == dtype:
         return x
     name = logical_name(dtype)
     if name.startswith(("float8", "float4", "float6")):
         if name == "float8_e8m0fnu":
-            return widen(x).astype(np.float32).astype(dtype)
+            return _cast_exponent(widen(x), round_mode, saturate=saturate)
         wide = widen(x) if is_real(x.dtype) else x.astype(np.float32)
         return cast_float(wide, dtype, saturate=saturate or name.startswith("float4"))
     if name == "bool":
@@ -49,10 +63,15 @@ def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True) -> np.ndarray
 @kernel("Cast")
 def _cast(call: Call) -> np.ndarray:
     """Convert to the type of the attribute `to`."""
-    return cast(call.array(0), onnx_dtype(call.integer("to")), saturate=bool(call.integer("saturate", 1)))
+    return _cast_by(call, onnx_dtype(call.integer("to")))
 
 
 @kernel("CastLike")
 def _cast_like(call: Call) -> np.ndarray:
     """Convert to the type of the second input."""
-    return cast(call.array(0), call.array(1).dtype, saturate=bool(call.integer("saturate", 1)))
+    return _cast_by(call, call.array(1).dtype)
+
+
+def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
+    saturate = bool(call.integer("saturate", 1))
+    return cast(call.array(0), dtype, saturate=saturate, round_mode=call.text("round_mode", "up"))

@@ -24,6 +24,8 @@ def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0
         axis: Axis the values go along.
         block: Elements along `axis` that share a value; 0 unless block-wise.
     """
+    if values.ndim == 0:
+        return values
     if block:
         return np.repeat(values, block, axis=axis)[tuple(slice(0, n) for n in shape)]
     if values.size == 1:

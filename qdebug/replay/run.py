@@ -63,12 +63,7 @@ def run_graph(
         NoKernelError: No kernel is known for one of the operators.
         KernelError: A node cannot be computed, or a constant has no values.
     """
-    for name in graph.inputs:
-        if name not in feed:
-            raise InputError(
-                f"Input {name!r} of the graph is not fed; the feed has: {', '.join(feed) or 'nothing'}.",
-                hint=f"Give an array named {name!r}.",
-            )
+    _check_fed(graph, feed)
     choices = arithmetic or Arithmetic()
     waiting = Counter(tensor for node in graph.nodes for tensor in dict.fromkeys(node.inputs) if tensor)
     waiting.update(graph.outputs)
@@ -89,6 +84,15 @@ def run_graph(
                 if not waiting[name]:
                     values.pop(name, None)
     return {name: values[name] if name in values else _constant(name, constants) for name in graph.outputs}
+
+
+def _check_fed(graph: Graph, feed: Mapping[str, np.ndarray]) -> None:
+    for name in graph.inputs:
+        if name not in feed:
+            raise InputError(
+                f"Input {name!r} of the graph is not fed; the feed has: {', '.join(feed) or 'nothing'}.",
+                hint=f"Give an array named {name!r}.",
+            )
 
 
 def _inputs(node: Node, values: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

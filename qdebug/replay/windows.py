@@ -101,47 +101,46 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
         ValueError: The numbers of axes disagree, or no window fits.
     """
     axes = len(extent)
-    strides = call.integers("strides") or (1,) * axes
-    dilations = call.integers("dilations") or (1,) * axes
-    pads = call.integers("pads") or (0,) * (2 * axes)
-    for name, values, expected in (
-        ("strides", strides, axes),
-        ("dilations", dilations, axes),
-        ("pads", pads, 2 * axes),
-    ):
-        if len(values) != expected:
-            raise ValueError(f"{name} has {len(values)} values for {axes} spatial axes")
+    strides = _listed(call, "strides", (1,) * axes)
+    dilations = _listed(call, "dilations", (1,) * axes)
     if len(kernel) != axes:
         raise ValueError(f"the kernel has {len(kernel)} axes and the input {axes}")
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     mode = call.text("auto_pad", "NOTSET") or "NOTSET"
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         out = [-(-size // stride) for size, stride in zip(extent, strides, strict=True)]
-        total = [
-            max((n - 1) * stride + span - size, 0)
-            for n, stride, span, size in zip(out, strides, spans, extent, strict=True)
-        ]
+        needed = [(n - 1) * stride + span for n, stride, span in zip(out, strides, spans, strict=True)]
+        total = [max(n - size, 0) for n, size in zip(needed, extent, strict=True)]
         begin = [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total]
         end = [t - b for t, b in zip(total, begin, strict=True)]
     elif mode in ("NOTSET", "VALID"):
-        begin, end = ([0] * axes, [0] * axes) if mode == "VALID" else (list(pads[:axes]), list(pads[axes:]))
+        pads = _listed(call, "pads", (0,) * (2 * axes)) if mode == "NOTSET" else (0,) * (2 * axes)
+        begin, end = list(pads[:axes]), list(pads[axes:])
         out = [
             _outputs(size, before, after, span, stride, ceil_mode=ceil_mode)
             for size, before, after, span, stride in zip(extent, begin, end, spans, strides, strict=True)
         ]
     else:
         raise ValueError(f"auto_pad is {mode!r}")
-    if min(out) < 1:
+    if min(out, default=0) < 1:
         raise ValueError(f"windows of {list(spans)} do not fit an input of {list(extent)} with pads {begin + end}")
     return Window(
         extent=tuple(extent),
         kernel=tuple(kernel),
-        strides=tuple(strides),
-        dilations=tuple(dilations),
+        strides=strides,
+        dilations=dilations,
         begin=tuple(begin),
         end=tuple(end),
         out=tuple(out),
     )
+
+
+def _listed(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Give an attribute that lists as many integers as its default."""
+    values = call.integers(name) or default
+    if len(values) != len(default):
+        raise ValueError(f"{name} has {len(values)} values; expected {len(default)}")
+    return values
 
 
 def _outputs(size: int, before: int, after: int, span: int, stride: int, *, ceil_mode: bool) -> int:

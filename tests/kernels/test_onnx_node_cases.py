@@ -1,0 +1,169 @@
+"""Kernels against the node test cases of the onnx package: inputs and outputs stated by those who define the operators.
+
+Every case counts whose operators all have a kernel: those of one node, and those where an operator is expanded
+into the nodes of its function body. With onnx 1.23 that is 1064 cases of one node, 1060 of them right, and 357 of
+several nodes, 351 of them right; the others are `KNOWN_FAILURES`.
+"""
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from qdebug.errors import KernelError
+from qdebug.model import Graph, Node
+from qdebug.replay import has_kernel, known_kernels, run_graph
+from qdebug.replay.precision import widen
+
+onnx = pytest.importorskip("onnx")
+
+ROUNDED_TWICE = (
+    "the expected values come from numpy products whose steps are rounded to 16 bits; "
+    "the kernels compute a node in float32 and round its output once"
+)
+AT_RANDOM = "the node drops elements at random, which cannot be replayed"
+KNOWN_FAILURES = dict.fromkeys(
+    (
+        "test_attention_3d_causal_bf16_expanded",
+        "test_attention_4d_attn_mask_causal_bf16_expanded",
+        "test_attention_4d_causal_bf16_expanded",
+        "test_attention_4d_causal_fp16_expanded",
+        "test_attention_4d_causal_padded_kv_bf16_expanded",
+        "test_attention_4d_padded_kv_bf16_expanded",
+    ),
+    ROUNDED_TWICE,
+) | dict.fromkeys(
+    (
+        "test_training_dropout",
+        "test_training_dropout_default",
+        "test_training_dropout_default_mask",
+        "test_training_dropout_mask",
+    ),
+    AT_RANDOM,
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one case came out; `failure` is empty if it is right."""
+
+    name: str
+    nodes: tuple
+    failure: str
+
+
+def attr_value(attribute):
+    """Give an attribute as the plain value that `Node` keeps; raise ValueError for what has none."""
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, (onnx.GraphProto, onnx.SparseTensorProto, onnx.TypeProto)):
+        raise ValueError(f"{attribute.name} holds a {type(value).__name__}")
+    return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
+
+
+def to_graph(model):
+    """Give a model as a graph; raise ValueError if an attribute cannot be expressed."""
+    nodes = [
+        Node(
+            name=f"{position}_{node.op_type}",
+            op=node.op_type,
+            domain=node.domain,
+            inputs=tuple(node.input),
+            outputs=tuple(node.output),
+            attrs={a.name: attr_value(a) for a in node.attribute},
+        )
+        for position, node in enumerate(model.graph.node)
+    ]
+    return Graph(
+        nodes,
+        inputs=[i.name for i in model.graph.input],
+        outputs=[o.name for o in model.graph.output],
+        opset={o.domain: o.version for o in model.opset_import},
+    )
+
+
+def tensors(values):
+    """Give arrays; raise ValueError for a sequence, an optional or text."""
+    arrays = []
+    for given in values:
+        value = onnx.numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else given
+        if not isinstance(value, (np.ndarray, np.generic)) or np.asarray(value).dtype.kind in "OSU":
+            raise ValueError(f"{type(value).__name__} is no tensor")
+        arrays.append(np.asarray(value))
+    return arrays
+
+
+def failure_of(case, graph):
+    """Run a case and say what is wrong with it; nothing if it is right."""
+    inputs, outputs = (tensors(values) for values in case.data_sets[0])
+    try:
+        found = run_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), {})
+    except KernelError as error:
+        return str(error)
+    for name, expected in zip(graph.outputs, outputs, strict=True):
+        array = found[name]
+        if (array.dtype, array.shape) != (expected.dtype, expected.shape):
+            return f"{array.dtype}{array.shape} instead of {expected.dtype}{expected.shape}"
+        if not np.allclose(widen(array), widen(expected), rtol=case.rtol, atol=case.atol, equal_nan=True):
+            return "other values"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some cases overflow on purpose while they are made
+        from onnx.backend.test.loader import load_model_tests
+
+        cases = load_model_tests(kind="node")
+    found = []
+    for case in cases:
+        nodes = case.model.graph.node
+        if case.model.functions or not case.data_sets or not all(has_kernel(n.op_type, n.domain) for n in nodes):
+            continue
+        ops = tuple((n.domain, n.op_type) for n in nodes)
+        try:
+            found.append(Outcome(case.name, ops, failure_of(case, to_graph(case.model))))
+        except ValueError:
+            continue
+    return found
+
+
+def test_only_the_known_cases_fail(outcomes, record_testsuite_property):
+    failed = {outcome.name: outcome.failure for outcome in outcomes if outcome.failure}
+    expected = {outcome.name for outcome in outcomes} & set(KNOWN_FAILURES)
+    right = Counter(len(outcome.nodes) == 1 for outcome in outcomes if not outcome.failure)
+    record_testsuite_property("onnx_node_cases", f"{right[True]} + {right[False]} right, {len(failed)} not")
+    assert set(failed) == expected, failed
+
+
+def test_most_cases_are_run(outcomes):
+    # A harness that skips everything would pass the test above.
+    right = Counter(len(outcome.nodes) == 1 for outcome in outcomes if not outcome.failure)
+    assert right[True] >= 600
+    assert right[False] >= 150
+
+
+def test_most_kernels_of_the_standard_have_a_case(outcomes):
+    seen = {op for outcome in outcomes if len(outcome.nodes) == 1 for op in outcome.nodes}
+    missing = {op for domain, op in known_kernels() if not domain and ("", op) not in seen}
+    # These have no case of a single node in the package, or only ones with random or text inputs.
+    assert missing <= {"Scatter", "Upsample", "ReduceLogSum", "LpPool", "GatherND", "BitwiseNot", "CumProd"}
+
+
+def test_a_wrong_kernel_is_noticed():
+    class Case:
+        rtol, atol = 1e-3, 1e-7
+        data_sets = (([np.ones(3, np.float32)], [np.full(3, 0.5, np.float32)]),)
+
+    graph = Graph([Node(name="n", op="Identity", inputs=("x",), outputs=("y",))], inputs=["x"], outputs=["y"])
+    assert failure_of(Case, graph) == "other values"
+    Case.data_sets = (([np.ones(3, np.float32)], [np.ones(3)]),)
+    assert failure_of(Case, graph).startswith("float32(3,) instead of float64")

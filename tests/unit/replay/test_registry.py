@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+from qdebug.errors import KernelError, NoKernelError
+from qdebug.model import Node
+from qdebug.replay import Call, find_kernel, has_kernel, known_kernels, run_node
+
+
+def node(op="Relu", inputs=("x",), outputs=("y",), **more):
+    return Node(name="n7", op=op, inputs=inputs, outputs=outputs, **more)
+
+
+def test_kernels_are_found_by_domain_and_operator():
+    assert has_kernel("Conv")
+    assert has_kernel("Conv", "ai.onnx")
+    assert has_kernel("QGemm", "com.microsoft")
+    assert not has_kernel("QGemm")
+    assert not has_kernel("Conv", "com.acme")
+    assert find_kernel(node("Conv")) is find_kernel(node("Conv", domain="ai.onnx"))
+    assert ("", "Conv") in known_kernels()
+    assert list(known_kernels()) == sorted(known_kernels())
+
+
+def test_a_missing_kernel_is_named():
+    with pytest.raises(NoKernelError, match=r"com.acme::Warp of node 'n7'") as error:
+        run_node(node("Warp", domain="com.acme"), {"x": np.zeros(1)})
+    assert "--backend" in error.value.hint
+
+
+def test_left_out_inputs_and_outputs():
+    values = {"x": np.arange(4, dtype=np.float32), "high": np.array(2, np.float32)}
+    out = run_node(node("Clip", inputs=("x", "", "high")), values, {"": 13})
+    assert list(out) == ["y"]
+    assert out["y"].tolist() == [0, 1, 2, 2]
+    pooled = run_node(node("Split", outputs=("", "b"), attrs={"axis": 0}), values, {"": 13})
+    assert list(pooled) == ["b"]
+    assert pooled["b"].tolist() == [2, 3]
+
+
+def test_inputs_without_values_are_named():
+    with pytest.raises(KernelError, match=r"Input 'x' of node 'n7' .Relu. has no values"):
+        run_node(node(), {})
+
+
+def test_required_inputs_are_demanded():
+    with pytest.raises(KernelError, match=r"'n7' .Conv. has no input 1"):
+        run_node(node("Conv", inputs=("x", "")), {"x": np.zeros((1, 1, 3), np.float32)})
+
+
+def test_shapes_are_named_where_a_kernel_fails():
+    values = {"x": np.zeros((2, 3), np.float32), "w": np.zeros((2, 3), np.float32)}
+    with pytest.raises(KernelError, match=r"float32\[2, 3\], float32\[2, 3\]"):
+        run_node(node("MatMul", inputs=("x", "w")), values)
+
+
+def test_too_few_outputs_are_an_error():
+    with pytest.raises(KernelError, match="asks for 2 outputs"):
+        run_node(node(outputs=("y", "z")), {"x": np.zeros(1, np.float32)})
+
+
+def test_wrong_attributes_are_named():
+    values = {"x": np.zeros((1, 1, 3), np.float32)}
+    with pytest.raises(KernelError, match=r"'axis' of node 'n7' .Softmax. is 'last'; expected an integer"):
+        run_node(node("Softmax", attrs={"axis": "last"}), values)
+    with pytest.raises(KernelError, match=r"'perm'.*expected a list of integers"):
+        run_node(node("Transpose", attrs={"perm": "210"}), values)
+
+
+def test_operator_sets_are_told_apart():
+    x = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32).reshape(1, 2, 2)
+    joint = run_node(node("Softmax"), {"x": x}, {"": 11})["y"]  # all axes from 1 on together
+    last = run_node(node("Softmax"), {"x": x}, {"": 13})["y"]
+    np.testing.assert_allclose(joint.sum(), 1, rtol=1e-6)
+    np.testing.assert_allclose(last.sum(axis=-1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(run_node(node("Softmax"), {"x": x}, {"ai.onnx": 11})["y"], joint)
+    np.testing.assert_array_equal(run_node(node("Softmax"), {"x": x})["y"], last)  # the newest is assumed
+
+
+def test_overflow_is_a_value_and_no_warning():
+    out = run_node(node("Exp"), {"x": np.array([1000, -np.inf, np.nan], np.float32)})["y"]
+    assert out.tolist()[:2] == [np.inf, 0]
+    assert np.isnan(out[2])
+
+
+def test_call_gives_attributes_with_defaults():
+    call = Call(inputs=(None,), attrs={"k": np.int64(3), "alpha": 0.5, "pads": np.array([1, 2])}, op="Op", node="n")
+    assert call.integer("k") == 3
+    assert call.integer("group", 1) == 1
+    assert call.real("alpha") == 0.5
+    assert call.text("mode", "constant") == "constant"
+    assert call.integers("pads") == (1, 2)
+    assert call.integers("strides") is None
+    assert call.optional(0) is None
+    assert call.optional(5) is None
+
+
+@pytest.mark.parametrize(("domain", "op"), known_kernels())
+def test_kernels_refuse_no_inputs_with_a_typed_error(domain, op):
+    with pytest.raises(KernelError):
+        run_node(Node(name="n", op=op, domain=domain, outputs=("a", "b", "c", "d", "e")), {})

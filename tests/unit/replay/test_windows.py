@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qdebug.replay import Call
+from qdebug.replay.windows import padded, window_of
+
+
+def call(**attrs):
+    return Call(inputs=(), attrs=attrs)
+
+
+def test_plain_windows():
+    window = window_of(call(), (5, 4), (3, 2))
+    assert window.out == (3, 3)
+    assert window.covered == (5, 4)
+    assert not window.plain
+    assert window_of(call(), (5, 4), (1, 1)).plain
+    assert not window_of(call(strides=(2, 2)), (5, 4), (1, 1)).plain
+
+
+@pytest.mark.parametrize(
+    ("mode", "begin", "end", "out"),
+    [("SAME_UPPER", (0,), (1,), (3,)), ("SAME_LOWER", (1,), (0,), (3,)), ("VALID", (0,), (0,), (2,))],
+)
+def test_automatic_padding(mode, begin, end, out):
+    window = window_of(call(auto_pad=mode, strides=(2,)), (6,), (3,))
+    assert (window.begin, window.end, window.out) == (begin, end, out)
+
+
+def test_ceil_mode_drops_windows_that_begin_in_the_padding():
+    assert window_of(call(strides=(2,)), (5,), (2,), ceil_mode=True).out == (3,)
+    assert window_of(call(strides=(2,)), (5,), (2,)).out == (2,)
+    # The last window would start at 6 = 5 + 1, in the padding.
+    assert window_of(call(strides=(3,), pads=(1, 1)), (5,), (1,), ceil_mode=True).out == (2,)
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3)
+)
+def test_taps_read_what_the_definition_says(size, taps, stride, dilation, before, after):
+    span = (taps - 1) * dilation + 1
+    if size + before + after < span:
+        with pytest.raises(ValueError, match="do not fit"):
+            window_of(call(strides=(stride,), dilations=(dilation,), pads=(before, after)), (size,), (taps,))
+        return
+    window = window_of(call(strides=(stride,), dilations=(dilation,), pads=(before, after)), (size,), (taps,))
+    x = np.arange(1, size + 1)
+    source = padded(x, window, -1)
+    full = np.concatenate([np.full(before, -1), x, np.full(after, -1)])
+    for tap, place in enumerate(window.taps()):
+        expected = [full[o * stride + tap * dilation] for o in range(window.out[0])]
+        assert source[place].tolist() == expected
+
+
+def test_nothing_is_copied_without_padding():
+    x = np.zeros((2, 5))
+    assert padded(x, window_of(call(), (5,), (3,)), 0) is x
+
+
+def test_rows_in_part():
+    window = window_of(call(pads=(1, 1, 1, 1)), (4, 4), (3, 3))
+    source = padded(np.arange(16).reshape(4, 4), window, 0)
+    for whole, part in zip(window.taps(), window.taps(1, 3), strict=True):
+        np.testing.assert_array_equal(source[whole][1:3], source[part])
+
+
+@pytest.mark.parametrize("attrs", [{"pads": (1,)}, {"strides": (1, 1)}, {"dilations": (1, 1)}])
+def test_lists_of_the_wrong_length(attrs):
+    with pytest.raises(ValueError, match="expected"):
+        window_of(call(**attrs), (5,), (3,))
+    with pytest.raises(ValueError, match="axes"):
+        window_of(call(), (5,), (3, 3))
