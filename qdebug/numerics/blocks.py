@@ -60,12 +60,18 @@ def _fits_single(dtype: np.dtype) -> bool:
     return dtype.itemsize <= (2 if is_integer(dtype.name) else 4)
 
 
+@cache
+def _whole(dtype: np.dtype) -> bool:
+    return is_integer(dtype.name) or dtype == np.bool_
+
+
 class RealBlocks:
     """Reads stretches of a stored tensor as real values.
 
     A tensor is `single` if float32 holds its real values exactly: quantized codes (whose real values are
     float32 by definition), floats of up to 32 bits, integers of up to 16 bits, bool. Any other is read as float64;
-    unquantized 64-bit integers as an unevaluated sum of two float64 (`wide`), which holds them exactly.
+    unquantized 64-bit integers as an unevaluated sum of two float64 (`wide`), which holds them exactly. `integer`
+    says that the real values are the stored integers themselves.
 
     Args:
         array: Stored elements, of any shape; may be read-only, mapped, of foreign byte order or strided.
@@ -76,7 +82,7 @@ class RealBlocks:
         UsageError: The dtype holds no real numbers, or the parameters do not fit the shape.
     """
 
-    __slots__ = ("_affine", "_clamp", "_direct", "_flat", "quantized", "shape", "single", "size", "wide")
+    __slots__ = ("_affine", "_clamp", "_direct", "_flat", "integer", "quantized", "shape", "single", "size", "wide")
 
     def __init__(self, array: np.ndarray, quant: QuantParams | None = None, clamp: Clamp = (None, None)) -> None:
         array = np.asarray(array)
@@ -92,6 +98,7 @@ class RealBlocks:
         self._affine = None if quant is None else Affine(quant, array.shape, array.dtype)
         self._clamp = clamp
         self.single = array.dtype != np.float64 if quant is not None else _fits_single(array.dtype)
+        self.integer = quant is None and clamp == (None, None) and _whole(array.dtype)
         self.wide = quant is None and array.dtype.kind in "iu" and array.dtype.itemsize == 8
         plain = array.dtype.isnative and array.flags.aligned and contiguous and quant is None and clamp == (None, None)
         self._direct = array.dtype if plain else None

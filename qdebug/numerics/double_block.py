@@ -71,15 +71,18 @@ def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], step
     """
     values: list[np.ndarray] = []
     rests: list[np.ndarray | None] = []
-    for side, blocks in enumerate(sides):
-        out, low = buffers.doubles[2 * side : 2 * side + 2]
+    for position, blocks in enumerate(sides):
+        out, low = buffers.doubles[2 * position : 2 * position + 2]
         if blocks.wide:
             high, rest = blocks.read_wide(*span, out, low)
             values.append(high)
             rests.append(rest)
-        else:
-            values.append(blocks.read_double(*span, out, buffers.singles[0]))
-            rests.append(None)
+            continue
+        real = blocks.read_double(*span, out, buffers.singles[0])
+        # Beside a 64-bit integer any other is all low part: then only the sum of both parts is rounded.
+        low_only = blocks.integer and any(side.wide for side in sides)
+        values.append(np.zeros_like(real) if low_only else real)
+        rests.append(real if low_only else None)
     return Block(
         reference=values[0],
         backend=values[1],

@@ -2,7 +2,8 @@
 
 What holds for every row
 - Real values are compared: codes are dequantized first (`affine.dequantize`), bounds of a view applied next. Real
-  values that fit float32 are float32; difference = backend - reference is rounded to float64, once.
+  values that fit float32 are float32; difference = backend - reference is rounded to float64, once (once more
+  where a 64-bit integer meets a float).
 - An element is *finite* if it is finite on both sides. NaN on both sides, or the same infinity, is a match
   (`matched_nonfinite`). Any other NaN or infinity is a disagreement (`nonfinite`), also a mismatch, and is left out of
   every mean, sum, ratio and maximum.
