@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from qdebug.replay.precision import is_real, limits, narrow, widen
@@ -70,7 +72,6 @@ def _lp_pool(call: Call) -> np.ndarray:
     return narrow(total ** total.dtype.type(1 / order), x.dtype)
 
 
-@kernel("MaxPool")
 def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
     """Take the largest element of each window of x (N, C, *extent), and on request where it was found."""
     x = call.array(0)
@@ -90,6 +91,16 @@ def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
     if best is None:
         raise ValueError("the window has no taps")
     return (best, _positions(chosen, window, call.integer("storage_order"))) if track else (best,)
+
+
+kernel("MaxPool")(_max_pool)
+
+
+@kernel("NhwcMaxPool", domain="com.microsoft")
+def _channels_last_max_pool(call: Call) -> np.ndarray:
+    """Take the largest element of each window of x (N, *extent, C)."""
+    turned = replace(call, inputs=(np.moveaxis(call.array(0), -1, 1),), outputs=1)
+    return np.moveaxis(_max_pool(turned)[0], 1, -1)
 
 
 def _positions(chosen: np.ndarray, window: Window, order: int) -> np.ndarray:

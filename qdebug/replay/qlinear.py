@@ -35,14 +35,21 @@ def _filterwise(values: np.ndarray | None, axes: int) -> np.ndarray | None:
 
 
 @kernel("QLinearConv")
+@kernel("QLinearConv", domain="com.microsoft")
 def _qlinear_conv(call: Call) -> np.ndarray:
-    """Convolve codes x (N, C, *extent) with codes w (M, C / group, *kernel), bias (M,) at scale sx * sw."""
+    """Convolve codes x (N, C, *extent) with codes w (M, C / group, *kernel), bias (M,) at scale sx * sw.
+
+    With channels_last, which ONNX Runtime's form has, x and the result are (N, *extent, C).
+    """
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (call.array(i) for i in range(8))
+    last = bool(call.integer("channels_last"))
+    x = np.moveaxis(x, -1, 1) if last else x
     centred_weight = centred(weight, _filterwise(w_zero, weight.ndim))
     sums, bound = _convolved(call, centred(x, x_zero.reshape(())), centred_weight, call.optional(8))
     factor = multiplier(x_scale.reshape(-1), w_scale.reshape(-1), y_scale.reshape(-1))
     factor = factor.reshape(-1, *(1,) * (x.ndim - 2))
-    return requantize(sums, factor, y_zero.reshape(()), call.arithmetic, bound=bound)
+    codes = requantize(sums, factor, y_zero.reshape(()), call.arithmetic, bound=bound)
+    return np.moveaxis(codes, 1, -1) if last else codes
 
 
 @kernel("ConvInteger")
