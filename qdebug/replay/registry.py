@@ -39,6 +39,7 @@ _FAMILIES = (
     "qelementwise",
     "qlinear",
     "quantize",
+    "recurrent",
     "reduction",
     "resize",
 )

@@ -1,4 +1,4 @@
-"""Quantized kernels against ONNX Runtime's: the same codes, bit for bit, on random data.
+"""Kernels against ONNX Runtime's on random data: the same codes, bit for bit, and floats up to rounding.
 
 On a CPU without VNNI the runtime saturates pairs of u8 x s8 products to 16 bits unless it is told to be precise, which
 it is here; signed weights stay within 7 bits besides, where nothing saturates.
@@ -245,3 +245,24 @@ def test_fused_float_operators():
     ):
         theirs, ours = run_both(op, inputs, domain=MICROSOFT, **attrs)
         np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-4, atol=1e-5, err_msg=op)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("op", "gates", "states"), [("RNN", 1, 1), ("GRU", 3, 1), ("LSTM", 4, 2)])
+def test_recurrent_layers_of_several_lengths(op, gates, states, direction):
+    rng = np.random.default_rng(6)
+    ways, hidden, size, batch = 2 if direction == "bidirectional" else 1, 5, 4, 3
+
+    def normal(*shape):
+        return rng.normal(size=shape).astype(np.float32)
+
+    inputs = [normal(7, batch, size), normal(ways, gates * hidden, size), normal(ways, gates * hidden, hidden)]
+    inputs += [normal(ways, 2 * gates * hidden), np.array([7, 3, 5], np.int32)]
+    inputs += [normal(ways, batch, hidden) for _ in range(states)]
+    attrs = {"hidden_size": hidden, "direction": direction}
+    if op == "GRU":
+        attrs["linear_before_reset"] = 1
+    if op == "LSTM":
+        inputs.append(normal(ways, 3 * hidden))
+    for theirs, ours in zip(*run_both(op, inputs, outputs=1 + states, **attrs), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
