@@ -1,0 +1,207 @@
+"""Quantization that the structure of an ONNX graph states: which tensors are codes, and of what.
+
+Facts come from the inputs of quantizing operators alone, never from names. Operators whose scale is
+computed at run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger) state nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.model import Node, QuantParams
+from qdebug.model.dtypes import is_float, is_integer
+
+__all__ = ["PASSES_CODES", "Facts", "quant_facts", "stands_for"]
+
+PASSES_CODES = frozenset(
+    {
+        *("Clip", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
+        *("MaxPool", "NhwcMaxPool", "Pad", "Relu", "ReorderInput", "ReorderOutput", "Reshape", "Resize", "Slice"),
+        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
+    }
+)
+"""Operators whose output holds codes of its input's scale, when its input holds codes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the quantizing operators' surroundings say.
+
+    Args:
+        constant: Gives the elements of a small constant by name; None if it is none.
+        dtype: Gives the logical dtype of a tensor; None if unknown.
+        rank: Gives the number of dimensions of a tensor; None if unknown.
+    """
+
+    constant: Callable[[str], np.ndarray | None]
+    dtype: Callable[[str], str | None]
+    rank: Callable[[str], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """One quantized operand: which tensor, and where its scale and zero point stand among the inputs."""
+
+    tensor: int
+    scale: int
+    zero_point: int
+    axis: int | None = None
+    output: bool = False
+
+
+def _unary() -> tuple[_Slot, ...]:
+    return _Slot(0, 1, 2), _Slot(0, 3, 4, output=True)
+
+
+_BINARY = (_Slot(0, 1, 2), _Slot(3, 4, 5), _Slot(0, 6, 7, output=True))
+_SLOTS: dict[str, tuple[_Slot, ...]] = {
+    "QLinearConv": (_Slot(0, 6, 7, output=True), _Slot(0, 1, 2), _Slot(3, 4, 5, axis=0)),
+    "QLinearMatMul": (_Slot(0, 6, 7, output=True), _Slot(0, 1, 2, axis=-2), _Slot(3, 4, 5, axis=-1)),
+    "QLinearAdd": _BINARY,
+    "QLinearMul": _BINARY,
+    "QLinearWhere": (_Slot(1, 2, 3), _Slot(4, 5, 6), _Slot(0, 7, 8, output=True)),
+    "QLinearSigmoid": _unary(),
+    "QLinearLeakyRelu": _unary(),
+    "QLinearGlobalAveragePool": _unary(),
+    "QLinearAveragePool": _unary(),
+    "QLinearSoftmax": _unary(),
+    "QLinearReduceMean": _unary(),
+    "MatMulIntegerToFloat": (_Slot(0, 2, 4), _Slot(1, 3, 5, axis=-1)),
+    "DynamicQuantizeMatMul": (_Slot(1, 2, 3, axis=-1),),
+}
+# Bias operand, and the positions of the two scales whose product is its scale (ONNX QLinearConv; ORT QGemm).
+_BIAS = {"QLinearConv": (8, 1, 4), "QGemm": (6, 1, 4)}
+
+
+def _slots(node: Node) -> tuple[_Slot, ...]:
+    if node.op in ("QuantizeLinear", "DequantizeLinear"):
+        axis = node.attrs.get("axis", 1)
+        return (_Slot(0, 1, 2, axis=axis if isinstance(axis, int) else 1, output=node.op == "QuantizeLinear"),)
+    if node.op == "QGemm":
+        columns = 0 if node.attrs.get("transB", 0) else 1
+        return _Slot(0, 7, 8, output=True), _Slot(0, 1, 2), _Slot(3, 4, 5, axis=columns)
+    if node.op == "QLinearConcat":
+        parts = tuple(_Slot(at, at + 1, at + 2) for at in range(2, len(node.inputs) - 2, 3))
+        return (_Slot(0, 0, 1, output=True), *parts)
+    return _SLOTS.get(node.op, ())
+
+
+def _name(names: Sequence[str], position: int) -> str:
+    return names[position] if position < len(names) else ""
+
+
+def quant_facts(nodes: Sequence[Node], facts: Facts) -> dict[str, QuantParams]:
+    """Give the quantization parameters of every tensor that holds codes.
+
+    What a producer says wins over what a consumer says.
+
+    Args:
+        nodes: In topological order.
+        facts: Access to the constants and types of the graph.
+    """
+    known: dict[str, QuantParams] = {}
+    for output in (True, False):
+        for node in nodes:
+            for slot in _slots(node):
+                tensor = _name(node.outputs if slot.output else node.inputs, slot.tensor)
+                if slot.output == output and tensor and tensor not in known:
+                    params = _params(node, slot, tensor, facts)
+                    if params is not None:
+                        known[tensor] = params
+    for node in nodes:
+        _bias(node, facts, known)
+    for node in nodes:
+        _pass_on(node, known, node.inputs[:1], node.outputs)
+    for node in reversed(nodes):
+        _pass_on(node, known, node.outputs, node.inputs if node.op == "Concat" else node.inputs[:1])
+    return known
+
+
+def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams | None:
+    scale = facts.constant(_name(node.inputs, slot.scale))
+    point_name = _name(node.inputs, slot.zero_point)
+    zero_point = facts.constant(point_name) if point_name else None
+    if scale is None or (point_name and zero_point is None):
+        return None
+    dtype = facts.dtype(point_name) if point_name else facts.dtype(tensor)
+    if dtype is None and node.op == "QuantizeLinear":
+        dtype = "uint8"
+    if dtype is None or not (is_integer(dtype) or is_float(dtype)):
+        return None
+    block = node.attrs.get("block_size", 0)
+    blocks = int(block) if isinstance(block, int) and block > 0 and scale.ndim > 1 else None
+    axis = _axis(slot.axis, facts.rank(tensor)) if scale.size > 1 else None
+    if scale.size > 1 and (axis is None or (scale.ndim > 1 and blocks is None)):
+        return None
+    scale = scale if scale.dtype in (np.float32, np.float64) else scale.astype(np.float32)
+    points = np.zeros(scale.shape, np.int64) if zero_point is None else zero_point.astype(np.int64)
+    if blocks is None:
+        scale, points = scale.ravel(), points.ravel()
+    if points.size not in (1, scale.size):
+        return None
+    return QuantParams(dtype=dtype, scale=scale, zero_point=points, axis=axis, block_size=blocks)
+
+
+def _axis(axis: int | None, rank: int | None) -> int | None:
+    if axis is None or axis >= 0:
+        return axis
+    return None if rank is None or rank + axis < 0 else rank + axis
+
+
+def _bias(node: Node, facts: Facts, known: dict[str, QuantParams]) -> None:
+    if node.op not in _BIAS:
+        return
+    at, left, right = _BIAS[node.op]
+    bias = _name(node.inputs, at)
+    scales = facts.constant(_name(node.inputs, left)), facts.constant(_name(node.inputs, right))
+    if not bias or bias in known or scales[0] is None or scales[1] is None:
+        return
+    product = scales[0].astype(np.float32).ravel() * scales[1].astype(np.float32).ravel()
+    axis = None if product.size == 1 else (facts.rank(bias) or 1) - 1
+    known[bias] = QuantParams(dtype="int32", scale=product, axis=axis)
+
+
+def _pass_on(node: Node, known: dict[str, QuantParams], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Hand the parameters on through an operator that moves codes without changing them."""
+    if node.op not in PASSES_CODES or not sources or sources[0] not in known:
+        return
+    if node.op in ("Resize", "Upsample") and node.attrs.get("mode", "nearest") != "nearest":
+        return
+    params = known[sources[0]]
+    if node.op == "Concat" and any(known.get(name, params) != params for name in node.inputs):
+        return
+    if params.per_channel and node.op != "Identity":
+        return
+    for target in targets:
+        if target and target not in known:
+            known[target] = params
+
+
+def stands_for(nodes: Sequence[Node], outputs: Sequence[str] = ()) -> dict[str, str]:
+    """Give, for each tensor that holds another one's values as codes or dequantized, the name of that other one.
+
+    For q = QuantizeLinear(x) and d = DequantizeLinear(q) both stand for x; where codes come out of an
+    integer operator, they stand for what DequantizeLinear makes of them. An output of the graph is what
+    the others stand for: its name is part of the model's interface, theirs are not.
+
+    Args:
+        nodes: In topological order.
+        outputs: The graph's outputs.
+    """
+    roots: dict[str, str] = {}
+    for node in nodes:
+        if node.op not in ("QuantizeLinear", "DequantizeLinear") or not node.inputs or not node.outputs:
+            continue
+        source, target = node.inputs[0], node.outputs[0]
+        if node.op == "QuantizeLinear" or source in roots:
+            roots[target] = roots.get(source, source)
+        else:
+            roots[source] = target
+    renamed = {roots[output]: output for output in outputs if output in roots}
+    for tensor, root in tuple(roots.items()):
+        if root in renamed:
+            roots[root] = roots[tensor] = renamed[root]
+    return {tensor: root for tensor, root in roots.items() if tensor != root}
