@@ -221,3 +221,4 @@ def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], s
 
 
 backend = InterpreterBackend()
+"""What the table of backends names."""

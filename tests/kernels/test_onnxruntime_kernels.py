@@ -45,7 +45,7 @@ def run_both(op, inputs, *, domain="", outputs=1, **attrs):
     return theirs.run(None, feed), [ours[name] for name in out_names]
 
 
-def assert_same(op, inputs, **attrs):
+def check_same(op, inputs, **attrs):
     for theirs, ours in zip(*run_both(op, inputs, **attrs), strict=True):
         assert logical_name(ours.dtype) == logical_name(theirs.dtype)
         np.testing.assert_array_equal(ours, theirs)
@@ -90,7 +90,7 @@ ZERO = np.zeros((), np.int8)
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 def test_elementwise(draw, op, scales):
     inputs = [*draw.tensor(64, 600, scale=scales[0]), *draw.tensor(64, 600, scale=scales[1])]
-    assert_same(op, [*inputs, real(scales[2]), draw.zero(-2)], domain=MICROSOFT)
+    check_same(op, [*inputs, real(scales[2]), draw.zero(-2)], domain=MICROSOFT)
 
 
 @pytest.mark.parametrize("scales", [(0.013, 0.0121), (0.125, 0.0625)], ids=["generic", "dyadic"])
@@ -98,34 +98,34 @@ def test_elementwise(draw, op, scales):
 def test_average_pool(draw, scales, pads):
     attrs = {"kernel_shape": [3, 3], "strides": [2, 2], **({"pads": list(pads)} if pads else {})}
     inputs = [*draw.tensor(2, 5, 21, 21, scale=scales[0]), real(scales[1]), draw.zero(-2)]
-    assert_same("QLinearAveragePool", inputs, domain=MICROSOFT, **attrs)
+    check_same("QLinearAveragePool", inputs, domain=MICROSOFT, **attrs)
 
 
 def test_global_average_pool(draw):
     inputs = [*draw.tensor(20, 32, 7, 7, scale=0.013), real(0.0023), draw.zero(-2)]
-    assert_same("QLinearGlobalAveragePool", inputs, domain=MICROSOFT, channels_last=0)
+    check_same("QLinearGlobalAveragePool", inputs, domain=MICROSOFT, channels_last=0)
 
 
 def test_leaky_relu(draw):
     inputs = [*draw.tensor(32, 64, scale=0.053), real(0.043), draw.zero(-2)]
-    assert_same("QLinearLeakyRelu", inputs, domain=MICROSOFT, alpha=0.1)
+    check_same("QLinearLeakyRelu", inputs, domain=MICROSOFT, alpha=0.1)
 
 
 def test_sigmoid(draw):
     # The runtime approximates the function: no value may lie close enough to a tie to tell.
     inputs = [*draw.tensor(32, 64, scale=0.053), real(1 / 256), draw.zero()]
-    assert_same("QLinearSigmoid", inputs, domain=MICROSOFT)
+    check_same("QLinearSigmoid", inputs, domain=MICROSOFT)
 
 
 def test_concat(draw):
     inputs = [real(0.031), draw.zero(), *draw.tensor(16, 30, scale=0.053), *draw.tensor(16, 20, scale=0.031)]
-    assert_same("QLinearConcat", inputs, domain=MICROSOFT, axis=1)
+    check_same("QLinearConcat", inputs, domain=MICROSOFT, axis=1)
 
 
 def test_where(draw):
     condition = draw.codes(16, 30) > draw.zero()
     sides = [*draw.tensor(16, 30, scale=0.053), *draw.tensor(16, 30, scale=0.021)]
-    assert_same("QLinearWhere", [condition, *sides, real(0.04), draw.zero(-2)], domain=MICROSOFT)
+    check_same("QLinearWhere", [condition, *sides, real(0.04), draw.zero(-2)], domain=MICROSOFT)
 
 
 def test_softmax(draw):
@@ -151,29 +151,29 @@ def test_conv(draw, weight_shape, attrs, per_channel):
     scale = draw.rng.random(filters).astype(np.float32) * 0.02 + 0.001 if per_channel else real(0.0113)
     zero = np.zeros(filters, np.int8) if per_channel else ZERO
     inputs = [*draw.tensor(2, 16, 19, 19, scale=0.053), draw.weights(*weight_shape), scale, zero]
-    assert_same("QLinearConv", [*inputs, real(0.411), draw.zero(-2), draw.bias(filters)], **attrs)
+    check_same("QLinearConv", [*inputs, real(0.411), draw.zero(-2), draw.bias(filters)], **attrs)
 
 
 def test_channels_last(draw):
     inputs = [*draw.tensor(2, 13, 15, 8, scale=0.053), draw.weights(16, 4, 3, 3), real(0.0113), ZERO]
     inputs += [real(0.411), draw.zero(-2), draw.bias(16)]
     attrs = {"group": 2, "pads": [1, 1, 0, 1], "strides": [2, 1]}
-    assert_same("QLinearConv", inputs, domain=MICROSOFT, channels_last=1, **attrs)
-    assert_same("NhwcMaxPool", inputs[:1], domain=MICROSOFT, kernel_shape=[3, 2], pads=[1, 0, 1, 1])
+    check_same("QLinearConv", inputs, domain=MICROSOFT, channels_last=1, **attrs)
+    check_same("NhwcMaxPool", inputs[:1], domain=MICROSOFT, kernel_shape=[3, 2], pads=[1, 0, 1, 1])
     pooled = [*inputs[:3], real(0.03), draw.zero(-2)]
-    assert_same("QLinearAveragePool", pooled, domain=MICROSOFT, channels_last=1, kernel_shape=[3, 3])
-    assert_same("QLinearGlobalAveragePool", pooled, domain=MICROSOFT, channels_last=1)
+    check_same("QLinearAveragePool", pooled, domain=MICROSOFT, channels_last=1, kernel_shape=[3, 3])
+    check_same("QLinearGlobalAveragePool", pooled, domain=MICROSOFT, channels_last=1)
 
 
 def test_conv_at_ties(draw):
     inputs = [*draw.tensor(2, 8, 19, 19, scale=2**-4), draw.weights(8, 8, 3, 3), real(2**-6), ZERO]
-    assert_same("QLinearConv", [*inputs, real(2**-3), draw.zero(-2)])
+    check_same("QLinearConv", [*inputs, real(2**-3), draw.zero(-2)])
 
 
 def test_matmul(draw):
     inputs = [*draw.tensor(3, 40, 100, scale=0.053), draw.weights(100, 70), real(0.0113), ZERO]
-    assert_same("QLinearMatMul", [*inputs, real(0.311), draw.zero(-2)])
-    assert_same("MatMulInteger", [inputs[0], inputs[3], inputs[2], ZERO])
+    check_same("QLinearMatMul", [*inputs, real(0.311), draw.zero(-2)])
+    check_same("MatMulInteger", [inputs[0], inputs[3], inputs[2], ZERO])
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -181,7 +181,7 @@ def test_gemm(draw, transposed):
     weights = draw.weights(70, 100) if transposed else draw.weights(100, 70)
     inputs = [*draw.tensor(40, 100, scale=0.053), weights, real(0.0113), ZERO, draw.bias(70)]
     attrs = {"domain": MICROSOFT, "transB": int(transposed)}
-    assert_same("QGemm", [*inputs, real(0.0911), draw.zero(-2)], **attrs)
+    check_same("QGemm", [*inputs, real(0.0911), draw.zero(-2)], **attrs)
     theirs, ours = run_both("QGemm", inputs[:6], alpha=0.5, **attrs)
     np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-6)
 
@@ -189,7 +189,7 @@ def test_gemm(draw, transposed):
 def test_conv_integer():
     draw = Source(np.uint8)
     inputs = [draw.codes(2, 16, 19, 19), draw.codes(8, 16, 3, 3), draw.zero(), np.array(120, np.uint8)]
-    assert_same("ConvInteger", inputs, pads=[1, 1, 1, 1])
+    check_same("ConvInteger", inputs, pads=[1, 1, 1, 1])
 
 
 def test_float_of_integers():
@@ -206,15 +206,15 @@ def test_float_of_integers():
 def test_quantize_and_back(draw):
     x = draw.rng.normal(size=(64, 100)).astype(np.float32) * 3
     for scale in (0.025, 2**-5):
-        assert_same("QuantizeLinear", [x, real(scale), draw.zero()])
+        check_same("QuantizeLinear", [x, real(scale), draw.zero()])
     x = np.round(x * 64) / 64  # ties at a dyadic scale
-    assert_same("QuantizeLinear", [x.astype(np.float32), real(2**-5), draw.zero()])
-    assert_same("DequantizeLinear", [draw.codes(64, 100), real(0.025), draw.zero()])
+    check_same("QuantizeLinear", [x.astype(np.float32), real(2**-5), draw.zero()])
+    check_same("DequantizeLinear", [draw.codes(64, 100), real(0.025), draw.zero()])
 
 
 def test_dynamic_quantize():
     x = np.random.default_rng(0).normal(size=(64, 100)).astype(np.float32)
-    assert_same("DynamicQuantizeLinear", [x], outputs=3)
+    check_same("DynamicQuantizeLinear", [x], outputs=3)
 
 
 @pytest.mark.parametrize(

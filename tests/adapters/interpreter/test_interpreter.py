@@ -157,6 +157,7 @@ def test_closing_twice_is_safe():
     run = open_model()
     run.close()
     run.close()
+    assert run.plain({"x": X})["b"].shape == (1, 2)
 
 
 def test_a_missing_file_is_named(tmp_path):
