@@ -1,1 +1,1 @@
-"""TO BE WRITTEN."""
+"""Results as a table for people, as Markdown for pull requests, and the schemas of the JSON for programs."""

@@ -1,0 +1,8 @@
+"""Run the command line: python -m qdebug."""
+
+import sys
+
+from qdebug.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Opens two recordings, compares them, and gathers what is known of one node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.one_sample import OneSample, renumbered
+from qdebug.cli.sources import open_source
+
+if TYPE_CHECKING:
+    from qdebug.analysis.limits import Limits
+    from qdebug.analysis.result import DiffResult
+    from qdebug.cli.output import OnProgress
+    from qdebug.session import DiffSession
+    from qdebug.view.detail import NodeDetail
+
+__all__ = ["compare", "node_detail", "opened"]
+
+
+def opened(reference: Path, backend: Path, *, limits: Limits | None = None, sample: int | None = None) -> DiffSession:
+    """Open two recordings and align them.
+
+    Args:
+        reference: The reference's file.
+        backend: The backend's file.
+        limits: What counts as divergence; a stated default if None.
+        sample: The only sample to look at; None for all.
+
+    Raises:
+        RecordingError: A file cannot be read.
+        AlignmentError: The two record different networks.
+        UsageError: There is no such sample.
+    """
+    from qdebug.session import DiffSession
+
+    sides = (open_source(reference), open_source(backend))
+    if sample is not None:
+        return DiffSession(OneSample(sides[0], sample), OneSample(sides[1], sample), limits=limits)
+    return DiffSession(*sides, limits=limits)
+
+
+def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnProgress) -> DiffResult:
+    """Compare everything.
+
+    Args:
+        session: The two recordings.
+        sample: The only sample that the session looks at; None for all.
+        on_progress: Called as tensors are done.
+    """
+    result = session.result(progress=on_progress)
+    return result if sample is None else renumbered(result, sample)
+
+
+def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: int | None = None) -> NodeDetail:
+    """Gather what is known of one compared node.
+
+    Args:
+        session: The two recordings.
+        result: Their comparison.
+        name: A backend node, a backend tensor or a reference tensor.
+        sample: The only sample that the session looks at; None for all.
+
+    Raises:
+        UsageError: Nothing that is compared has this name.
+    """
+    from qdebug.analysis.result import Status
+    from qdebug.view.detail import NodeDetail
+
+    entry = session.entry(name)
+    by_tensor = {node.tensor: node for node in result.nodes}
+    found = by_tensor[entry.tensor]
+    graph = session.backend.graph
+    producer = graph.producer(entry.tensor)
+    read = [] if producer is None else [t for t in producer.inputs if t and not graph.is_constant(t)]
+    worst = () if found.status in {Status.INCOMPARABLE, Status.IDENTICAL} else session.worst(entry.tensor)
+    if sample is not None:
+        worst = tuple(replace(element, sample=sample) for element in worst)
+    return NodeDetail(
+        result=found,
+        reference=session.reference.graph.tensors.get(entry.reference_tensor),
+        backend=graph.tensors.get(entry.tensor),
+        inputs=[(tensor, by_tensor.get(tensor)) for tensor in read],
+        worst=worst,
+        sample=sample,
+    )

@@ -1,0 +1,95 @@
+"""qdebug demo: the whole story on the built-in net."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.output import emit, progress
+from qdebug.cli.parser import Parser, add_debug, typed
+from qdebug.cli.reports import diff_text
+from qdebug.cli.sources import command
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+    from qdebug.workflow.demo import DemoRun
+
+__all__ = ["DemoOptions", "add_parser", "run"]
+
+_DESCRIPTION = """\
+Show the whole story on a net that ships with qdebug: a small classifier of
+handwritten digits. It records the float net and its int8 form, which has one
+planted bug, compares the two, and says what to type next. It needs no model, no
+framework and no network."""
+
+_EPILOG = """\
+examples:
+  qdebug demo                 recordings go to ./qdebug-demo
+  qdebug demo /tmp/digits     or to a directory of your choice"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """Arguments of `qdebug demo`."""
+
+    directory: Path
+    force: bool
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "demo", help="the whole story on a small built-in net", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=Path("qdebug-demo"),
+        help="where the recordings go (default: ./qdebug-demo)",
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite recordings that are there")
+    add_debug(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record, compare and explain; the planted bug is found, and that is success."""
+    options = typed(DemoOptions, arguments)
+    from qdebug.workflow.demo import run_demo
+
+    with progress("recording") as note:
+        demo = run_demo(options.directory, force=options.force, on_progress=note)
+    reference, backend = Path(demo.reference), Path(demo.backend)
+    emit(_told(demo))
+    emit("")
+    emit(diff_text(demo.result, "table"))
+    emit("")
+    emit(_next(reference, backend, demo.result.first_divergence))
+    return 0
+
+
+def _told(demo: DemoRun) -> str:
+    """Say what was recorded and what was done to it."""
+    return "\n".join(
+        (
+            f"Recorded the float net:           {safe_text(demo.reference)}",
+            f"Recorded its int8 form:           {safe_text(demo.backend)}",
+            f"Planted a bug in the int8 form:   {safe_text(demo.planted)}",
+            "Does the comparison find it?",
+        )
+    )
+
+
+def _next(reference: Path, backend: Path, node: str | None) -> str:
+    """Say what to type next."""
+    steps = [(command("qdebug", "info", backend), "what a recording holds")]
+    if node is not None:
+        steps.append((command("qdebug", "diff", reference, backend, "--node", node), "that node in full"))
+    steps.append((command("qdebug", "tui", reference, backend), "walk through all of it"))
+    steps.append(("qdebug record --help", "record a model of your own"))
+    width = max(len(typed_) for typed_, _ in steps)
+    return "\n".join(["Type next:", *(f"  {typed_:<{width}}   {why}" for typed_, why in steps)])

@@ -1,0 +1,257 @@
+"""qdebug diff: compare a backend with a reference, node by node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qdebug.cli.comparison import compare, node_detail, opened
+from qdebug.cli.failures import INCOMPLETE, say
+from qdebug.cli.output import check_target, emit, progress, write_result
+from qdebug.cli.parser import (
+    Parser,
+    add_debug,
+    add_format,
+    add_output,
+    decibels,
+    limit,
+    natural,
+    suffix_format,
+    typed,
+)
+from qdebug.cli.reports import definitions_text, diff_text, node_text
+from qdebug.cli.sources import command
+from qdebug.errors import UsageError
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.analysis.limits import Limits
+    from qdebug.analysis.result import DiffResult
+    from qdebug.cli.parser import Verbs
+    from qdebug.view.detail import NodeDetail
+
+__all__ = ["DiffOptions", "add_parser", "run"]
+
+_DESCRIPTION = """\
+Compare the recording of a backend with the recording of a reference: pair their
+tensors, measure every pair on real values, and name the first node that is beyond
+the limit. What was not compared is listed with its reason, and never counts as
+good. Without limits of your own, a node must reach an SQNR of 20 dB."""
+
+_EPILOG = """\
+examples:
+  qdebug diff ref.h5 int8.h5
+  qdebug diff ref.h5 int8.h5 --node conv1        one node in full, worst elements included
+  qdebug diff ref.h5 int8.h5 --min-sqnr 30 --max-lsb 4
+  qdebug diff ref.h5 int8.h5 --json -o diff.json
+  qdebug diff ref.h5 int8.h5 -f markdown >> "$GITHUB_STEP_SUMMARY"
+  qdebug diff --explain-metrics                  what the columns mean
+
+exit codes: 0 within the limits, 1 a node is beyond its limit, 2 could not run,
+3 a recording is incomplete, recording changed a result, or tensors were lost to
+the comparison (unless allowed). The highest holds; the report is printed anyway."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffOptions:
+    """Arguments of `qdebug diff`."""
+
+    reference: Path
+    backends: Sequence[Path]
+    min_sqnr: float | None
+    max_lsb: float | None
+    atol: float | None
+    rtol: float | None
+    allow_partial: bool
+    allow_unfaithful: bool
+    allow_uncompared: Sequence[str]
+    node: str | None
+    sample: int | None
+    everything: bool
+    format: str | None
+    output: Path | None
+    force: bool
+
+    @property
+    def form(self) -> str:
+        """The form of the result."""
+        return suffix_format(self.format, self.output)
+
+
+class _ExplainMetrics(argparse.Action):
+    """Print the definitions and stop, as --help does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+        emit(definitions_text(namespace.format or "table"))
+        parser.exit(0)
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "diff", help="compare a backend with a reference, node by node", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
+    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording of a backend run")
+    parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="say what every metric means")
+    _add_limits(parser)
+    _add_allowances(parser)
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
+    shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
+    shown.add_argument("--all", action="store_true", dest="everything", help="show every node of a long net")
+    add_format(shown)
+    add_output(shown, what="the result")
+    add_debug(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_limits(parser: Parser) -> None:
+    limits = parser.add_argument_group("limits (all that are given must hold; default: --min-sqnr 20)")
+    limits.add_argument(
+        "--min-sqnr", type=decibels, metavar="DB", help="least signal to quantization noise ratio in dB"
+    )
+    limits.add_argument("--max-lsb", type=limit, metavar="N", help="largest difference in steps of the backend's scale")
+    limits.add_argument("--atol", type=limit, metavar="X", help="largest difference: atol + rtol * abs(reference)")
+    limits.add_argument("--rtol", type=limit, metavar="X", help="the relative part of it")
+
+
+def _add_allowances(parser: Parser) -> None:
+    allowed = parser.add_argument_group("what may be incomplete (else the exit code is 3)")
+    allowed.add_argument("--allow-partial", action="store_true", help="a recording that did not finish")
+    allowed.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
+    allowed.add_argument(
+        "--allow-uncompared",
+        action="append",
+        default=[],
+        metavar="GLOB|N",
+        help="lost tensors: a name pattern (repeatable), or how many",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare, print, and give the exit code."""
+    options = typed(DiffOptions, arguments)
+    check_target(options.output, force=options.force, sources=[options.reference, *options.backends])
+    limits = _limits(options)
+    results: dict[str, DiffResult] = {}
+    texts: list[str] = []
+    details: list[NodeDetail] = []
+    for backend in options.backends:
+        session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        with progress("comparing") as note:
+            result = compare(session, sample=options.sample, on_progress=note)
+        results[_unique(str(backend), results)] = result
+        if options.node is not None:
+            details.append(node_detail(session, result, options.node, sample=options.sample))
+            texts.append(_node_part(details[-1], options))
+        elif options.form != "json":
+            texts.append(
+                diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
+            )
+    write_result(_joined(options, results, texts, details), options.output)
+    _after(options, list(results.values()))
+    return max(result.exit_code for result in results.values())
+
+
+def _limits(options: DiffOptions) -> Limits:
+    from qdebug.analysis.limits import Limits
+
+    return Limits(
+        min_sqnr=options.min_sqnr,
+        max_lsb=options.max_lsb,
+        atol=options.atol,
+        rtol=options.rtol,
+        allow_partial=options.allow_partial,
+        allow_unfaithful=options.allow_unfaithful,
+        allow_uncompared=_allowed(options.allow_uncompared),
+    )
+
+
+def _allowed(given: Sequence[str]) -> int | tuple[str, ...]:
+    counts = [entry for entry in given if entry.isascii() and entry.isdigit()]
+    if not counts:
+        return tuple(given)
+    if len(given) > 1:
+        raise UsageError(
+            f"--allow-uncompared got the number {counts[0]} beside other values.",
+            hint="Give either one number, or name patterns: --allow-uncompared 'head/*'.",
+        )
+    return int(counts[0])
+
+
+def _unique(name: str, taken: dict[str, DiffResult]) -> str:
+    return name if name not in taken else f"{name} ({len(taken) + 1})"
+
+
+def _node_part(detail: NodeDetail, options: DiffOptions) -> str:
+    return "" if options.form == "json" else node_text(detail, options.form, plain=options.output is not None)
+
+
+def _joined(
+    options: DiffOptions, results: dict[str, DiffResult], texts: Sequence[str], details: Sequence[NodeDetail]
+) -> str:
+    """Put the reports of all backends together."""
+    if options.form == "json":
+        return _json(results, details)
+    if len(results) == 1:
+        return texts[0]
+    mark = "# {}" if options.form == "markdown" else "==> {}"
+    return "\n".join(f"{mark.format(safe_text(name))}\n\n{text}" for name, text in zip(results, texts, strict=True))
+
+
+def _json(results: dict[str, DiffResult], details: Sequence[NodeDetail]) -> str:
+    if not details:
+        if len(results) > 1:
+            from qdebug.report.matrix import diffs_json
+
+            return diffs_json(results)
+        return next(iter(results.values())).to_json()
+    from qdebug.report.matrix import diffs_dict
+    from qdebug.report.node_json import with_detail
+
+    documents = [with_detail(result, detail) for result, detail in zip(results.values(), details, strict=True)]
+    plain: dict[str, Any] = documents[0] if len(documents) == 1 else {**diffs_dict(results), "diffs": documents}
+    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def _after(options: DiffOptions, results: Sequence[DiffResult]) -> None:
+    """Say on stderr why the exit code is 3, and what to type next."""
+    for result in results:
+        if result.exit_code == INCOMPLETE:
+            say(f"qdebug: exit code {INCOMPLETE}: {_incomplete(result)}")
+    if options.form != "table" or options.output is not None or len(results) != 1:
+        return
+    backend = options.backends[0]
+    node = results[0].first_divergence
+    if node is not None and options.node is None:
+        say(f"next: {command('qdebug', 'diff', options.reference, backend, '--node', node)}")
+        say(f"      {command('qdebug', 'tui', options.reference, backend)}")
+    else:
+        words = ["qdebug", "tui", options.reference, backend]
+        say(f"next: {command(*words, *(['--node', options.node] if options.node else []))}")
+
+
+def _incomplete(result: DiffResult) -> str:
+    """Say what makes a comparison incomplete and what would accept it."""
+    from qdebug.analysis.alignment import Kind
+    from qdebug.analysis.result import Status
+    from qdebug.model import Fidelity
+
+    sides = (result.reference, result.backend)
+    causes = {
+        "--allow-partial": any(not info.complete for info in sides) or any(node.note for node in result.nodes),
+        "--allow-unfaithful": any(info.fidelity is Fidelity.DIFFERS for info in sides),
+        "--allow-uncompared GLOB": any(entry.kind is Kind.LOST for entry in result.coverage.unmatched),
+    }
+    said = list(result.shortcomings)
+    incomparable = sum(node.status is Status.INCOMPARABLE for node in result.nodes)
+    if incomparable:
+        said.append(f"{incomparable} pairs could not be compared")
+    ways = [way for way, applies in causes.items() if applies] if result.shortcomings else []
+    accept = f"; accept it with {' '.join(ways)}" if ways else ""
+    return safe_text("; ".join(said) + accept)

@@ -1,0 +1,58 @@
+"""Exit codes, and how a failure reads: one sentence and one hint on stderr, made safe here and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+
+from qdebug.errors import QdebugError
+from qdebug.view.text import safe_text
+
+__all__ = ["CANCELLED", "COULD_NOT_RUN", "INCOMPLETE", "report_failure", "say"]
+
+COULD_NOT_RUN = 2
+"""Exit code of wrong usage, an unreadable file, a missing extra, an error of qdebug itself."""
+
+INCOMPLETE = 3
+"""Exit code of a comparison that leaves out more than is allowed."""
+
+CANCELLED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
+
+_MESSAGE_LIMIT = 2000
+
+
+def say(text: str) -> None:
+    """Print a line on stderr; silently not if nobody reads it any more."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (BrokenPipeError, ValueError):
+        return
+
+
+def report_failure(failure: BaseException) -> None:
+    """Say on stderr what went wrong and what to do about it.
+
+    Args:
+        failure: What was raised.
+    """
+    if isinstance(failure, QdebugError):
+        message, hint = failure.message, failure.hint
+    elif isinstance(failure, KeyboardInterrupt):
+        message, hint = str(failure) or "interrupted; nothing was kept.", ""
+    elif isinstance(failure, OSError):
+        message, hint = _os_message(failure), ""
+    elif isinstance(failure, MemoryError):
+        message = f"not enough memory{': ' + str(failure) if str(failure) else '.'}"
+        hint = "Record fewer samples at once (--samples N), or compare one: --sample N."
+    else:
+        message = f"internal error: {type(failure).__name__}: {failure}"
+        hint = "This is a bug in qdebug. Please report it with the traceback that the same command prints with --debug."
+    say(f"qdebug: {safe_text(message, limit=_MESSAGE_LIMIT)}")
+    if hint:
+        say(f"  hint: {safe_text(hint, limit=_MESSAGE_LIMIT)}")
+
+
+def _os_message(failure: OSError) -> str:
+    if failure.filename is None or failure.strerror is None:
+        return str(failure)
+    return f"{failure.strerror}: {failure.filename!r}"

@@ -1,0 +1,66 @@
+"""qdebug info: what a recording holds."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.output import check_target, write_result
+from qdebug.cli.parser import Parser, add_debug, add_format, add_output, suffix_format, typed
+from qdebug.cli.reports import contents_text
+from qdebug.cli.sources import open_source
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+
+__all__ = ["InfoOptions", "add_parser", "run"]
+
+_DESCRIPTION = """\
+Say what a recording holds: what ran, with which options and versions, on which
+processor, whether it finished, whether recording changed the result (fidelity),
+how many samples, tensors and nodes. No tensor is read, so it is quick however
+large the file is."""
+
+_EPILOG = """\
+examples:
+  qdebug info int8.h5
+  qdebug info int8.h5 --tensors          every tensor: dtype, shape, scale / zero point
+  qdebug info int8.h5 --json | jq .environment"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfoOptions:
+    """Arguments of `qdebug info`."""
+
+    file: Path
+    tensors: bool
+    format: str | None
+    output: Path | None
+    force: bool
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser("info", help="what a recording holds", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a recording")
+    parser.add_argument("--tensors", action="store_true", help="list every tensor too")
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_debug(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what a recording holds."""
+    options = typed(InfoOptions, arguments)
+    check_target(options.output, force=options.force, sources=[options.file])
+    from qdebug.view.contents import Contents
+
+    recording = open_source(options.file)
+    contents = Contents(recording=recording, path=str(options.file), size=options.file.stat().st_size)
+    form = suffix_format(options.format, options.output)
+    text = contents_text(contents, form, tensors=options.tensors, plain=options.output is not None)
+    write_result(text, options.output)
+    return 0

@@ -1,0 +1,79 @@
+"""Entry point: builds the parser, runs one verb, turns what goes wrong into a message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from qdebug import __version__
+from qdebug.cli import demo, diff, info, record, tui
+from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
+from qdebug.cli.parser import Parser
+
+__all__ = ["build_parser", "main"]
+
+_DESCRIPTION = """\
+qdebug finds the node at which a quantized network goes wrong.
+
+Record a reference run and a backend run of the same network, every tensor of
+each. qdebug pairs the tensors, measures each one in SQNR, LSB steps and codes at
+the rails, and leads to the first node that is off."""
+
+_STORY = """\
+the usual story:
+  qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
+  qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz -o int8.h5
+  qdebug diff ref.h5 int8.h5                 verdict, every node, what was left out
+  qdebug diff ref.h5 int8.h5 --node conv1    one node in full
+  qdebug tui ref.h5 int8.h5                  the same, to walk through
+
+No model at hand? qdebug demo shows all of it on a small built-in net.
+
+exit codes:
+  0  within the limits         1  a node is beyond its limit
+  2  could not run             3  incomplete, or recording changed the result
+  130  interrupted
+
+qdebug VERB --help explains a verb."""
+
+
+def build_parser() -> Parser:
+    """Make the parser of the whole command line, verbs in the order in which they are used."""
+    parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_STORY)
+    parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
+    parser.set_defaults(run=None, debug=False)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
+    for verb in (demo, record, info, diff, tui):
+        verb.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit code.
+
+    Args:
+        argv: Arguments after the program's name; those of the process if None.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # no name may stop a report in a poor locale
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.run is None:
+        parser.print_help(sys.stderr)
+        return COULD_NOT_RUN
+    return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        return int(arguments.run(arguments))
+    except KeyboardInterrupt as interrupt:
+        report_failure(interrupt)
+        return CANCELLED
+    except Exception as failure:
+        if arguments.debug:
+            raise
+        report_failure(failure)
+        return COULD_NOT_RUN

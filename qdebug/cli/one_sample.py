@@ -1,0 +1,94 @@
+"""One sample of a recording, seen as a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from qdebug.analysis.result import DiffResult
+    from qdebug.model import Graph, Recording, RunInfo
+
+__all__ = ["OneSample", "renumbered"]
+
+
+class OneSample:
+    """A recording of which only one sample is looked at; it is numbered 0 in here.
+
+    Args:
+        recording: The whole recording.
+        sample: The sample looked at.
+
+    Raises:
+        UsageError: The recording has no such sample.
+    """
+
+    def __init__(self, recording: Recording, sample: int) -> None:
+        if sample >= recording.samples:
+            last = recording.samples - 1
+            held = "the sample 0 alone" if last == 0 else f"the samples 0 to {last}"
+            raise UsageError(
+                f"There is no sample {sample}: the recording of {recording.info.backend!r} holds {held}.",
+                hint=f"Give --sample N with N at most {last}.",
+            )
+        self._recording = recording
+        self._sample = sample
+
+    @property
+    def info(self) -> RunInfo:
+        """Facts of the run."""
+        return self._recording.info
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that ran."""
+        return self._recording.graph
+
+    @property
+    def samples(self) -> int:
+        """Always 1."""
+        return 1
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a stateful net."""
+        return self._recording.steps
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors that have values."""
+        return self._recording.names
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for the sample and a step."""
+        return sample == 0 and self._recording.has(tensor, self._sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements of the sample, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name and step.
+        """
+        return self._recording.load(tensor, self._sample + sample, step)
+
+
+def renumbered(result: DiffResult, sample: int) -> DiffResult:
+    """Give a comparison of one sample with the number that the sample has in the recordings.
+
+    Args:
+        result: A comparison of two `OneSample` recordings.
+        sample: The sample's number.
+    """
+    nodes = []
+    for node in result.nodes:
+        samples = tuple(replace(entry, sample=sample) for entry in node.samples)
+        metrics = node.metrics
+        if metrics is not None and metrics.worst_sample is not None:
+            metrics = replace(metrics, worst_sample=sample)
+        nodes.append(replace(node, samples=samples, metrics=metrics))
+    return replace(result, nodes=tuple(nodes), limits={**result.limits, "sample": sample})

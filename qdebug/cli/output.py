@@ -1,0 +1,159 @@
+"""Where results and progress go: results to stdout or a file, progress to a terminal on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from qdebug.cli.failures import say
+from qdebug.errors import OutputExistsError, RecordingError, UsageError
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["OnProgress", "check_target", "emit", "progress", "rendered", "terminal_width", "write_result"]
+
+
+class OnProgress(Protocol):
+    """Called as work gets on."""
+
+    def __call__(self, done: int, total: int, label: str = "") -> None:
+        """Take note of progress.
+
+        Args:
+            done: Units done.
+            total: Units in all.
+            label: What is being done; "" for no change.
+        """
+
+
+def terminal_width() -> int | None:
+    """Give the width of the terminal that stdout is; None if it is a pipe or a file."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+
+    return Console(file=sys.stdout).width
+
+
+def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> str:
+    """Turn a rich renderable into text, with colours where stdout shows them.
+
+    Args:
+        renderable: What to show.
+        width: Characters a line may take.
+        plain: Leave colours out, as for a file.
+    """
+    from rich.console import Console
+
+    if plain or not sys.stdout.isatty():
+        console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
+    else:
+        console = Console(file=sys.stdout, width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in capture.get().split("\n"))
+
+
+def emit(text: str) -> None:
+    """Print a result on stdout; a reader that has seen enough (`| head`) is no error."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # so that the flush at exit does not fail again
+        os.close(nowhere)
+
+
+def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = ()) -> None:
+    """Refuse an output file before any work is done for it.
+
+    Args:
+        output: The file to write; None for stdout.
+        force: Whether it may be overwritten.
+        sources: Files that are read and must survive.
+
+    Raises:
+        UsageError: It is one of the files read.
+        OutputExistsError: It exists and may not be overwritten.
+        RecordingError: Its folder does not exist.
+    """
+    if output is None:
+        return
+    if output.is_dir():
+        raise UsageError(f"The output {str(output)!r} is a directory.", hint="Give the name of a file: -o FILE.")
+    if not output.parent.is_dir():
+        raise RecordingError(
+            f"The directory {str(output.parent)!r} does not exist.", hint=f"Make it first: mkdir -p {output.parent}."
+        )
+    if output.exists():
+        if any(source.exists() and output.samefile(source) for source in sources):
+            raise UsageError(f"The output {str(output)!r} is a file that is read here.", hint="Choose another name.")
+        if not force:
+            raise OutputExistsError(
+                f"The file {str(output)!r} exists.", hint="Choose another name, or overwrite it with --force."
+            )
+
+
+def write_result(text: str, output: Path | None) -> None:
+    """Give a result to stdout, or write it to a file as a whole or not at all.
+
+    Args:
+        text: The result.
+        output: The file; None for stdout.
+    """
+    if output is None:
+        emit(text)
+        return
+    content = text if text.endswith("\n") else text + "\n"
+    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name[:40]}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(content)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(output)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    say(f"wrote {safe_text(output)}")
+
+
+@contextmanager
+def progress(title: str) -> Iterator[OnProgress]:
+    """Show progress on stderr while work is done, if somebody watches.
+
+    Args:
+        title: What is being done, in a word.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total, label="": None  # noqa: ARG005  the protocol's names
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    shown = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = shown.add_task(title, total=None)
+
+    def note(done: int, total: int, label: str = "") -> None:
+        description = f"{title} {safe_text(label, limit=40)}".rstrip()
+        shown.update(task, completed=done, total=total, description=description)
+
+    with shown:
+        yield note

@@ -1,0 +1,174 @@
+"""The argument parser and the arguments that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from qdebug.cli.failures import COULD_NOT_RUN, say
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    Arguments = argparse.ArgumentParser | argparse._ArgumentGroup  # noqa: SLF001  argparse has no public name for it
+    Verbs = argparse._SubParsersAction["Parser"]  # noqa: SLF001  argparse has no public name for it
+
+__all__ = [
+    "FORMATS",
+    "Parser",
+    "add_debug",
+    "add_format",
+    "add_output",
+    "limit",
+    "natural",
+    "positive",
+    "suffix_format",
+    "typed",
+]
+
+FORMATS = ("table", "json", "markdown")
+"""Forms in which results are printed."""
+
+_BY_SUFFIX = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
+
+T = TypeVar("T")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps line breaks, and leaves out the line that names what is listed below it."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        text = super()._format_action(action)
+        return text.partition("\n")[2] if isinstance(action, argparse._SubParsersAction) else text  # noqa: SLF001  as above
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that keeps the line breaks of its texts and says errors as the rest of qdebug does.
+
+    Args:
+        late_epilog: Makes a text that follows the epilog, when help is asked for.
+    """
+
+    def __init__(self, *args: Any, late_epilog: Callable[[], str] | None = None, **options: Any) -> None:
+        options.setdefault("formatter_class", _Formatter)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(*args, **options)
+        self._late_epilog = late_epilog
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help, with the late epilog."""
+        if self._late_epilog is not None:
+            self.epilog = f"{self.epilog or ''}\n\n{self._late_epilog()}".strip()
+            self._late_epilog = None
+        super().print_help(file)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the command line and exit with 2."""
+        say(f"{self.prog}: {safe_text(message, limit=2000)}")
+        say(f"  hint: {self.prog} --help explains it.")
+        self.exit(COULD_NOT_RUN)
+
+
+def add_format(parser: Arguments) -> None:
+    """Add `-f` and `--json`."""
+    parser.add_argument(
+        "-f",
+        "--format",
+        choices=FORMATS,
+        help="form of the result (default: table, or what the ending of -o FILE says)",
+    )
+    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as -f json")
+
+
+def add_output(parser: Arguments, *, what: str) -> None:
+    """Add `-o FILE` and `--force` for a printed result."""
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"write {what} to FILE instead of stdout")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+
+
+def add_debug(parser: argparse.ArgumentParser) -> None:
+    """Add `--debug`."""
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def suffix_format(chosen: str | None, output: Path | None) -> str:
+    """Give the form of the result: the one chosen, else what the file's ending says, else the table."""
+    if chosen is not None:
+        return chosen
+    return "table" if output is None else _BY_SUFFIX.get(output.suffix.lower(), "table")
+
+
+def natural(text: str) -> int:
+    """Read a whole number of at least 0.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return value
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def limit(text: str) -> float:
+    """Read a limit: a number of at least 0.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    return value
+
+
+def decibels(text: str) -> float:
+    """Read a number of decibels, which may be negative.
+
+    Raises:
+        argparse.ArgumentTypeError: It is no number.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of decibels")
+    return value
+
+
+def typed(kind: Callable[..., T], arguments: argparse.Namespace) -> T:
+    """Make a verb's options object from parsed arguments, so that a verb never sniffs a namespace.
+
+    Args:
+        kind: A dataclass whose fields are the arguments of a verb.
+        arguments: What argparse made.
+    """
+    names: Sequence[str] = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(arguments, name) for name in names})

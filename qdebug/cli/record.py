@@ -1,0 +1,198 @@
+"""qdebug record: run a model and keep every tensor."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.failures import say
+from qdebug.cli.output import emit, progress
+from qdebug.cli.parser import Parser, add_debug, positive, typed
+from qdebug.cli.sources import command, open_source
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+    from qdebug.model import Recording
+
+__all__ = ["BackendChoice", "RecordOptions", "add_parser", "backend_choice", "run"]
+
+_TAPS = ("faithful", "all", "outputs")
+
+_DESCRIPTION = """\
+Run a model on a backend and keep every tensor in one HDF5 file, with the graph,
+the weights, the scales and zero points, versions and processor flags: whoever has
+the file can debug the run without the model or the hardware.
+
+MODEL is a model file, or a recording, whose graph and weights the interpreter
+replays. The inputs are one array per model input, saved with numpy.savez. With
+--samples N their leading axis is samples; with --steps N the next leading axis is
+the steps of a stateful net.
+
+The model runs plainly too, and the outputs are compared bit for bit: if looking
+at the tensors changed the result, the recording says so (fidelity)."""
+
+_EPILOG = """\
+examples:
+  qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
+  qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz --samples 8 -o int8.h5
+  qdebug record int8.h5 --backend interpreter --inputs x.npz -o replay.h5"""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendChoice:
+    """What `--backend NAME[:key=value,...]` says."""
+
+    name: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """Arguments of `qdebug record`."""
+
+    model: Path
+    backend: BackendChoice
+    inputs: Path
+    output: Path
+    samples: int | None
+    steps: int | None
+    taps: str
+    weights: bool
+    force: bool
+
+
+def backend_choice(text: str) -> BackendChoice:
+    """Read a backend's name and options.
+
+    Args:
+        text: NAME or NAME:key=value,key=value.
+
+    Raises:
+        argparse.ArgumentTypeError: An option has no value, or comes twice.
+    """
+    name, _, rest = text.partition(":")
+    options: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise argparse.ArgumentTypeError(f"{part!r} is no option; expected {name or 'NAME'}:key=value,key=value")
+        if key in options:
+            raise argparse.ArgumentTypeError(f"the option {key!r} is given twice")
+        options[key] = value
+    if not name:
+        raise argparse.ArgumentTypeError("the name of the backend is missing; expected NAME[:key=value,...]")
+    return BackendChoice(name, options)
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "record",
+        help="run a model and keep every tensor",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        late_epilog=_backends,
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a model file or a recording")
+    parser.add_argument(
+        "--backend",
+        type=backend_choice,
+        required=True,
+        metavar="NAME[:key=value,...]",
+        help="what runs it, and its options (listed below)",
+    )
+    parser.add_argument("--inputs", type=Path, required=True, metavar="FILE.npz", help="one array per model input")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.h5", help="the recording to write")
+    parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
+    parser.add_argument("--samples", type=positive, metavar="N", help="run N samples: the leading axis of the inputs")
+    parser.add_argument("--steps", type=positive, metavar="N", help="run N steps: the next leading axis of the inputs")
+    parser.add_argument(
+        "--taps",
+        choices=_TAPS,
+        default="faithful",
+        help="faithful (default): every tensor of the graph that really runs, the result unchanged; all: every tensor "
+        "of the source graph, which may change what the backend fuses; outputs: the outputs alone",
+    )
+    parser.add_argument(
+        "--no-weights", action="store_false", dest="weights", help="keep no constants; the file is smaller"
+    )
+    add_debug(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record a run and say what came of it."""
+    options = typed(RecordOptions, arguments)
+    from qdebug.workflow.record import record_run
+
+    try:
+        with progress("recording") as note:
+            record_run(
+                options.model,
+                backend=options.backend.name,
+                options=options.backend.options,
+                inputs=options.inputs,
+                out=options.output,
+                samples=options.samples,
+                steps=options.steps,
+                taps=options.taps,
+                weights=options.weights,
+                force=options.force,
+                on_progress=note,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept(options.output)) from None
+    emit(_summary(open_source(options.output), options.output))
+    return 0
+
+
+def _kept(output: Path) -> str:
+    """Say what an interrupted run left behind."""
+    from qdebug.errors import QdebugError
+
+    try:
+        kept = output.exists() and not open_source(output).info.complete
+    except QdebugError:
+        kept = False
+    if not kept:
+        return "interrupted; nothing was kept."
+    return f"interrupted; what was recorded so far is in {output} (incomplete): {command('qdebug', 'info', output)}"
+
+
+def _summary(recording: Recording, output: Path) -> str:
+    from qdebug.view import numbers, sentences
+
+    info = recording.info
+    shown = ", ".join(
+        f"{numbers.grouped(many)} {thing if many == 1 else thing + 's'}"
+        for many, thing in ((len(recording.names), "tensor"), (recording.samples, "sample"))
+    )
+    size = numbers.byte_size(output.stat().st_size)
+    say(f"next: {command('qdebug', 'info', output)}")
+    say(f"      {_next_diff(output)}")
+    return f"{command(output)}: {shown}, {size}\nfidelity {sentences.fidelity_sentence(info)}"
+
+
+def _next_diff(output: Path) -> str:
+    return f"qdebug diff REF.h5 {command(output)}   (or {command(output)} first, if it is the reference)"
+
+
+def _backends() -> str:
+    """List backends and their options; loaded only when help is asked for."""
+    from qdebug.adapters import BACKENDS, load_backend
+    from qdebug.errors import MissingExtraError
+
+    lines = ["backends:"]
+    for name, entry in BACKENDS.items():
+        lines.append(f"  {name:<13} {entry.summary}")
+        try:
+            specs = load_backend(name).options
+        except MissingExtraError as error:
+            lines.append(f"  {'':<13} not installed. {error.hint}")
+            continue
+        for spec in specs:
+            choices = f" ({'|'.join(spec.choices)})" if spec.choices else ""
+            lines.append(f"    {spec.name}={spec.default}{choices}: {spec.help}")
+    return "\n".join(lines)

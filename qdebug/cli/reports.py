@@ -1,0 +1,93 @@
+"""Results in the form that was asked for, at the width at hand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from qdebug.cli.output import rendered, terminal_width
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from qdebug.analysis.result import DiffResult
+    from qdebug.view.contents import Contents
+    from qdebug.view.detail import NodeDetail
+
+__all__ = ["contents_text", "definitions_text", "diff_text", "node_text"]
+
+_PLAIN_WIDTH = 120
+
+
+def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain: bool = False) -> str:
+    """Give a comparison as text.
+
+    Args:
+        result: The comparison.
+        form: One of the formats.
+        everything: Show every node and every tensor left out.
+        plain: For a file: no colours, and as wide as the names need.
+    """
+    if form == "json":
+        return result.to_json()
+    if form == "markdown":
+        from qdebug.report.markdown import diff_markdown
+
+        return diff_markdown(result)
+    from qdebug.report.table import diff_report, fitting_width
+
+    width = None if plain else terminal_width()
+    if width is None:
+        width = fitting_width(result, everything=everything)
+    return rendered(diff_report(result, width=width, everything=everything), width=width, plain=plain)
+
+
+def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
+    """Give one compared node in full as text; JSON is not made here.
+
+    Args:
+        detail: The node.
+        form: "table" or "markdown".
+        plain: For a file: no colours.
+    """
+    if form == "markdown":
+        from qdebug.report.markdown import node_markdown
+
+        return node_markdown(detail)
+    from qdebug.report.node import node_report
+
+    return _table(node_report(detail), plain=plain)
+
+
+def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain: bool = False) -> str:
+    """Give what a recording holds as text.
+
+    Args:
+        contents: What to describe.
+        form: One of the formats.
+        tensors: List every tensor too.
+        plain: For a file: no colours.
+    """
+    if form == "json":
+        from qdebug.view.contents import contents_dict
+
+        return json.dumps(contents_dict(contents, tensors=tensors), indent=2, allow_nan=False, ensure_ascii=False)
+    from qdebug.report.info import info_markdown, info_report
+
+    if form == "markdown":
+        return info_markdown(contents, tensors=tensors)
+    return _table(info_report(contents, tensors=tensors), plain=plain)
+
+
+def definitions_text(form: str) -> str:
+    """Give the definitions of all metrics as text."""
+    from qdebug.report.definitions import definitions_json, definitions_markdown, definitions_report
+
+    if form == "json":
+        return json.dumps(definitions_json(), indent=2, ensure_ascii=False)
+    return definitions_markdown() if form == "markdown" else _table(definitions_report())
+
+
+def _table(renderable: RenderableType, *, plain: bool = False) -> str:
+    width = None if plain else terminal_width()
+    return rendered(renderable, width=width or _PLAIN_WIDTH, plain=plain)

@@ -1,0 +1,69 @@
+"""Opens the recordings named on a command line, and says what a file is if it is no recording."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.errors import NotARecordingError
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.model import Recording
+
+__all__ = ["command", "open_source"]
+
+_MODEL_ENDINGS = {".onnx", ".tflite", ".pt", ".pth", ".xml", ".pb"}
+
+
+def open_source(path: Path) -> Recording:
+    """Open a recording.
+
+    Args:
+        path: As the user wrote it.
+
+    Raises:
+        NotARecordingError: The file is something else; says what, and what to do with it.
+        RecordingError: It is missing, damaged, or of a newer format.
+    """
+    from qdebug.session import open_recording
+
+    try:
+        return open_recording(path)
+    except NotARecordingError as error:
+        found = _kind(path)
+        if found is None:
+            raise
+        what, hint = found
+        raise NotARecordingError(f"{str(path)!r} is {what}, not a recording.", hint=hint) from error
+
+
+def command(*words: object) -> str:
+    """Give a command line to type, quoted for the shell and safe to print."""
+    return " ".join(shlex.quote(safe_text(word)) for word in words)
+
+
+def _kind(path: Path) -> tuple[str, str] | None:
+    """Tell what a file is that is no recording, and what to do with it."""
+    if path.is_dir():
+        return "a directory", "Give the path of a recording, mostly FILE.h5."
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        start = file.read(8)
+    if not start:
+        return "an empty file", "Record again: the run that wrote it did not get far."
+    run = f"qdebug record {'MODEL' if path.suffix not in _MODEL_ENDINGS else shlex.quote(str(path))}"
+    if start.startswith(b"PK\x03\x04"):
+        return (
+            "a zip archive (such as .npz)",
+            f"Use it for the inputs of a run: {run} --backend NAME --inputs {shlex.quote(str(path))} -o OUT.h5.",
+        )
+    if start.startswith(b"\x93NUMPY"):
+        return "a single numpy array", "Save inputs by name with numpy.savez and record a run: qdebug record --help."
+    if path.suffix.lower() in _MODEL_ENDINGS:
+        return "a model", f"Record a run of it: {run} --backend NAME --inputs FILE.npz -o OUT.h5."
+    if start.lstrip().startswith((b"{", b"[")):
+        return "JSON", "Give the recordings it was made from."
+    return None

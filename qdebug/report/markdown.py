@@ -1,0 +1,172 @@
+"""The comparison as GitHub-flavoured Markdown, never larger than a job summary may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from qdebug.analysis.alignment import Kind
+from qdebug.analysis.result import DiffResult, NodeResult
+from qdebug.view import sentences
+from qdebug.view.detail import (
+    WORST_TITLES,
+    NodeDetail,
+    metric_facts,
+    rail_facts,
+    sample_lines,
+    side_facts,
+    worst_rows,
+)
+from qdebug.view.rows import NodeRow, badness, columns, node_row
+from qdebug.view.text import safe_text
+
+__all__ = ["MARKDOWN_LIMIT", "code", "diff_markdown", "markdown_table", "markdown_text", "node_markdown"]
+
+MARKDOWN_LIMIT = 900 * 1024
+"""Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
+
+_KEYS = ("index", "status", "node", "op", "sqnr_db", "max_lsb", "rel_l2", "max_abs", "mismatches", "saturated", "quant")
+_SPECIAL = str.maketrans(
+    {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
+    | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash stops no mention and no issue reference
+)
+_LOST_SHOWN = 500
+
+
+def markdown_text(value: object, *, limit: int = 300) -> str:
+    """Give text that Markdown shows literally: no markup, no mention, no table break.
+
+    Args:
+        value: Anything, such as a name from a recording.
+        limit: Most characters before escaping.
+    """
+    text = safe_text(value, limit=limit).translate(_SPECIAL)
+    return text.replace("://", ":<!-- -->//").replace("www.", "www<!-- -->.")
+
+
+def code(value: object, *, limit: int = 200) -> str:
+    """Give a name as a code span for a table cell, where nothing in it is markup, link or mention.
+
+    Args:
+        value: A name from a recording.
+        limit: Most characters of it.
+    """
+    text = safe_text(value, limit=limit)
+    if not text.strip():
+        return ""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    pad = " " if text.startswith(("`", " ")) or text.endswith(("`", " ")) else ""
+    return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Give the lines of a table; the cells must be escaped already."""
+    head = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    return [*head, *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def diff_markdown(result: DiffResult, *, limit: int = MARKDOWN_LIMIT) -> str:
+    """Give a comparison as Markdown.
+
+    If it grows beyond the limit, the best nodes are left out first, and how many is said.
+
+    Args:
+        result: What to show.
+        limit: Most bytes in UTF-8.
+    """
+    head = _lines(_head(result))
+    tail = _lines(_coverage(result))
+    budget = limit - len(head.encode()) - len(tail.encode()) - 400  # room for the table's head and the notes
+    rows = [_row(node) for node in result.nodes]
+    kept = _fitting(result.nodes, [len(row.encode()) + 1 for row in rows], budget)
+    known = columns()
+    lines = markdown_table([known[key].title for key in _KEYS], ())
+    lines += [rows[position] for position in kept]
+    if len(kept) < len(rows):
+        cut = f"{len(rows) - len(kept)} of {len(rows)} nodes are cut"
+        lines += ["", f"**{cut}, the best ones first, to stay under {limit} bytes.**"]
+    return head + _lines(lines) + tail
+
+
+def node_markdown(detail: NodeDetail) -> str:
+    """Give one compared node in full as Markdown.
+
+    Args:
+        detail: What to show.
+    """
+    result = detail.result
+    lines = [f"## {markdown_text(result.node)}: {result.status}", ""]
+    if result.reason:
+        lines += [markdown_text(result.reason), ""]
+    lines += [
+        f"{markdown_text(result.op)}, node {result.index}. Pair: {result.match}, {markdown_text(result.match_reason)}",
+        "",
+    ]
+    lines += markdown_table(
+        ("", "reference", "backend"),
+        [(f.label, markdown_text(f.reference), markdown_text(f.backend)) for f in side_facts(detail)],
+    )
+    metrics = metric_facts(result.metrics)
+    if metrics:
+        rows = [(f.title, markdown_text(f.value), markdown_text(f.definition)) for f in metrics]
+        lines += ["", *markdown_table(("error", "value", "definition"), rows)]
+    rails = rail_facts(result.saturation)
+    if rails:
+        lines += ["", *markdown_table(("saturation", "codes"), [(label, markdown_text(text)) for label, text in rails])]
+    if len(result.samples) > 1:
+        lines += ["", *(f"- {markdown_text(line)}" for line in sample_lines(result))]
+    if detail.worst:
+        lines += ["", "### Worst elements", ""]
+        lines += markdown_table(WORST_TITLES, [tuple(map(markdown_text, row)) for row in worst_rows(detail.worst)])
+    return _lines(lines)
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def _head(result: DiffResult) -> list[str]:
+    lines = [f"## qdebug: {result.status}", "", markdown_text(result.verdict.sentence, limit=1000), ""]
+    for label, info in (("reference", result.reference), ("backend", result.backend)):
+        lines.append(f"- **{label}**: {markdown_text(sentences.run_facts(info))}")
+        lines.append(f"  - fidelity {markdown_text(sentences.fidelity_sentence(info), limit=500)}")
+    lines.append(f"- **limits**: {markdown_text(sentences.limits_sentence(result.limits))}")
+    counts = sentences.status_counts([node.status for node in result.nodes])
+    return [*lines, f"- **nodes**: {markdown_text(counts or 'none')}", ""]
+
+
+def _row(node: NodeResult) -> str:
+    row: NodeRow = node_row(node)
+    cells = {key: row.cells[key].text for key in _KEYS}
+    shown = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]
+    return "| " + " | ".join(shown) + " |"
+
+
+def _fitting(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> list[int]:
+    """Choose positions, the worst first, whose rows fit the budget; in topological order."""
+    if sum(sizes) <= budget:
+        return list(range(len(nodes)))
+    kept, used = [], 0
+    for position in sorted(range(len(nodes)), key=lambda position: badness(nodes[position])):
+        if used + sizes[position] > budget:
+            break
+        kept.append(position)
+        used += sizes[position]
+    return sorted(kept)
+
+
+def _coverage(result: DiffResult) -> list[str]:
+    unmatched = result.coverage.unmatched
+    lines = ["", "### Coverage", "", markdown_text(sentences.coverage_sentence(result)), ""]
+    lines += [
+        f"- {many} {side}: {markdown_text(reason)}"
+        for many, side, reason in sentences.benign_reasons(unmatched)[:_LOST_SHOWN]
+    ]
+    lost = [entry for entry in unmatched if entry.kind is Kind.LOST]
+    lines += [
+        f"- **lost** {entry.side} {markdown_text(entry.tensor)}: {markdown_text(entry.reason)}"
+        for entry in lost[:_LOST_SHOWN]
+    ]
+    if len(lost) > _LOST_SHOWN:
+        lines.append(f"- **{len(lost) - _LOST_SHOWN} more lost tensors are cut; the JSON has them all**")
+    return lines

@@ -1,0 +1,197 @@
+"""The comparison as a terminal shows it: verdict first, then what ran, then the nodes, then what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from qdebug.analysis.alignment import Kind
+from qdebug.analysis.result import DiffResult, NodeResult, Status
+from qdebug.model import Fidelity, RunInfo
+from qdebug.report.layout import GAP, PlacedColumn, natural_width, place
+from qdebug.view import numbers, sentences
+from qdebug.view.rows import STYLES, Cell, NodeRow, node_row
+from qdebug.view.selection import BEYOND, Gap, select
+from qdebug.view.text import safe_text, shorten, styled
+
+__all__ = ["diff_report", "fact_table", "fitting_width", "plain_grid"]
+
+_REASONS_SHOWN = 20
+_MOST_WIDTH = 400
+
+
+def fitting_width(result: DiffResult, *, everything: bool = False) -> int:
+    """Give the width at which no name of the node table is shortened, within reason."""
+    shown = select(result.nodes, everything=everything)
+    rows = [node_row(result.nodes[position]) for position in shown if not isinstance(position, Gap)]
+    return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
+
+
+def diff_report(result: DiffResult, *, width: int, everything: bool = False) -> RenderableType:
+    """Make the whole report of a comparison.
+
+    Args:
+        result: What to show.
+        width: Characters a line may take.
+        everything: Show every node and every tensor left out, however many.
+    """
+    blank = Text("")
+    return Group(
+        _verdict(result),
+        blank,
+        fact_table(_run_facts(result)),
+        blank,
+        *_node_section(result, width=width, everything=everything),
+        blank,
+        *_coverage_section(result, everything=everything),
+    )
+
+
+def fact_table(facts: Iterable[tuple[str, Text]]) -> Table:
+    """Lay out labelled facts, one a line, long ones wrapped under themselves."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in facts:
+        table.add_row(Text(label), text)
+    return table
+
+
+def plain_grid(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    dim: Collection[int] = (),
+) -> Table:
+    """Lay out rows of safe text under headings, without lines.
+
+    Args:
+        titles: Headings.
+        rows: One text a column.
+        right: Columns aligned to the right.
+        dim: Columns shown faintly.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for position, title in enumerate(titles):
+        table.add_column(
+            Text(title),
+            justify="right" if position in right else "left",
+            style="dim" if position in dim else "",
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))
+    return table
+
+
+def _verdict(result: DiffResult) -> Text:
+    word = str(result.status).upper()
+    return Text.assemble((word, STYLES[result.status]), "  ", sentences.verdict_sentence(result))
+
+
+def _run_facts(result: DiffResult) -> list[tuple[str, Text]]:
+    facts: list[tuple[str, Text]] = []
+    for label, info in (("reference", result.reference), ("backend", result.backend)):
+        facts.append((label, Text(sentences.run_facts(info), style="" if info.complete else "yellow")))
+        facts.append(("", Text("fidelity " + sentences.fidelity_sentence(info), style=_fidelity_style(info))))
+    facts.append(("limits", Text(sentences.limits_sentence(result.limits))))
+    counts = sentences.status_counts([node.status for node in result.nodes])
+    facts.append(("nodes", Text(counts or "none")))
+    return facts
+
+
+def _fidelity_style(info: RunInfo) -> str:
+    return {Fidelity.DIFFERS: "bold red", Fidelity.BIT_EQUAL: "green"}.get(info.fidelity, "")
+
+
+def _node_section(result: DiffResult, *, width: int, everything: bool) -> list[RenderableType]:
+    shown = select(result.nodes, everything=everything)
+    rows = {position: node_row(result.nodes[position]) for position in shown if not isinstance(position, Gap)}
+    if not rows:
+        return [Text("No node was compared.", style="yellow")]
+    placed = place(list(rows.values()), width)
+    several = {name for name, many in Counter(node.node for node in result.nodes).items() if many > 1}
+    first = next((node.index for node in result.nodes if node.status in BEYOND), None)
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    for entry in placed:
+        table.add_column(
+            Text(entry.column.title),
+            justify="right" if entry.column.numeric else "left",
+            width=entry.width,
+            no_wrap=True,
+        )
+    for position in shown:
+        if isinstance(position, Gap):
+            table.add_row(*_gap_cells(position, placed))
+        else:
+            marked = rows[position].index == first
+            table.add_row(
+                *_cells(rows[position], placed, several=several, marked=marked), style="bold" if marked else ""
+            )
+    section: list[RenderableType] = [table]
+    hidden = len(result.nodes) - len(rows)
+    if hidden:
+        note = f"{numbers.grouped(hidden)} of {numbers.grouped(len(result.nodes))} nodes hidden; --all shows every one"
+        section.append(Text(note, style="dim"))
+    return [*section, *_reasons(result.nodes)]
+
+
+def _cells(row: NodeRow, placed: Sequence[PlacedColumn], *, several: set[str], marked: bool) -> list[Text]:
+    cells = []
+    for entry in placed:
+        cell = row.cells[entry.column.key]
+        if entry.column.key == "node" and row.node in several:
+            cell = Cell(text=f"{cell.text} > {row.cells['tensor'].text}")
+        elif entry.column.key == "index" and marked:
+            cell = Cell(text=f">{cell.text}")
+        cells.append(Text(shorten(cell.text, entry.width), style=STYLES[cell.state]))
+    return cells
+
+
+def _gap_cells(gap: Gap, placed: Sequence[PlacedColumn]) -> list[Text]:
+    room = next(entry.width for entry in placed if entry.column.key == "node")
+    words = shorten(f"{numbers.grouped(gap.hidden)} hidden", room)
+    return [Text(words if entry.column.key == "node" else "", style="dim italic") for entry in placed]
+
+
+def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
+    """Say why nodes were not compared or are not finite: numbers cannot."""
+    unusual = [node for node in nodes if node.reason and node.status in {Status.INCOMPARABLE, Status.NONFINITE}]
+    lines = [
+        Text.assemble(
+            (f"{node.status} ", STYLES[node.status]),
+            f"#{node.index} {safe_text(node.node, limit=120)}: ",
+            safe_text(node.reason, limit=400),
+        )
+        for node in unusual[:_REASONS_SHOWN]
+    ]
+    if len(unusual) > _REASONS_SHOWN:
+        lines.append(
+            Text(f"{len(unusual) - _REASONS_SHOWN} more with a reason; --node NAME or -f json says it", style="dim")
+        )
+    return [Text(""), *lines] if lines else []
+
+
+def _coverage_section(result: DiffResult, *, everything: bool) -> list[RenderableType]:
+    unmatched = result.coverage.unmatched
+    lost = [entry for entry in unmatched if entry.kind is Kind.LOST]
+    lines: list[RenderableType] = [fact_table([("coverage", Text(sentences.coverage_sentence(result)))])]
+    for many, side, reason in sentences.benign_reasons(unmatched):
+        lines.append(Text(f"  {numbers.grouped(many)} {side}: {reason}", style="dim"))
+    lines.extend(_lost_line(entry.side, entry.tensor, entry.reason) for entry in lost)
+    if everything:
+        lines.extend(
+            Text.assemble("  benign ", f"{entry.side} ", styled(entry.tensor, limit=200), ": ", safe_text(entry.reason))
+            for entry in unmatched
+            if entry.kind is Kind.BENIGN
+        )
+    return lines
+
+
+def _lost_line(side: str, tensor: str, reason: str) -> Text:
+    return Text.assemble(("  LOST ", "bold yellow"), f"{side} ", safe_text(tensor, limit=200), ": ", safe_text(reason))

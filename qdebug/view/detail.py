@@ -1,0 +1,214 @@
+"""One compared node in full, as lists of labelled facts that reports and the terminal UI lay out their own way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from qdebug.analysis.result import NodeResult
+from qdebug.model import QuantParams, TensorInfo
+from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
+from qdebug.view import numbers
+from qdebug.view.rows import ERROR_METRICS, SCALE_TITLE, metric_title, on_rails, position
+from qdebug.view.text import safe_text
+
+__all__ = [
+    "WORST_TITLES",
+    "MetricFact",
+    "NodeDetail",
+    "SideFact",
+    "metric_facts",
+    "quant_summary",
+    "rail_facts",
+    "sample_lines",
+    "side_facts",
+    "worst_rows",
+]
+
+WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "backend code")
+"""Headings of `worst_rows`."""
+
+_SAMPLES_SHOWN = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDetail:
+    """Everything that is said about one compared tensor.
+
+    Args:
+        result: The comparison.
+        reference: What is known of the reference tensor; None if its graph does not list it.
+        backend: What is known of the backend tensor.
+        inputs: Inputs of the backend node with their own results, in the operator's order; None where not compared.
+        worst: The elements with the largest differences, worst first.
+        sample: The only sample looked at; None for all.
+    """
+
+    result: NodeResult
+    reference: TensorInfo | None = None
+    backend: TensorInfo | None = None
+    inputs: Sequence[tuple[str, NodeResult | None]] = field(default=())
+    worst: Sequence[WorstElement] = field(default=())
+    sample: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideFact:
+    """One fact of both sides: its label, the reference's value, the backend's."""
+
+    label: str
+    reference: str
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFact:
+    """One metric: its heading, its value with unit, its definition."""
+
+    title: str
+    value: str
+    definition: str
+
+
+def side_facts(detail: NodeDetail) -> list[SideFact]:
+    """Give what is known of the two tensors, side by side."""
+    result, stats = detail.result, detail.result.metrics
+    facts = [
+        SideFact("tensor", safe_text(result.reference_tensor, limit=120), safe_text(result.tensor, limit=120)),
+        SideFact("dtype", *_both(detail, _dtype)),
+        SideFact("shape", *_both(detail, _shape)),
+        SideFact("layout", *_both(detail, _layout)),
+        SideFact(SCALE_TITLE, *_both(detail, lambda info: quant_summary(info.quant))),
+        SideFact("codes", *_both(detail, lambda info: _codes(info.quant))),
+    ]
+    if stats is not None:
+        facts.append(
+            SideFact(
+                "values",
+                _range(stats.reference_min, stats.reference_max),
+                _range(stats.backend_min, stats.backend_max),
+            )
+        )
+    return [fact for fact in facts if {fact.reference, fact.backend} != {numbers.MISSING}]
+
+
+def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
+    """Give every metric with its definition; none if the pair is incomparable."""
+    if stats is None:
+        return []
+    facts = []
+    for spec in ERROR_METRICS:
+        value = getattr(stats, spec.name, None)
+        text = position(value) if isinstance(value, tuple) else numbers.metric(spec.name, value)
+        unit = spec.unit if isinstance(value, float) and spec.unit not in {"real", "elements"} else ""
+        facts.append(MetricFact(metric_title(spec.name), f"{text} {unit}".rstrip(), spec.definition))
+    return facts
+
+
+def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
+    """Give the codes at the ends of their range as (label, text); none if the tensor is not quantized."""
+    if rails is None:
+        return []
+
+    def share(many: int) -> str:
+        return f"{numbers.grouped(many)} ({numbers.percent(many, rails.total)})" if many else "0"
+
+    return [
+        ("at qmin", share(rails.at_qmin)),
+        ("at qmax", share(rails.at_qmax)),
+        ("of these a Relu's zero", share(rails.floor)),
+        ("saturated", share(on_rails(rails))),
+        ("reference below range", share(rails.clipped_low)),
+        ("reference above range", share(rails.clipped_high)),
+        ("codes in all", numbers.grouped(rails.total)),
+    ]
+
+
+def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]:
+    """Give one line a sample, the worst samples first if there are too many for all.
+
+    Args:
+        result: The comparison.
+        most: Most lines for samples.
+    """
+    samples = list(result.samples)
+    if len(samples) > most:
+        samples.sort(key=lambda sample: -math.inf if sample.sqnr_db is None else sample.sqnr_db)
+    lines = [
+        f"sample {sample.sample}: {sample.status}, SQNR {_db(sample.sqnr_db)}, max abs {numbers.number(sample.max_abs)}"
+        for sample in samples[:most]
+    ]
+    if len(samples) > most:
+        lines.append(f"{len(samples) - most} better samples not shown")
+    return lines
+
+
+def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
+    """Give the worst elements: index, sample, reference, backend, difference, LSB, both codes."""
+    return [
+        (
+            position(element.index),
+            str(element.sample),
+            numbers.number(element.reference, digits=5),
+            numbers.number(element.backend, digits=5),
+            numbers.number(element.difference, digits=4),
+            numbers.number(element.lsb),
+            numbers.MISSING if element.reference_code is None else str(element.reference_code),
+            numbers.MISSING if element.backend_code is None else str(element.backend_code),
+        )
+        for element in worst
+    ]
+
+
+def _db(value: float | None) -> str:
+    return f"{numbers.number(value)} dB" if value is not None else numbers.MISSING
+
+
+def _both(detail: NodeDetail, show: Callable[[TensorInfo], str]) -> tuple[str, str]:
+    return (
+        numbers.MISSING if detail.reference is None else show(detail.reference),
+        numbers.MISSING if detail.backend is None else show(detail.backend),
+    )
+
+
+def _dtype(info: TensorInfo) -> str:
+    return safe_text(info.dtype or numbers.MISSING, limit=40)
+
+
+def _shape(info: TensorInfo) -> str:
+    return numbers.shape(info.shape)
+
+
+def _layout(info: TensorInfo) -> str:
+    return safe_text(info.layout or numbers.MISSING, limit=40)
+
+
+def quant_summary(quant: QuantParams | None) -> str:
+    """Give scale / zero point of a tensor, for many channels with the extremes and their channels."""
+    if quant is None:
+        return numbers.MISSING
+    scales, zeros = quant.scale.ravel(), quant.zero_point.ravel()
+    if scales.size <= 1:
+        return f"{numbers.values(scales.tolist())} / {numbers.values(zeros.tolist())}"
+    blocks = f" in blocks of {quant.block_size}" if quant.block_size else ""
+    low, high = int(scales.argmin()), int(scales.argmax())
+    least, most = (numbers.number(float(scales[channel]), digits=4) for channel in (low, high))
+    return (
+        f"{scales.size} along axis {quant.axis}{blocks}: scale {least} (#{low}) to {most} (#{high})"
+        f" / zero point {numbers.values(zeros.tolist(), most=1)}"
+    )
+
+
+def _codes(quant: QuantParams | None) -> str:
+    if quant is None or quant.qmin is None or quant.qmax is None:
+        return numbers.MISSING
+    text = f"{quant.qmin}..{quant.qmax}"
+    if quant.per_channel or not quant.scale.size:
+        return text
+    scale, zero = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
+    return f"{text} for {numbers.number(scale * (quant.qmin - zero))}..{numbers.number(scale * (quant.qmax - zero))}"
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return numbers.MISSING if low is None else f"{numbers.number(low, digits=4)}..{numbers.number(high, digits=4)}"

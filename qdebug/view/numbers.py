@@ -1,0 +1,136 @@
+"""Numbers as text: three significant digits, and never a text that says less or more than the number.
+
+Rounding must not turn "almost" into "exactly": a cosine of 0.9999998 is not shown as 1, a share
+of 99.999 % not as 100 %, and NaN or infinity always by name.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["MISSING", "byte_size", "cosine", "grouped", "metric", "number", "percent", "shape", "values"]
+
+MISSING = "-"
+"""What stands where there is no value."""
+
+_THIN = "\u202f"
+_PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e5
+
+
+def _special(value: float) -> str | None:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return None
+
+
+def number(value: float | None, *, digits: int = 3) -> str:
+    """Give a real number with a few significant digits; plain between 0.001 and 100 000, else scientific.
+
+    Args:
+        value: Any float or int, or None.
+        digits: Significant digits, at least 1.
+    """
+    if value is None:
+        return MISSING
+    special = _special(value)
+    if special is not None:
+        return special
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")  # 9.996 must count as 10.0 when places are counted
+    size = abs(rounded)
+    if not _PLAIN_FROM <= size < _PLAIN_BELOW:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    places = digits - 1 - math.floor(math.log10(size))
+    return f"{rounded:.{places}f}" if places > 0 else f"{value:.0f}"
+
+
+def grouped(value: int | None) -> str:
+    """Give a count in full, digits grouped by threes with narrow spaces."""
+    return MISSING if value is None else f"{value:,}".replace(",", _THIN)
+
+
+def cosine(value: float | None) -> str:
+    """Give a cosine with as many digits as it takes to differ from 1 or -1."""
+    if value is None or _special(value) is not None:
+        return number(value)
+    gap = 1 - abs(value)
+    if gap <= 0 or abs(value) < 0.99:
+        return number(value)
+    places = min(15, math.ceil(-math.log10(gap)) + 1)
+    return f"{value:.{places}f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """Give a share as a percentage; 0 % and 100 % are said only of none and all."""
+    if whole == 0:
+        return MISSING
+    share = 100 * part / whole
+    special = _special(share)
+    if special is not None:
+        return special
+    if part in (0, whole):
+        return f"{share:.0f} %"
+    if abs(share) < 0.01:
+        return "<0.01 %"
+    return ">99.9 %" if share > 99.9 else f"{number(share, digits=3 if share >= 10 else 2)} %"
+
+
+def byte_size(size: int) -> str:
+    """Give a size in decimal units, as disks and networks count."""
+    if size < 1000:
+        return f"{size} B"
+    value, units = size / 1000, ["kB", "MB", "GB", "TB"]
+    while value >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{number(value)} {units[0]}"
+
+
+def metric(name: str, value: float | None) -> str:
+    """Give a metric of the table in `metric_table` as a cell shows it, without its unit.
+
+    Args:
+        name: The metric's name there.
+        value: Its value, or None if it has none.
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, int):
+        return grouped(value)
+    return cosine(value) if name == "cosine" else number(value)
+
+
+def shape(extents: tuple[int | None, ...] | None) -> str:
+    """Give a shape as "1x3x224x224"; "scalar" for rank 0, "?" for an extent that varies."""
+    if extents is None:
+        return MISSING
+    return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
+
+
+def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: int = 4) -> str:
+    """Give several numbers as one: the number if they agree, a short list, or their count and range.
+
+    Args:
+        numbers: One or more numbers; integers are shown in full.
+        most: How many different ones are listed.
+        digits: Significant digits of floats.
+    """
+
+    def one(value: float) -> str:
+        if isinstance(value, int):
+            return str(value)
+        text = number(value, digits=digits)
+        return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+    if not numbers:
+        return MISSING
+    if all(value == numbers[0] for value in numbers):
+        return one(numbers[0])
+    if len(numbers) <= most:
+        return ", ".join(map(one, numbers))
+    usable = [value for value in numbers if not math.isnan(value)]
+    return f"{len(numbers)} values, {one(min(usable))} to {one(max(usable))}"

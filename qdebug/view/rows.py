@@ -1,0 +1,235 @@
+"""Rows of the node table: each cell carries its text, the value it sorts by, and a state that picks its colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+
+from qdebug.analysis.result import NodeResult, Status
+from qdebug.model import QuantParams
+from qdebug.numerics.metric_table import METRICS, MetricGroup
+from qdebug.numerics.stats import ErrorStats, Rails
+from qdebug.view import numbers
+from qdebug.view.text import safe_text
+
+__all__ = [
+    "ERROR_METRICS",
+    "SCALE_TITLE",
+    "STYLES",
+    "Cell",
+    "Column",
+    "NodeRow",
+    "badness",
+    "columns",
+    "metric_title",
+    "node_row",
+    "on_rails",
+    "position",
+    "quant_text",
+]
+
+SCALE_TITLE = "scale / zero point"
+"""How the interface names affine quantization parameters, everywhere."""
+
+STYLES: Mapping[str, str] = MappingProxyType(
+    {
+        Status.IDENTICAL: "green",
+        Status.WITHIN: "green",
+        Status.DIVERGED: "bold red",
+        Status.NONFINITE: "bold magenta",
+        Status.INCOMPARABLE: "yellow",
+        Status.INCOMPLETE: "yellow",
+        "warn": "yellow",
+        "muted": "dim",
+        "": "",
+    }
+)
+"""The rich style of each state; the state's word is always shown too, so colour is never needed."""
+
+ERROR_METRICS = tuple(spec for spec in METRICS if spec.group is MetricGroup.ERROR)
+"""The metrics that are properties of an `ErrorStats`."""
+
+_TITLES = {
+    "sqnr_db": "SQNR dB",
+    "rel_l2": "rel L2",
+    "max_abs": "max abs",
+    "mean_abs": "mean abs",
+    "max_rel": "max rel",
+    "max_lsb": "max LSB",
+    "zero_refs": "zero refs",
+    "nonfinite": "non-finite",
+    "worst_index": "worst at",
+    "worst_sample": "worst sample",
+    "rmse": "RMSE",
+}
+
+_SATURATION_WARNS = 0.01
+"""Share of codes on the rails from which a cell is coloured; a hint for the eye, no verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the node table.
+
+    Args:
+        key: Under which a row keeps the cell.
+        title: Its heading.
+        numeric: Whether it is aligned to the right.
+        definition: One line on what it shows; "" where the title says all.
+    """
+
+    key: str
+    title: str
+    numeric: bool = False
+    definition: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell: what is shown, and what it is sorted by.
+
+    Args:
+        text: Safe to print; rounded.
+        value: Unrounded, to sort by; NaN and None sort last.
+        state: A key of `STYLES`.
+    """
+
+    text: str
+    value: float | str | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One compared tensor as a row; the names are exact, the cells' texts are safe and rounded."""
+
+    index: int
+    node: str
+    tensor: str
+    status: Status
+    cells: Mapping[str, Cell]
+
+
+def metric_title(name: str) -> str:
+    """Give the heading of a metric."""
+    return _TITLES.get(name, name.replace("_", " "))
+
+
+@cache
+def columns() -> Mapping[str, Column]:
+    """Give all columns a node table can have, by key, in their usual order."""
+    fixed = (
+        Column(key="index", title="#", numeric=True),
+        Column(key="status", title="status"),
+        Column(key="node", title="node"),
+        Column(key="op", title="op"),
+    )
+    metrics = tuple(
+        Column(key=spec.name, title=metric_title(spec.name), numeric=True, definition=spec.definition)
+        for spec in ERROR_METRICS
+    )
+    rest = (
+        Column(
+            key="saturated",
+            title="saturated",
+            numeric=True,
+            definition="codes at qmin or qmax, without those that are a Relu's zero",
+        ),
+        Column(key="quant", title=SCALE_TITLE, definition="of the backend tensor; real = scale * (code - zero point)"),
+        Column(key="dtype", title="dtype"),
+        Column(key="tensor", title="tensor"),
+        Column(key="reference_tensor", title="reference tensor"),
+        Column(key="match", title="match"),
+    )
+    return MappingProxyType({column.key: column for column in (*fixed, *metrics, *rest)})
+
+
+def on_rails(rails: Rails) -> int:
+    """Count the codes at either end of their range, without those that are a Relu's zero."""
+    return rails.at_qmin - rails.floor + rails.at_qmax
+
+
+def quant_text(quant: QuantParams | None) -> str:
+    """Give scale / zero point in a few words, for one value or for many channels."""
+    if quant is None:
+        return numbers.MISSING
+    scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1)
+    zeros = numbers.values([int(value) for value in quant.zero_point.ravel()], most=1)
+    return f"{scales} / {zeros}"
+
+
+def node_row(result: NodeResult) -> NodeRow:
+    """Make the row of one compared tensor.
+
+    Args:
+        result: The comparison.
+    """
+    cells = {
+        "index": Cell(text=str(result.index), value=result.index, state="muted"),
+        "status": Cell(text=str(result.status), value=str(result.status), state=result.status),
+        "node": _name(result.node),
+        "op": _name(result.op),
+        "tensor": _name(result.tensor),
+        "reference_tensor": _name(result.reference_tensor),
+        "match": Cell(text=str(result.match), value=str(result.match)),
+        "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
+        "dtype": _name("" if result.quant is None else result.quant.dtype),
+        "saturated": _saturation(result.saturation),
+    }
+    cells.update(_metric_cells(result))
+    return NodeRow(
+        index=result.index,
+        node=result.node,
+        tensor=result.tensor,
+        status=result.status,
+        cells=MappingProxyType(cells),
+    )
+
+
+def badness(result: NodeResult) -> tuple[int, float, float]:
+    """Give a key that sorts the worst results first: non-finite ones, then by falling SQNR, then by relative error."""
+    stats = result.metrics
+    if stats is None:
+        return (2, math.inf, 0.0)
+    rank = 0 if result.status is Status.NONFINITE else 1
+    sqnr = math.inf if stats.sqnr_db is None or math.isnan(stats.sqnr_db) else stats.sqnr_db
+    largest = 0.0 if stats.max_abs is None or math.isnan(stats.max_abs) else stats.max_abs
+    return (rank, sqnr, -largest)
+
+
+def _name(text: str) -> Cell:
+    return Cell(text=safe_text(text, limit=200), value=text)
+
+
+def _first_scale(quant: QuantParams | None) -> float | None:
+    return None if quant is None else float(quant.scale.ravel()[0]) if quant.scale.size else None
+
+
+def _saturation(rails: Rails | None) -> Cell:
+    if rails is None or rails.total == 0:
+        return Cell(text=numbers.MISSING, state="muted")
+    share = on_rails(rails) / rails.total
+    text = "0" if share == 0 else numbers.percent(on_rails(rails), rails.total)
+    return Cell(text=text, value=share, state="warn" if share >= _SATURATION_WARNS else "")
+
+
+def _metric_cells(result: NodeResult) -> dict[str, Cell]:
+    bad = result.status if result.status in {Status.DIVERGED, Status.NONFINITE} else ""
+    return {spec.name: _metric_cell(spec.name, result.metrics, bad) for spec in ERROR_METRICS}
+
+
+def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
+    value = None if stats is None else getattr(stats, name, None)
+    if value is None:
+        return Cell(text=numbers.MISSING, state="muted")
+    if isinstance(value, tuple):
+        return Cell(text=position(value), value=str(value))
+    return Cell(text=numbers.metric(name, value), value=value, state=state if name == "sqnr_db" else "")
+
+
+def position(index: Sequence[int] | None) -> str:
+    """Give an element's index as "0,17,3,27"."""
+    return numbers.MISSING if index is None else ",".join(map(str, index)) or "()"
