@@ -1,5 +1,6 @@
 """The text of the project: no machine paths, no registry hosts, no unfinished work; a top level of known entries."""
 
+import ast
 import re
 
 import pytest
@@ -60,12 +61,27 @@ def test_every_text_file_ends_with_one_newline(texts):
     assert not ragged
 
 
+def idle_tests(source):
+    """List test functions that assert nothing, neither themselves nor in a function of the same file that they call."""
+    words = re.compile(r"\bassert|raises|warns|snap_compare|check|verify|expect|fail\(")
+    functions = {
+        node.name: ast.get_source_segment(source.text, node)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    checking = {name for name, text in functions.items() if words.search(text)}
+    for _ in functions:
+        callers = {n for n, text in functions.items() if any(re.search(rf"\b{each}\(", text) for each in checking)}
+        if callers <= checking:
+            break
+        checking |= callers
+    return [f"{source.path} {name}" for name in functions if name.startswith("test_") and name not in checking]
+
+
 def test_tests_check_something(everything):
-    words = re.compile(r"\bassert\b|raises|warns|snap_compare|\bcheck|verify|expect|fail\(")
-    idle = []
-    for source in everything:
-        if not source.path.startswith("tests/"):
-            continue
-        blocks = re.split(r"(?m)^\s*(?:async )?def (?=test_)", source.text)[1:]
-        idle += [f"{source.path} {block.split('(')[0]}" for block in blocks if not words.search(block)]
-    assert not idle
+    assert not [line for source in everything if source.path.startswith("tests/") for line in idle_tests(source)]
+
+
+def test_a_test_without_assertion_is_found(example):
+    text = "def good(x):\n    assert x\n\ndef test_a():\n    good(1)\n\ndef test_b():\n    bad(1)\n"
+    assert idle_tests(example(text, "tests/test_x.py")) == ["tests/test_x.py test_b"]
