@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 __all__ = ["ScaledSum"]
 
 
+@dataclass(slots=True)
 class ScaledSum:
     """A sum mantissa * 2**exponent of non-negative or signed terms.
 
@@ -14,11 +16,8 @@ class ScaledSum:
     squares leave the float64 range come with an exponent.
     """
 
-    __slots__ = ("exponent", "mantissa")
-
-    def __init__(self, mantissa: float = 0.0, exponent: int = 0) -> None:
-        self.mantissa = mantissa
-        self.exponent = exponent
+    mantissa: float = 0.0
+    exponent: int = 0
 
     def add(self, mantissa: float, exponent: int = 0) -> None:
         """Add mantissa * 2**exponent."""
@@ -36,10 +35,6 @@ class ScaledSum:
     def merge(self, other: ScaledSum) -> None:
         """Add another sum."""
         self.add(other.mantissa, other.exponent)
-
-    def copy(self) -> ScaledSum:
-        """Give an independent copy."""
-        return ScaledSum(self.mantissa, self.exponent)
 
     def mean(self, count: int) -> float:
         """Divide by a count; infinite if the quotient exceeds float64."""

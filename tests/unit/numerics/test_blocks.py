@@ -1,0 +1,106 @@
+"""Reading stretches of a stored tensor as real values."""
+
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.model import QuantParams
+from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, why_incomparable
+
+F32 = np.float32
+ARRAY_OF = {
+    "single": [
+        F32,
+        np.float16,
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e4m3fn,
+        np.int8,
+        np.uint16,
+        ml_dtypes.int4,
+        np.bool_,
+    ],
+    "double": [np.float64, np.int32, np.uint32],
+    "wide": [np.int64, np.uint64],
+}
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(kind, dtype) for kind, dtypes in ARRAY_OF.items() for dtype in dtypes])
+def test_each_dtype_is_read_in_the_width_that_holds_it(kind, dtype):
+    values = np.array([0, 1, 1, 0]).astype(dtype)
+    blocks = RealBlocks(values)
+    assert (blocks.single, blocks.wide) == (kind == "single", kind == "wide")
+    out, low = np.empty(4), np.empty(4)
+    if blocks.wide:
+        high, rest = blocks.read_wide(1, 4, out, low)
+        assert (high + rest).tolist() == [1.0, 1.0, 0.0]
+    else:
+        assert blocks.read_double(1, 4, out, np.empty(4, F32)).tolist() == [1.0, 1.0, 0.0]
+    if blocks.single:
+        assert blocks.read_single(1, 4, np.empty(4, F32)).tolist() == [1.0, 1.0, 0.0]
+
+
+def test_quantized_codes_of_any_width_are_single():
+    quant = QuantParams(dtype="int32", scale=F32(0.5))
+    blocks = RealBlocks(np.int32([3, 5]), quant)
+    assert blocks.single
+    assert not blocks.wide
+    assert blocks.quantized
+    assert blocks.read_single(0, 2, np.empty(2, F32)).tolist() == [1.5, 2.5]
+
+
+def test_plain_float_tensors_are_not_copied():
+    values = np.arange(6, dtype=F32)
+    assert np.shares_memory(RealBlocks(values).read_single(2, 5, np.empty(5, F32)), values)
+    doubles = values.astype(np.float64)
+    assert np.shares_memory(RealBlocks(doubles).read_double(2, 5, np.empty(5), np.empty(5, F32)), doubles)
+    assert not np.shares_memory(RealBlocks(values, clamp=(1.0, None)).read_single(2, 5, np.empty(5, F32)), values)
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**53 + 1, -1, 0, 2**32, -(2**32) - 7])
+def test_wide_halves_hold_an_integer_exactly(value):
+    high, low = RealBlocks(np.int64([value])).read_wide(0, 1, np.empty(1), np.empty(1))
+    assert int(high[0]) + int(low[0]) == value
+
+
+def test_a_clamp_of_wide_integers_is_exact_at_its_bound():
+    values = np.int64([2**53 + 1, 2**53, -4])
+    high, low = RealBlocks(values, clamp=(0.0, 2.0**53)).read_wide(0, 3, np.empty(3), np.empty(3))
+    assert [int(h) + int(x) for h, x in zip(high, low, strict=True)] == [2**53, 2**53, 0]
+
+
+def test_both_widths_give_the_same_values():
+    codes = np.arange(-100, 100, dtype=np.int8)
+    blocks = RealBlocks(codes, QuantParams(dtype="int8", scale=0.1, zero_point=7), (0.0, 6.0))
+    single = blocks.read_single(0, 200, np.empty(200, F32)).copy()
+    double = blocks.read_double(0, 200, np.empty(200), np.empty(200, F32))
+    assert np.array_equal(single.astype(np.float64), double)
+    assert single.min() == 0.0
+    assert single.max() == 6.0
+
+
+def test_a_strided_tensor_is_read_stretch_by_stretch_in_c_order():
+    values = np.arange(24, dtype=F32).reshape(4, 6).T
+    blocks = RealBlocks(values)
+    assert blocks.stored(5, 9).tolist() == values.reshape(-1)[5:9].tolist()
+
+
+def test_what_cannot_be_compared_is_explained():
+    assert why_incomparable(np.dtype(np.float32)) is None
+    assert "complex" in (why_incomparable(np.dtype(np.complex128)) or "")
+    assert "object" in (why_incomparable(np.dtype(object)) or "")
+    with pytest.raises(UsageError, match="complex64"):
+        RealBlocks(np.zeros(1, np.complex64))
+
+
+def test_each_thread_has_buffers_of_its_own():
+    found: list[Scratch] = []
+    thread = threading.Thread(target=lambda: found.append(scratch()))
+    thread.start()
+    thread.join()
+    assert scratch() is scratch()
+    assert found[0] is not scratch()
+    assert scratch().singles[0].size == BLOCK

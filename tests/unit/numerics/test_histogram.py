@@ -1,0 +1,74 @@
+"""Histograms against numpy's, their edges, and merging."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qdebug.errors import UsageError
+from qdebug.model import QuantParams
+from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.histogram import value_histogram
+
+F32 = np.float32
+
+
+@pytest.mark.parametrize("dtype", [F32, np.float64, np.float16, np.int16])
+@pytest.mark.parametrize(("bins", "limits"), [(1, (0.0, 1.0)), (64, (-3.0, 3.0)), (2048, (-0.7, 1.1))])
+def test_counts_equal_numpys(dtype, bins, limits):
+    values = (np.random.default_rng(0).standard_normal(2 * BLOCK + 9) * 2).astype(dtype)
+    found = value_histogram(values, bins, limits)
+    expected, edges = np.histogram(values.astype(np.float64), bins, limits)
+    assert np.array_equal(found.counts, expected)
+    assert np.array_equal(found.edges, edges)
+    assert found.below == np.count_nonzero(values.astype(np.float64) < limits[0])
+    assert found.total == values.size
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    bins=st.integers(1, 40),
+    low=st.floats(-100, 100),
+    width=st.floats(1e-3, 100),
+    steps=st.lists(st.integers(-3, 43), max_size=40),
+)
+def test_values_on_an_edge_are_in_the_upper_bin_but_for_the_last(bins, low, width, steps):
+    high = low + width
+    edges = np.linspace(low, high, bins + 1)
+    values = np.array([edges[min(max(s, 0), bins)] for s in steps], np.float64)
+    found = value_histogram(values, bins, (low, high))
+    assert found.below == found.above == 0
+    for place, count in enumerate(found.counts):
+        last = values == edges[bins] if place == bins - 1 else np.zeros(values.size, bool)
+        assert count == np.count_nonzero((values >= edges[place]) & (values < edges[place + 1]) | last)
+
+
+def test_every_element_has_a_place():
+    found = value_histogram(F32([math.nan, math.inf, -math.inf, -5.0, 5.0, 0.0, -1.0, 1.0]), 2, (-1.0, 1.0))
+    assert (found.below, found.above, found.nan, found.counts.tolist()) == (2, 2, 1, [1, 2])
+    assert found.total == 8
+
+
+def test_codes_are_counted_as_real_values():
+    quant = QuantParams(dtype="int8", scale=F32(0.5), zero_point=1)
+    assert value_histogram(np.int8([1, 2, 3]), 2, (0.0, 1.0), quant=quant).counts.tolist() == [1, 2]
+
+
+def test_merging_adds_counts_of_the_same_bins_only():
+    first, second = (value_histogram(F32([x, math.nan]), 4, (0.0, 4.0)) for x in (0.5, 9.0))
+    merged = first.merge(second)
+    assert (merged.counts.tolist(), merged.above, merged.nan, merged.total) == ([1, 0, 0, 0], 1, 2, 4)
+    assert not merged.counts.flags.writeable
+    with pytest.raises(UsageError, match="cannot be added"):
+        first.merge(value_histogram(F32([0.5]), 5, (0.0, 4.0)))
+
+
+@pytest.mark.parametrize(
+    ("bins", "limits"),
+    [(0, (0.0, 1.0)), (4, (1.0, 1.0)), (4, (0.0, math.inf)), (4, (math.nan, 1.0)), (4, (-1.5e308, 1.5e308))],
+)
+def test_bins_that_hold_nothing_are_refused(bins, limits):
+    with pytest.raises(UsageError, match="hold nothing"):
+        value_histogram(F32([0.5]), bins, limits)

@@ -1,0 +1,84 @@
+"""The elements with the largest differences."""
+
+import math
+
+import numpy as np
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.model import QuantParams
+from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.worst import worst_elements
+
+F32 = np.float32
+
+
+def test_the_largest_come_first_and_equals_in_order_of_index():
+    a, b = np.zeros((2, 3), F32), F32([[1, -3, 0], [3, 2, 0]])
+    found = worst_elements(a, b, k=3)
+    assert [element.index for element in found] == [(0, 1), (1, 0), (1, 1)]
+    assert [element.difference for element in found] == [-3.0, 3.0, 2.0]
+
+
+def test_elements_that_agree_are_not_listed():
+    values = F32([1.0, math.nan, math.inf, 0.0])
+    assert worst_elements(values, values.copy()) == ()
+    assert worst_elements(F32([0.0]), F32([-0.0])) == ()
+    assert worst_elements(np.zeros(0), np.zeros(0)) == ()
+    assert worst_elements(F32([0.0]), F32([1.0]), k=0) == ()
+
+
+def test_disagreement_over_what_is_not_finite_is_worse_than_any_number():
+    a, b = np.array([0.0, -1.5e308, 1.0, math.inf]), np.array([1.0, 1.5e308, math.nan, -math.inf])
+    found = worst_elements(a, b)
+    assert [element.index for element in found] == [(2,), (3,), (1,), (0,)]
+    assert math.isnan(found[0].difference)
+    assert found[1].difference == -math.inf
+
+
+def test_codes_and_steps_are_given_where_there_are_some():
+    quant = QuantParams(dtype="int8", scale=F32(0.1), zero_point=2)
+    found = worst_elements(F32([0.0, 1.0]), np.int8([2, 7]), backend_quant=quant, sample=4)
+    assert len(found) == 1
+    element = found[0]
+    assert (element.reference_code, element.backend_code, element.sample) == (None, 7, 4)
+    assert element.lsb == pytest.approx(-5.0)
+    assert element.backend == float(F32(0.5))
+    both = worst_elements(np.int8([2, 9]), np.int8([2, 7]), reference_quant=quant, backend_quant=quant)[0]
+    assert (both.reference_code, both.backend_code, both.lsb) == (9, 7, -2.0)
+
+
+def test_steps_of_a_channel():
+    quant = QuantParams(dtype="int8", scale=F32([0.5, 2.0]), axis=0)
+    found = worst_elements(np.zeros((2, 1), F32), np.int8([[4], [3]]), backend_quant=quant)
+    assert [(element.index, element.lsb) for element in found] == [((1, 0), 3.0), ((0, 0), 4.0)]
+
+
+def test_clamps_are_applied_first():
+    found = worst_elements(F32([-5.0, 9.0]), F32([0.0, 8.0]), clamps=((0.0, None), (None, None)))
+    assert [element.index for element in found] == [(1,)]
+
+
+def test_the_best_of_many_blocks_are_found():
+    generator = np.random.default_rng(0)
+    a = generator.standard_normal(5 * BLOCK + 3).astype(F32)
+    b = a + generator.standard_normal(a.size).astype(F32)
+    difference = np.abs(b.astype(np.float64) - a)
+    found = worst_elements(a, b, k=50)
+    expected = np.argsort(-difference, kind="stable")[:50]
+    assert [element.index[0] for element in found] == expected.tolist()
+    accumulator = ErrorAccumulator()
+    accumulator.update(a, b, sample=0)
+    assert accumulator.stats().worst_index == found[0].index
+
+
+def test_wide_integers_keep_their_difference():
+    found = worst_elements(np.int64([2**53, 2**63 - 1]), np.int64([2**53 + 1, 2**63 - 1]))
+    assert [(element.index, element.difference) for element in found] == [((0,), 1.0)]
+
+
+def test_indices_are_in_the_backends_shape():
+    assert worst_elements(np.zeros((1, 2, 1)), np.array([[0.0, 1.0]]))[0].index == (0, 1)
+    with pytest.raises(UsageError, match="shape"):
+        worst_elements(np.zeros(2), np.zeros(3))
