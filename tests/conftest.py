@@ -1,4 +1,4 @@
-"""What all tests share: a report of soft budgets at the end of a run."""
+"""What all tests share: property tests that no slow machine can fail, and a report of soft budgets at the end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import ast
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 PACKAGE = Path(__file__).resolve().parents[1] / "qdebug"
 SOFT_MODULE_LINES = 300
 SOFT_FUNCTION_LINES = 50
+
+settings.register_profile("steady", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
