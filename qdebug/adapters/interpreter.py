@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import qdebug
 from qdebug.adapters import load_reader
 from qdebug.adapters.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
+from qdebug.record.environment import cpu_flags, package_versions
 from qdebug.replay import ROUNDINGS, Arithmetic, Fault, find_kernel, run_graph
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ class InterpreterBackend:
             model=title,
             model_sha256=sha256,
             taps=taps,
-            versions={"qdebug": qdebug.__version__, "numpy": np.__version__},
+            versions=package_versions(),
+            cpu_flags=cpu_flags(),
             options={**chosen, **({"faults": ",".join(faults)} if faults else {})},
         )
         return InterpreterRun(
