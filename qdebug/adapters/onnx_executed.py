@@ -1,0 +1,146 @@
+"""Describe the graph that ONNX Runtime really runs in terms of the model it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from qdebug.adapters.onnx_twins import LAYOUT_CHANGES, source_tensors
+from qdebug.model import Graph, Node, Role, TensorInfo
+
+__all__ = ["describe"]
+
+_NCHWC = "com.microsoft.nchwc"
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+
+
+def describe(
+    source: Graph, executed: Graph, *, named: Graph | None = None, dtypes: Mapping[str, str] | None = None
+) -> Graph:
+    """Add to an optimized graph what the source model says about its nodes and tensors.
+
+    Nodes get their origin. Tensors get what they stand for, the layout of blocked ones, and their dtype.
+    Tensors that depend on no input of the graph become constants: dequantized weights, for instance.
+
+    Args:
+        source: The graph of the model as it was given.
+        executed: The graph after optimization.
+        named: The graph after optimizations that keep tensor names, if the executed one lost some.
+        dtypes: Logical dtypes of tensors of the executed graph, where the runtime knows them.
+    """
+    holds = source_tensors(source, executed, named)
+    layouts = _blocked(executed)
+    folded = _depend_on_constants(executed)
+    tensors: list[TensorInfo] = []
+    for name, info in executed.tensors.items():
+        role = Role.CONSTANT if name in folded and info.role is Role.ACTIVATION else info.role
+        dtype = (dtypes or {}).get(name, info.dtype)
+        root = _stands_for(info, source, holds)
+        tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role))
+    origins = _Origins(source, executed, holds)
+    return Graph(
+        [replace(node, origin=origins.of(node)) for node in executed.nodes],
+        tensors=tensors,
+        inputs=executed.inputs,
+        outputs=executed.outputs,
+        name=source.name or executed.name,
+        opset=executed.opset,
+    )
+
+
+def _stands_for(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> str | None:
+    held = holds.get(info.name)
+    if held is not None:
+        return source.tensors[held].stands_for or (held if held != info.name else None)
+    # The optimizer adds DequantizeLinear nodes of its own: the executed graph's structure tells of what.
+    root = info.stands_for
+    return root if root is not None and root in source.tensors and root in holds else None
+
+
+def _blocked(executed: Graph) -> dict[str, str]:
+    """Name the layout of tensors in blocks of channels, as the NCHWc operators keep them.
+
+    The size of a block is a property of the processor that the file does not state: it is 16 where all
+    padded channel counts of weights allow it, else 8 (MLAS: 16 with AVX-512, 8 otherwise).
+    """
+    counts = [
+        shape[0]
+        for node in executed.nodes
+        if (node.domain, node.op) == (_NCHWC, "Conv") and (shape := executed.tensors[node.inputs[1]].shape)
+    ]
+    block = 16 if all(count is not None and count % 16 == 0 for count in counts) else 8
+    layouts: dict[str, str] = {}
+    for node in executed.nodes:
+        computes = node.domain == _NCHWC and node.op != "ReorderOutput"
+        passes = not node.domain and node.op not in LAYOUT_CHANGES and bool(node.inputs) and node.inputs[0] in layouts
+        if computes or passes:
+            layouts.update((output, f"NCHW{block}c") for output in node.outputs if output)
+    return layouts
+
+
+def _depend_on_constants(executed: Graph) -> set[str]:
+    known = {name for name, info in executed.tensors.items() if info.role is Role.CONSTANT}
+    for node in executed.nodes:
+        fed = [name for name in node.inputs if name]
+        if fed and all(name in known for name in fed) and node.op not in _RANDOM:
+            known.update(output for output in node.outputs if output)
+    return known
+
+
+class _Origins:
+    """Finds the source nodes that were folded into a node of the executed graph."""
+
+    def __init__(self, source: Graph, executed: Graph, holds: Mapping[str, str]) -> None:
+        self._source = source
+        self._executed = executed
+        self._holds = holds
+        self._by_name = {node.name: node for node in source.nodes}
+
+    def of(self, node: Node) -> tuple[str, ...]:
+        """Give the source nodes on the paths from a node's inputs to its outputs, in topological order."""
+        if self._unchanged(node.name, node):
+            return ()
+        starts = {name for tensor in node.inputs for name in self._starts(tensor)}
+        ends = {self._holds[output] for output in node.outputs if output in self._holds} - starts
+        names = [self._source.nodes[position].name for position in sorted(self._between(starts, ends))]
+        return () if len(names) == 1 and self._unchanged(names[0], node) else tuple(names)
+
+    def _unchanged(self, name: str, node: Node) -> bool:
+        source = self._by_name.get(name)
+        if source is None:
+            return False
+        return (source.op, source.domain, source.outputs) == (node.op, node.domain, node.outputs)
+
+    def _starts(self, tensor: str) -> Iterable[str]:
+        """Give the nearest source tensors held at or above a tensor of the executed graph."""
+        stack, seen = [tensor], {tensor}
+        while stack:
+            name = stack.pop()
+            if name in self._holds:
+                yield self._holds[name]
+                continue
+            producer = self._executed.producer(name)
+            above = producer.inputs if producer is not None else ()
+            stack.extend(other for other in above if other and other not in seen)
+            seen.update(above)
+
+    def _between(self, starts: set[str], ends: Iterable[str]) -> set[int]:
+        """Give positions of the source nodes that lie between two sets of tensors."""
+        above: set[int] = set()
+        stack = list(ends)
+        while stack:
+            position = self._source.position(stack.pop())
+            if position is None or position in above:
+                continue
+            above.add(position)
+            stack.extend(name for name in self._source.nodes[position].inputs if name and name not in starts)
+        reached = set(starts)
+        kept: set[int] = set()
+        for position in sorted(above):
+            node = self._source.nodes[position]
+            if any(name in reached for name in node.inputs if name):
+                kept.add(position)
+                reached.update(node.outputs)
+        return kept

@@ -1,0 +1,150 @@
+"""Read every tensor out of a running graph, a few at a time, so that memory holds only those few.
+
+The graph is run as it is, optimization disabled, once for each chunk of tensors. Making a tensor an output
+of a graph that is no longer optimized changes where it is kept and nothing else; that this holds is checked:
+each run also gives the final outputs, and they are compared bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.adapters.onnx_session import Session, Settings
+from qdebug.adapters.onnx_tensor import RUNTIME_TYPES
+
+__all__ = ["TappedGraph", "chunks", "expose", "unreadable"]
+
+BUDGET = 64 << 20
+"""Bytes of tapped tensors that one run may give."""
+
+_UNKNOWN_SIZE = BUDGET // 8
+
+
+class TappedGraph:
+    """A saved graph whose tensors can be asked for.
+
+    Args:
+        path: The graph, external data beside it.
+        proto: Its `onnx.ModelProto`, external data not loaded; changed by use.
+        settings: What the user chose about sessions.
+        taps: Tensors to read, in topological order.
+
+    Raises:
+        BackendError: ONNX Runtime refused the graph.
+    """
+
+    def __init__(self, path: Path, proto: Any, settings: Settings, taps: Sequence[str]) -> None:
+        self._path = path
+        self._proto = proto
+        self._settings = settings
+        self._finals = [value.name for value in proto.graph.output]
+        types = self._session(taps).types
+        self.skipped: Mapping[str, str] = {
+            name: reason for name in types if (reason := unreadable(types[name])) is not None
+        }
+        self.dtypes: Mapping[str, str] = {
+            name: RUNTIME_TYPES[types[name]] for name in types if name not in self.skipped
+        }
+        self.taps: Sequence[str] = tuple(name for name in taps if name not in self.skipped)
+        self.finals: Sequence[str] = tuple(name for name in self._finals if name not in self.skipped)
+
+    def _session(self, taps: Sequence[str], *, profile: Path | None = None) -> Session:
+        del self._proto.graph.output[len(self._finals) :]
+        expose(self._proto, [name for name in taps if name not in self._finals])
+        tapped = self._path.with_name("tapped.onnx")
+        tapped.write_bytes(self._proto.SerializeToString())
+        options = self._settings.lean()
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
+        return Session(tapped, self._settings, options)
+
+    def plan(self, feed: Mapping[str, np.ndarray]) -> list[list[str]]:
+        """Split the taps into chunks of bounded size, by the sizes that a profiled run reports."""
+        return chunks(self.taps, self._sizes(feed))
+
+    def _sizes(self, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
+        """Give the bytes of each tensor, from ONNX Runtime's profile of one run: node by node, output by output."""
+        session = self._session((), profile=self._path.with_name("profile"))
+        for _ in session.run(feed, self.finals[:1]):
+            pass
+        sizes: dict[str, int] = {}
+        with suppress(ValueError, KeyError, IndexError, OSError):  # a profile of another form: sizes stay unknown
+            for event in json.loads(session.profile().read_text(encoding="utf-8", errors="replace")):
+                details = event.get("args", {})
+                if "output_type_shape" in details:
+                    node = self._proto.graph.node[int(details["node_index"])]
+                    outputs = [name for name in node.output if name]
+                    total = int(details["output_size"])
+                    sizes.update(dict.fromkeys(outputs, total))  # an upper bound, exact for a single output
+        return sizes
+
+    def run(self, taps: Sequence[str]) -> TapRun:
+        """Load the graph with these taps as outputs."""
+        return TapRun(self._session(taps), self.finals, taps)
+
+
+class TapRun:
+    """One session that gives one chunk of tensors; `close` it before the next one is made."""
+
+    def __init__(self, session: Session, finals: Sequence[str], taps: Sequence[str]) -> None:
+        self._session: Session | None = session
+        self._finals = frozenset(finals)
+        self._taps = frozenset(taps)
+        self._names = tuple(dict.fromkeys((*taps, *finals)))
+        self.digest = b""
+
+    def tensors(self, feed: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+        """Run once and give the chunk's tensors; then `digest` tells the final outputs of this run.
+
+        Yields:
+            Name and elements; the array is valid until the next one is asked for.
+        """
+        if self._session is None:
+            return
+        digest = blake2b(digest_size=16)
+        for name, array in self._session.run(feed, self._names):
+            if name in self._finals:
+                digest.update(f"{name} {array.shape} {array.dtype}".encode())
+                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+            if name in self._taps:
+                yield name, array
+        self.digest = digest.digest()
+
+    def close(self) -> None:
+        """Free the session."""
+        self._session = None
+
+
+def expose(proto: Any, names: Sequence[str]) -> None:
+    """Make tensors outputs of a model; their types are left for the runtime to find."""
+    for name in names:
+        proto.graph.output.add().name = name
+
+
+def unreadable(kind: str) -> str | None:
+    """Say why values of a runtime type cannot be recorded; None if they can."""
+    if kind in RUNTIME_TYPES:
+        return None
+    return "its elements are text" if kind == "tensor(string)" else f"its values are {kind or 'of no known type'}"
+
+
+def chunks(names: Sequence[str], sizes: Mapping[str, int], budget: int = BUDGET) -> list[list[str]]:
+    """Split names into runs whose sizes stay within a budget; a larger one stands alone."""
+    result: list[list[str]] = []
+    filled = 0
+    for name in names:
+        size = sizes.get(name, _UNKNOWN_SIZE)
+        if not result or filled + size > budget:
+            result.append([])
+            filled = 0
+        result[-1].append(name)
+        filled += size
+    return result

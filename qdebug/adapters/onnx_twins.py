@@ -1,0 +1,80 @@
+"""Find, for tensors of an optimized graph, the tensors of the source model that they hold, where names got lost.
+
+Fusions keep tensor names; the layout optimizer that runs last calls tensors after nodes, or "reorder". The graph
+of one level lower still has the names, and differs by inserted layout changes alone: both are walked together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from qdebug.model import Graph, Node, TensorInfo
+
+__all__ = ["LAYOUT_CHANGES", "source_tensors"]
+
+LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that the layout optimizer inserts."""
+
+_ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
+
+
+def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -> dict[str, str]:
+    """Map tensors of the executed graph to the source tensors they hold, perhaps in another layout.
+
+    Args:
+        source: The graph of the model as it was given.
+        executed: The graph after optimization.
+        named: The graph after the same optimizations but for those that lose names; None if there are none.
+    """
+    found = {name: name for name in executed.tensors if _same(executed.tensors[name], source.tensors.get(name))}
+    if named is None:
+        return found
+    kept = {name: name for name in named.tensors if _same(named.tensors[name], source.tensors.get(name))}
+    twins = _twins(executed, named, found)
+    return {**{name: kept[twin] for name, twin in twins.items() if twin in kept}, **found}
+
+
+def _same(ours: TensorInfo, theirs: TensorInfo | None) -> bool:
+    """Tell whether two tensors of one name are the same: a lost name may be given anew, to codes for instance."""
+    if theirs is None or (ours.quant is None) != (theirs.quant is None):
+        return False
+    return None in (ours.dtype, theirs.dtype) or ours.dtype == theirs.dtype
+
+
+def _twins(executed: Graph, named: Graph, by_name: Iterable[str]) -> dict[str, str]:
+    """Walk the executed graph and give each tensor the tensor of the other graph that is computed alike."""
+    twins = {name: name for name in by_name if name in named.tensors}
+    readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
+    for node in named.nodes:
+        readers.setdefault((_operator(node), _data(node, named)), []).append(node)
+    taken: set[str] = set()
+    for node in executed.nodes:
+        data = _data(node, executed)
+        if any(name not in twins for name in data):
+            continue
+        alike = readers.get((_operator(node), tuple(twins[name] for name in data)), [])
+        twin = _choose(node, [n for n in alike if n.name not in taken and len(n.outputs) == len(node.outputs)])
+        if twin is not None:
+            taken.add(twin.name)
+            for ours, theirs in zip(node.outputs, twin.outputs, strict=True):
+                twins.setdefault(ours, theirs)
+        elif node.op in LAYOUT_CHANGES and not alike and data:
+            twins.setdefault(node.outputs[0], twins[data[0]])
+    return twins
+
+
+def _operator(node: Node) -> str:
+    return node.op.removeprefix("Fused").removeprefix("Nhwc")
+
+
+def _data(node: Node, graph: Graph) -> tuple[str, ...]:
+    return tuple(name for name in node.inputs if name and not graph.is_constant(name))
+
+
+def _choose(node: Node, candidates: list[Node]) -> Node | None:
+    if len(candidates) <= 1:
+        return candidates[0] if candidates else None
+    stem = _ADDED.sub("", node.name)
+    called_so = [other for other in candidates if stem in (other.name, *other.outputs)]
+    return called_so[0] if len(called_so) == 1 else None
