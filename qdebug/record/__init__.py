@@ -1,1 +1,1 @@
-"""TO BE WRITTEN."""
+"""Recorders: what a harness or an adapter puts tensors into."""

@@ -1,0 +1,86 @@
+"""Facts of the machine and the packages that a recorded result depends on."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import qdebug
+
+__all__ = ["cpu_flags", "cpu_model", "package_versions"]
+
+_ARITHMETIC_FLAGS = (
+    *("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx_vnni"),
+    *("avx_vnni_int8", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
+    *("asimd", "asimdhp", "asimddp", "asimdfhm", "bf16", "i8mm", "sve", "sve2", "sme", "svei8mm", "svebf16"),
+)
+"""Instruction sets that change how sums and products are computed, as Linux spells them."""
+
+_PACKAGES = ("numpy", "h5py", "ml_dtypes")
+
+
+def package_versions(*packages: str) -> dict[str, str]:
+    """Give the versions of Python, qdebug, its numeric packages and those named; missing ones are left out."""
+    found = {"python": platform.python_version(), "qdebug": qdebug.__version__}
+    for package in (*_PACKAGES, *packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def cpu_flags() -> tuple[str, ...]:
+    """Give the instruction sets of this processor that matter to arithmetic; empty where they cannot be read."""
+    present = set(_linux_flags() if sys.platform == "linux" else _macos_flags())
+    return tuple(flag for flag in _ARITHMETIC_FLAGS if flag in present)
+
+
+@cache
+def cpu_model() -> str:
+    """Give the processor's name, or the architecture where it cannot be read."""
+    for line in _cpuinfo():
+        if line.lower().startswith(("model name", "hardware")):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cpuinfo() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _linux_flags() -> list[str]:
+    for line in _cpuinfo():
+        if line.lower().startswith(("flags", "features")):
+            return line.partition(":")[2].split()
+    return []
+
+
+def _macos_flags() -> list[str]:
+    """Read the features that sysctl lists and spell them as Linux does."""
+    names = {
+        "hw.optional.avx2_0": "avx2",
+        "hw.optional.fma": "fma",
+        "hw.optional.avx512f": "avx512f",
+        "hw.optional.arm.FEAT_DotProd": "asimddp",
+        "hw.optional.arm.FEAT_FP16": "asimdhp",
+        "hw.optional.arm.FEAT_BF16": "bf16",
+        "hw.optional.arm.FEAT_I8MM": "i8mm",
+        "hw.optional.arm.FEAT_SME": "sme",
+    }
+    try:
+        listed = subprocess.run(
+            ["/usr/sbin/sysctl", "hw.optional"], capture_output=True, text=True, timeout=5, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    values = dict(line.split(": ", 1) for line in listed.splitlines() if ": " in line)
+    return [flag for name, flag in names.items() if values.get(name, "0").strip() == "1"]

@@ -1,0 +1,353 @@
+"""The recorder: what a test harness or an adapter hands each tensor of a run to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from qdebug.errors import RecordingError, UsageError
+from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
+from qdebug.model.dtypes import logical_name
+from qdebug.record.arrays import as_array
+from qdebug.record.environment import cpu_flags as read_cpu_flags
+from qdebug.record.environment import cpu_model, package_versions
+from qdebug.record.fidelity import FidelityCheck
+from qdebug.record.graph_builder import GraphBuilder
+from qdebug.record.sinks import FileSink, MemorySink, Sink
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Records the tensors of a run.
+
+    Use it as a context manager. If the block raises, what was recorded until then is kept and marked incomplete.
+    Not for use by several threads at once.
+
+    Args:
+        path: The file to make; None keeps the recording in memory, as `recording`.
+        backend: Name of what runs the network.
+        graph: The graph, if it is known beforehand; else it is put together from what `put` is told.
+        force: Replace the file if it exists.
+        model: File name or title of the network.
+        model_sha256: Hash of the model file in hexadecimal.
+        taps: How tensors are tapped; "put" for a recorder in a harness.
+        versions: Versions of further packages that take part.
+        options: Backend options in force.
+        cpu_flags: Instruction sets that matter; read from this machine if None.
+
+    Raises:
+        OutputExistsError: The file exists and `force` is not set.
+        RecordingError: The file cannot be made, or somebody else is writing it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        backend: str,
+        graph: Graph | None = None,
+        force: bool = False,
+        model: str = "",
+        model_sha256: str = "",
+        taps: str = "put",
+        versions: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        cpu_flags: Sequence[str] | None = None,
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self._sink: Sink = MemorySink() if self.path is None else FileSink(self.path, force=force)
+        self._builder = GraphBuilder(graph)
+        self._facts: dict[str, Any] = {
+            "backend": backend,
+            "model": model,
+            "model_sha256": model_sha256,
+            "taps": taps,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": {**package_versions(), **(versions or {})},
+            "cpu_flags": tuple(read_cpu_flags() if cpu_flags is None else cpu_flags),
+            "options": {**(options or {}), "cpu": cpu_model()},
+        }
+        self._places: dict[tuple[str, int, int], None] = {}
+        self._names: dict[str, None] = {}
+        self._skipped: dict[str, str] = {}
+        self._check = FidelityCheck()
+        self._sample = self._step = 0
+        self._open = True
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        name: str,
+        array: Any,
+        *,
+        node: str | None = None,
+        op: str | None = None,
+        inputs: Sequence[str] = (),
+        attrs: Mapping[str, Any] | None = None,
+        domain: str = "",
+        origin: Sequence[str] = (),
+        scale: npt.ArrayLike | None = None,
+        zero_point: npt.ArrayLike | None = None,
+        axis: int | None = None,
+        qmin: int | None = None,
+        qmax: int | None = None,
+        multiplier: npt.ArrayLike | None = None,
+        shift: npt.ArrayLike | None = None,
+        dtype: str | None = None,
+        layout: str | None = None,
+        stands_for: str | None = None,
+    ) -> None:
+        """Record a tensor for the current sample and step. The array may be changed as soon as this returns.
+
+        Args:
+            name: The tensor.
+            array: Its elements: codes, if it is quantized.
+            node: The node that makes it; several tensors may name one node.
+            op: That node's operator.
+            inputs: Tensors the node reads, in the operator's order; "" where one is left out.
+            attrs: The operator's attributes.
+            domain: Operator set the operator belongs to.
+            origin: Nodes of the source model that the backend folded into this node.
+            scale: Real units per code; one, or one per channel along `axis`.
+            zero_point: Code of real 0; 0 if left out.
+            axis: Channel axis of `scale`.
+            qmin: Lowest code in use, if it is not the dtype's lowest.
+            qmax: Highest code in use, if it is not the dtype's highest.
+            multiplier: Integer requantization multiplier, if the backend has one.
+            shift: Its right shift in bits.
+            dtype: Logical dtype, where the array's own says less ("bfloat16" in uint16, "int4" in int8).
+            layout: Order of the dimensions, such as "NHWC".
+            stands_for: Tensor of the source model whose values this one holds in another form.
+
+        Raises:
+            RecordingError: The tensor was put already for this sample and step, facts contradict earlier ones, or
+                the array cannot be stored.
+        """
+        self._check_open()
+        data = as_array(name, array, dtype)
+        place = (name, self._sample, self._step)
+        if place in self._places:
+            raise RecordingError(
+                f"Tensor {name!r} is put twice for sample {self._sample}, step {self._step}.",
+                hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
+            )
+        if self._builder.is_constant(name):
+            raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
+        quant = _quant(name, data, scale, zero_point, axis, qmin, qmax, multiplier, shift)
+        self._builder.tensor(name, quant=quant, layout=layout, stands_for=stands_for)
+        self._builder.node(name, node, op, inputs, attrs, domain, origin)
+        self._sink.append(name, data, sample=self._sample, step=self._step, constant=False)
+        self._builder.tensor(name, dtype=_first_dtype(self._names, name, data))
+        self._places[place] = None
+        self._names[name] = None
+
+    def constant(
+        self,
+        name: str,
+        array: Any,
+        *,
+        scale: npt.ArrayLike | None = None,
+        zero_point: npt.ArrayLike | None = None,
+        axis: int | None = None,
+        qmin: int | None = None,
+        qmax: int | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        """Record a weight or another constant, once for all samples. Arguments as in `put`.
+
+        Raises:
+            RecordingError: The constant was recorded already, or cannot be stored.
+        """
+        self._check_open()
+        data = as_array(name, array, dtype)
+        if (name, 0, 0) in self._places:
+            raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
+        quant = _quant(name, data, scale, zero_point, axis, qmin, qmax, None, None)
+        self._builder.tensor(
+            name, quant=quant, role=Role.CONSTANT, dtype=_first_dtype(self._names, name, data), shape=data.shape
+        )
+        self._sink.append(name, data, sample=0, step=0, constant=True)
+        self._places[name, 0, 0] = None
+        self._names[name] = None
+
+    def next_sample(self) -> None:
+        """Go on to the next sample, step 0."""
+        self.at(self._sample + 1)
+
+    def next_step(self) -> None:
+        """Go on to the next step of a stateful net."""
+        self.at(self._sample, self._step + 1)
+
+    def at(self, sample: int, step: int = 0) -> None:
+        """Go to any sample and step: the order of recording is free.
+
+        Raises:
+            UsageError: One of them is negative.
+        """
+        self._check_open()
+        if sample < 0 or step < 0:
+            raise UsageError(f"There is no sample {sample}, step {step}; both count from 0.")
+        self._sample, self._step = sample, step
+
+    def skip(self, tensor: str, reason: str) -> None:
+        """Note that a tensor of the run is not recorded, and why."""
+        self._check_open()
+        self._skipped[tensor] = reason
+
+    def outputs(self, *names: str) -> None:
+        """Say which tensors are the network's outputs."""
+        self._check_open()
+        self._builder.outputs(names)
+
+    def check(self, outputs: Mapping[str, Any]) -> None:
+        """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
+
+        Args:
+            outputs: Arrays by tensor name.
+
+        Raises:
+            UsageError: No outputs are given.
+            RecordingError: One of them was not recorded for this sample and step.
+        """
+        self._check_open()
+        if not outputs:
+            raise UsageError("check() got no outputs.", hint="Pass the outputs of a run without recorder by name.")
+        place = (self._sample, self._step)
+        for name, value in outputs.items():
+            recorded = self._sink.read_back(name, *place)
+            if recorded is None:
+                raise RecordingError(
+                    f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
+                    hint="Put it before check(), under the same name.",
+                )
+            self._check.compare(name, recorded, as_array(name, value), place)
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """What the checks made so far say."""
+        return self._check.fidelity
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    @property
+    def recording(self) -> MemoryRecording:
+        """The finished recording of a recorder without path.
+
+        Raises:
+            UsageError: The recorder has a path, or is not closed.
+        """
+        recording = self._sink.recording if isinstance(self._sink, MemorySink) else None
+        if recording is None:
+            where = "still open" if self.path is None else f"recording to {str(self.path)!r}"
+            raise UsageError(
+                f"The recorder is {where}; only a closed one without a path has its recording in memory.",
+                hint="Close it first, or open its file: qdebug.open_recording(path).",
+            )
+        return recording
+
+    def close(self, *, complete: bool = True) -> None:
+        """Finish the recording.
+
+        Args:
+            complete: False marks it as a run that did not finish.
+
+        Raises:
+            RecordingError: Nothing was recorded, or the file cannot be finished; nothing is left behind.
+        """
+        self._check_open()
+        activations = [name for name in self._names if not self._builder.is_constant(name)]
+        if not activations:
+            self.discard()
+            raise RecordingError(
+                "Nothing was recorded: no tensor was put.",
+                hint="Call put() for each tensor before the recorder closes.",
+            )
+        self._open = False
+        try:
+            graph = self._builder.build(self._names, self._facts["model"])
+            places = {key[1:] for key in self._places if not self._builder.is_constant(key[0])}
+            info = RunInfo(
+                **self._facts,
+                complete=complete,
+                fidelity=self._check.fidelity,
+                fidelity_detail=self._check.detail(len(places)),
+                skipped=MappingProxyType(self._skipped),
+            )
+            self._sink.close(graph, info)
+        except BaseException:
+            self._sink.discard()
+            raise
+
+    def discard(self) -> None:
+        """Close and leave nothing behind. Again, or after `close`, does nothing."""
+        if self._open:
+            self._open = False
+            self._sink.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._open:
+            return
+        if kind is None:
+            self.close()
+        elif any(not self._builder.is_constant(name) for name in self._names):
+            self.close(complete=False)
+        else:
+            self.discard()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise RecordingError("The recorder is closed.", hint="Open a new one.")
+
+
+def _quant(  # noqa: PLR0917  the facts of a quantization
+    name: str,
+    data: np.ndarray,
+    scale: npt.ArrayLike | None,
+    zero_point: npt.ArrayLike | None,
+    axis: int | None,
+    qmin: int | None,
+    qmax: int | None,
+    multiplier: npt.ArrayLike | None,
+    shift: npt.ArrayLike | None,
+) -> QuantParams | None:
+    """Make quantization parameters of what was said; None if no scale was."""
+    if scale is None:
+        given = {"zero_point": zero_point, "qmin": qmin, "qmax": qmax, "multiplier": multiplier, "shift": shift}
+        said = [key for key, value in given.items() if value is not None]
+        if said:
+            raise RecordingError(
+                f"Tensor {name!r} is put with {said[0]} and without scale.", hint="Give its scale too."
+            )
+        return None
+    try:
+        return QuantParams(
+            dtype=logical_name(data.dtype),
+            scale=np.asarray(scale),
+            zero_point=np.asarray(0 if zero_point is None else zero_point),
+            axis=axis,
+            qmin=qmin,
+            qmax=qmax,
+            multiplier=None if multiplier is None else np.asarray(multiplier),
+            shift=None if shift is None else np.asarray(shift),
+        )
+    except ValueError as exc:
+        raise RecordingError(f"The quantization of tensor {name!r} makes no sense: {exc}.") from None
+
+
+def _first_dtype(known: Mapping[str, None], name: str, data: np.ndarray) -> str | None:
+    """Give the dtype to note with a tensor's first values; a later one may differ and is kept with its values."""
+    return None if name in known else logical_name(data.dtype)

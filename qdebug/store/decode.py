@@ -1,0 +1,227 @@
+"""The tables of a recording file as graph and run facts. Tables are checked before anything is made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.store.attributes import decode_attrs
+from qdebug.store.layout import ROLES, UNKNOWN, Has
+
+__all__ = ["Tables", "decode_graph", "decode_info", "decode_run", "decode_texts"]
+
+Tables = Mapping[str, np.ndarray]
+
+
+def decode_texts(tables: Tables) -> list[str]:
+    """Give the rows of the table of strings.
+
+    Raises:
+        ValueError: A row lies outside the text, or the text is no UTF-8.
+    """
+    data = tables["names"].tobytes()
+    starts = tables["strings"]["offset"]
+    lengths = tables["strings"]["length"]
+    check_runs("strings", starts, lengths, len(data))
+    spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+    if data.isascii():
+        text = data.decode("ascii")
+        return [text[start:stop] for start, stop in spans]
+    return [data[start:stop].decode("utf-8", "surrogatepass") for start, stop in spans]
+
+
+def check_runs(what: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -> None:
+    """Check that runs lie inside a pool, without overflow.
+
+    Raises:
+        ValueError: One does not.
+    """
+    lengths = lengths.astype(np.uint64)
+    if len(offsets) and bool(np.any((lengths > size) | (offsets > np.uint64(size) - np.minimum(lengths, size)))):
+        raise ValueError(f"{what} point outside their pool")
+
+
+def check_rows(what: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> None:
+    """Check that row numbers exist in a table of `size` rows.
+
+    Raises:
+        ValueError: One does not.
+    """
+    if len(rows) and not (int(rows.min()) >= lowest and int(rows.max()) < size):
+        raise ValueError(f"{what} point outside their table")
+
+
+def decode_run(tables: Tables) -> dict[str, Any]:
+    """Give the JSON object of the run.
+
+    Raises:
+        ValueError: It is none, or lacks a key.
+    """
+    try:
+        run = json.loads(tables["run"].tobytes())
+        samples, steps, graph = run["samples"], run["steps"], run["graph"]
+        rows = [*graph["inputs"], *graph["outputs"]]
+        numbers = all(type(number) is int for number in (samples, steps, *rows, *graph["opset"].values()))
+        if not (numbers and 1 <= samples <= 2**32 and 1 <= steps <= 2**32 and isinstance(graph["name"], str)):
+            raise ValueError("the facts of the run have impossible values")
+    except (KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
+    check_rows("graph inputs and outputs", np.array(rows, dtype=object), len(tables["tensors"]))
+    return dict(run)
+
+
+def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
+    """Give the run facts; unknown keys are ignored.
+
+    Raises:
+        ValueError: A fact has a wrong type.
+    """
+    try:
+        plain = run["info"]
+        return RunInfo(
+            **{name: str(plain[name]) for name in ("backend", "model", "model_sha256", "taps", "created")},
+            fidelity=Fidelity(plain["fidelity"]),
+            fidelity_detail=str(plain["fidelity_detail"]),
+            complete=complete and bool(plain["complete"]),
+            versions={str(name): str(value) for name, value in plain["versions"].items()},
+            cpu_flags=tuple(str(flag) for flag in plain["cpu_flags"]),
+            options=dict(plain["options"]),
+            skipped={str(name): str(reason) for name, reason in plain["skipped"].items()},
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
+
+
+def check_graph(tables: Tables) -> None:
+    """Check every reference between the tables of the graph, column by column.
+
+    Raises:
+        ValueError: One points nowhere.
+    """
+    tensors, nodes, quants = tables["tensors"], tables["nodes"], tables["quants"]
+    texts = len(tables["strings"])
+    for table, column, lowest in (
+        *(("tensors", name, -1) for name in ("stands_for", "layout")),
+        ("tensors", "name", 0),
+        *(("nodes", name, 0) for name in ("name", "op", "domain")),
+    ):
+        check_rows(f"{column} of {table}", tables[table][column], texts, lowest=lowest)
+    check_rows("quantization of tensors", tensors["quant"], len(quants), lowest=-1)
+    known = tensors["dtype"][tensors["dtype"] != UNKNOWN]
+    check_rows("dtypes of tensors", known, len(LOGICAL_DTYPES))
+    check_rows("dtypes of quantizations", quants["dtype"], len(LOGICAL_DTYPES))
+    check_rows("roles", tensors["role"], len(ROLES))
+    check_runs("shapes", tensors["dims"], np.where(tensors["ndim"] == UNKNOWN, 0, tensors["ndim"]), len(tables["dims"]))
+    for run, pool in _NODE_RUNS.items():
+        check_runs(f"{run} of nodes", nodes[f"{run}_off"], nodes[f"{run}_len"], len(tables[pool]))
+    check_rows("operands", tables["operands"], len(tensors), lowest=-1)
+    check_rows("origins", tables["origins"], texts)
+    for name in ("scale", "multiplier", "shift"):
+        check_runs(f"shapes of {name}", quants[f"{name}_dims"], quants[f"{name}_ndim"], len(tables["dims"]))
+
+
+_NODE_RUNS = {"inputs": "operands", "outputs": "operands", "origin": "origins", "attrs": "attributes"}
+
+
+def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -> Graph:
+    """Make the graph out of checked tables.
+
+    Raises:
+        ValueError: A quantization, shape or attribute makes no sense.
+        GraphError: The nodes form no graph.
+    """
+    tensors = _decode_tensors(tables, texts)
+    names = [tensor.name for tensor in tensors]
+    facts = run["graph"]
+    return Graph(
+        _decode_nodes(tables, texts, names),
+        tensors=tensors,
+        inputs=[names[row] for row in facts["inputs"]],
+        outputs=[names[row] for row in facts["outputs"]],
+        name=facts["name"],
+        opset=facts["opset"],
+    )
+
+
+def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
+    quants = [_decode_quant(row, tables) for row in tables["quants"].tolist()]
+    dims = tables["dims"].tolist()
+    result = []
+    for name, stands_for, layout, quant, start, ndim, dtype, role, _ in tables["tensors"].tolist():
+        shape = None
+        if ndim != UNKNOWN:
+            shape = tuple(None if extent < 0 else extent for extent in dims[start : start + ndim])
+        result.append(
+            TensorInfo(
+                name=texts[name],
+                shape=shape,
+                dtype=None if dtype == UNKNOWN else LOGICAL_DTYPES[dtype],
+                role=ROLES[role],
+                layout=None if layout < 0 else texts[layout],
+                quant=None if quant < 0 else quants[quant],
+                stands_for=None if stands_for < 0 else texts[stands_for],
+            )
+        )
+    return result
+
+
+def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) -> list[Node]:
+    operands = [names[row] if row >= 0 else "" for row in tables["operands"].tolist()]
+    origins = [texts[row] for row in tables["origins"].tolist()]
+    attributes = tables["attributes"].tobytes()
+    result = []
+    for row in tables["nodes"].tolist():
+        name, op, domain, n_inputs, n_outputs, n_origin, n_attrs, inputs, outputs, origin, attrs = row
+        result.append(
+            Node(
+                name=texts[name],
+                op=texts[op],
+                domain=texts[domain],
+                inputs=tuple(operands[inputs : inputs + n_inputs]),
+                outputs=tuple(operands[outputs : outputs + n_outputs]),
+                origin=tuple(origins[origin : origin + n_origin]),
+                attrs=decode_attrs(attributes[attrs : attrs + n_attrs]),
+            )
+        )
+    return result
+
+
+def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
+    (code, bits, ndim, multiplier_ndim, shift_ndim, axis, block_size, qmin, qmax, zero_point) = row[:10]
+    (scale_off, scale_dims, multiplier_off, multiplier_dims, shift_off, shift_dims) = row[10:]
+    has, dtype = Has(bits), LOGICAL_DTYPES[code]
+    scales = tables["scales64" if Has.SCALE64 in has else "scales32"]
+    dims, integers = tables["dims"], tables["integers"]
+    if dtype == "uint64":
+        qmin, qmax = qmin % 2**64, qmax % 2**64
+    return QuantParams(
+        dtype=dtype,
+        scale=_slice(scales, scale_off, dims[scale_dims : scale_dims + ndim]),
+        zero_point=_slice(integers, zero_point, dims[scale_dims : scale_dims + ndim]),
+        axis=axis if Has.AXIS in has else None,
+        block_size=block_size if Has.BLOCK_SIZE in has else None,
+        qmin=qmin if Has.QMIN in has else None,
+        qmax=qmax if Has.QMAX in has else None,
+        multiplier=_slice(integers, multiplier_off, dims[multiplier_dims : multiplier_dims + multiplier_ndim])
+        if Has.MULTIPLIER in has
+        else None,
+        shift=_slice(integers, shift_off, dims[shift_dims : shift_dims + shift_ndim]) if Has.SHIFT in has else None,
+    )
+
+
+def _slice(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
+    """Give an array of a pool; the extents are those of an untrusted file."""
+    shape = [int(extent) for extent in dims]
+    count = 1
+    for extent in shape:
+        if extent < 0:
+            raise ValueError("a quantization has a negative extent")
+        count *= extent
+    if offset + count > len(pool):
+        raise ValueError("a quantization points outside its pool")
+    return pool[offset : offset + count].reshape(shape)

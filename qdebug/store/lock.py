@@ -1,0 +1,82 @@
+"""One writer for a path: an exclusive lock that dies with its process and says who holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from qdebug.errors import RecordingError
+
+__all__ = ["WriterLock"]
+
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+class WriterLock:
+    """Hold an exclusive lock on a small file beside the target, which carries the holder's process id.
+
+    The lock is flock's: it belongs to the open file, so it also keeps out a second writer of the
+    same process, and the kernel drops it when the process dies however it dies. A left-over file
+    without a holder is simply taken over.
+
+    Args:
+        target: The file that will be written.
+
+    Raises:
+        RecordingError: Somebody writes this target already, or the folder cannot be written.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.path = target.with_name(target.name + ".lock")
+        self._fd = -1
+        while self._fd < 0:
+            self._fd = self._try(target)
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+
+    def _try(self, target: Path) -> int:
+        """Open and lock the file; -1 if it was removed under our hands and another try is needed."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise RecordingError(
+                f"{str(target)!r} is being written by process {holder or 'unknown'}.",
+                hint="Wait for that process to finish, or record to another file.",
+            ) from None
+        except OSError as exc:
+            # Some network file systems have no locks; HDF5 goes on there too.
+            if exc.errno not in _UNSUPPORTED:
+                os.close(fd)
+                raise
+        return fd if self._is_current(fd) else self._drop(fd)
+
+    def _is_current(self, fd: int) -> bool:
+        """Tell whether the open file still is the one at the path: its last holder may have removed it."""
+        try:
+            return os.path.samestat(os.fstat(fd), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    @staticmethod
+    def _drop(fd: int) -> int:
+        os.close(fd)
+        return -1
+
+    def release(self) -> None:
+        """Remove the file and drop the lock. Again does nothing."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file only: what a forked child does, whose parent keeps the lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,79 @@
+"""Arrays as they lie in a file, and back: every element's bits are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from qdebug.errors import RecordingError
+from qdebug.model.dtypes import logical_dtype, logical_name
+from qdebug.store.layout import MAX_NDIM, physical_dtype
+
+__all__ = ["from_physical", "payload_hash", "storable_dtype", "to_bytes"]
+
+
+def storable_dtype(name: str, array: np.ndarray) -> str:
+    """Give the logical dtype of an array that a recording can hold.
+
+    Args:
+        name: The tensor, for the error.
+        array: Any array.
+
+    Raises:
+        RecordingError: Its dtype or its number of dimensions cannot be stored.
+    """
+    try:
+        logical = logical_name(array.dtype)
+    except ValueError:
+        raise RecordingError(
+            f"Tensor {name!r} has dtype {array.dtype}, which a recording cannot hold.",
+            hint="Convert it to integers, bool, float16/32/64, bfloat16, fp8 or complex64/128 before recording it.",
+        ) from None
+    if array.ndim > MAX_NDIM:
+        raise RecordingError(
+            f"Tensor {name!r} has {array.ndim} dimensions; a recording holds at most {MAX_NDIM}.",
+            hint="Reshape it before recording it.",
+        )
+    return logical
+
+
+def to_bytes(array: np.ndarray, logical: str) -> memoryview:
+    """Give an array's elements as they are stored: C order, little-endian; a view where possible.
+
+    Args:
+        array: An array whose logical dtype is `logical`, in any byte and memory order.
+        logical: Its logical dtype.
+    """
+    physical = physical_dtype(logical)
+    if array.dtype.isnative and physical.itemsize == 1:
+        stored = np.require(array, requirements="C")
+    elif logical == "bfloat16":
+        stored = np.require(array, requirements="C").view(np.uint16).astype(physical, copy=False)
+    else:
+        stored = _exact_order(np.require(array, requirements="C"), physical)
+    return stored.reshape(-1).view(np.uint8).data
+
+
+def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
+    """Bring an array into the file's byte order without passing through a float, so that NaN payloads stay."""
+    if array.dtype.byteorder == physical.byteorder or array.dtype == physical:
+        return array
+    return array.byteswap().view(physical)
+
+
+def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
+    """Give stored elements as an array of their logical dtype; a view on little-endian machines."""
+    dtype = logical_dtype(logical)
+    if raw.dtype == dtype:
+        return raw
+    if raw.dtype.itemsize == dtype.itemsize and raw.dtype.isnative:
+        return raw.view(dtype)
+    native: np.ndarray = raw.byteswap().view(dtype)
+    return native
+
+
+def payload_hash(stored: memoryview | bytes) -> bytes:
+    """Give the xxh3-128 digest of a payload's bytes, 16 bytes."""
+    return xxhash.xxh3_128_digest(stored)
