@@ -150,10 +150,14 @@ def _record(
         options=facts.options,
         cpu_flags=facts.cpu_flags,
     ) as recorder:
-        for name, array in run.constants():
-            recorder.constant(name, array)
-        run.record(digits, recorder, on_progress)
-        recorder.outputs(*run.outputs)
-        for sample in range(digits.samples):
-            recorder.at(sample)
-            recorder.check(run.plain(digits.feed(sample)))
+        try:
+            for name, array in run.constants():
+                recorder.constant(name, array)
+            run.record(digits, recorder, on_progress)
+            recorder.outputs(*run.outputs)
+            for sample in range(digits.samples):
+                recorder.at(sample)
+                recorder.check(run.plain(digits.feed(sample)))
+        except Exception:
+            recorder.discard()
+            raise

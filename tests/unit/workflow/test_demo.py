@@ -79,6 +79,16 @@ def test_the_bug_is_the_tail_of_the_channels(ran):
     assert codes[:, :16].any(axis=(0, 2, 3)).sum() > 12
 
 
+def test_nothing_is_left_behind_by_a_failure(tmp_path, monkeypatch):
+    def fail(arrays):
+        raise RuntimeError("the kernel crashed")
+
+    monkeypatch.setattr(demo_module, "_leave_tail", fail)
+    with pytest.raises(RuntimeError, match="crashed"):
+        run_demo(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"float.h5"}
+
+
 def test_recordings_are_not_overwritten_unasked(tmp_path):
     (tmp_path / "int8.h5").write_bytes(b"mine")
     with pytest.raises(OutputExistsError, match=r"int8\.h5") as error:
