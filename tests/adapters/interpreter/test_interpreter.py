@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug import data
 from qdebug.adapters import load_backend
 from qdebug.errors import KernelError, NoKernelError, UsageError
-from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.session import open_recording
 
 X = np.array([[-1.0, 2.0]], np.float32)
 W = np.array([[1.0, -1.0], [2.0, 0.5]], np.float32)
@@ -188,3 +190,30 @@ def test_int8_digits_agree_with_onnx_runtime(form):
         # Float arithmetic between Q and DQ: a value near a tie may take the next code, of 0.216.
         assert np.abs(ours - theirs).max() < 0.3
     assert (ours.argmax(1) == digits["y"][:64]).mean() > 0.9
+
+
+def test_a_replay_of_a_replay_is_the_same():
+    net = open_recording(data.INT8_NET)
+    picture = {"x": np.load(data.INPUTS)["x"][3]}
+    first = recorded(load_backend("interpreter").open(net, options={}), picture)
+    again = recorded(load_backend("interpreter").open(first, options={}), picture)
+    assert list(again.names) == list(first.names)
+    assert set(net.names) == set(first.names)
+    for name in net.names:
+        assert again.load(name).tobytes() == first.load(name).tobytes()
+        assert again.graph.tensors[name].quant == net.graph.tensors[name].quant
+    assert again.info.fidelity is Fidelity.BIT_EQUAL
+    assert first.graph.tensors["conv1_quantized"].quant.dtype == "uint8"
+
+
+def recorded(run, feed):
+    """Record one sample in memory, and check it against a plain run."""
+    with qdebug.Recorder(None, backend="interpreter", graph=run.graph) as recorder:
+        for name, array in run.constants():
+            recorder.constant(name, array)
+        feeds = Feeds(samples=1)
+        feeds.feed = lambda sample, step=0: feed
+        run.record(feeds, recorder)
+        recorder.outputs(*run.outputs)
+        recorder.check(run.plain(feed))
+    return recorder.recording
