@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-IGNORED = {".git", ".venv", "dist", "build", "__pycache__"}
+IGNORED = {".git", ".venv", "qdebug-demo", "dist", "build", "__pycache__"}
 BINARY = {".npz", ".onnx", ".tflite", ".h5", ".png", ".pyc"}
 
 

@@ -12,7 +12,17 @@ BANNED = {
     "unfinished work": r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error\(\)",
 }
 TOP = {".ci", ".gitignore", "LICENSE", "README.md", "pyproject.toml", "qdebug", "samples", "tests"}
-LOCAL = {".git", ".venv", ".hypothesis", ".import_linter_cache", "dist", "build", "snapshot_report.html", "__pycache__"}
+LOCAL = {
+    ".git",
+    ".venv",
+    "qdebug-demo",
+    ".hypothesis",
+    ".import_linter_cache",
+    "dist",
+    "build",
+    "snapshot_report.html",
+    "__pycache__",
+}
 
 
 def findings(texts, pattern):
