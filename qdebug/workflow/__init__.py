@@ -1,1 +1,1 @@
-"""TO BE WRITTEN."""
+"""Workflows that need adapters and analysis together: record a run, the demo."""

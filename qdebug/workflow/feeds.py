@@ -1,0 +1,148 @@
+"""Inputs of a run: read from a file, checked against the model, handed out sample by sample."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from qdebug.errors import InputError, UsageError
+from qdebug.model import TensorInfo
+from qdebug.model.dtypes import logical_dtype
+
+__all__ = ["ArrayFeeds", "read_inputs"]
+
+
+def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Give the input arrays by name, from an .npz file or a mapping.
+
+    Raises:
+        InputError: The file is missing, is no .npz file, or holds Python objects.
+    """
+    if isinstance(inputs, Mapping):
+        return {name: np.asarray(array) for name, array in inputs.items()}
+    path = Path(inputs)
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise InputError(
+                f"The input file {str(path)!r} is an array without a name; expected an .npz file.",
+                hint="Make one: numpy.savez('inputs.npz', INPUT=array).",
+            )
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError as error:
+        raise InputError(f"There is no input file {str(path)!r}.", hint="Give an .npz file.") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = "it holds Python objects" if "allow_pickle" in str(error) else "it is damaged or something else"
+        raise InputError(
+            f"The input file {str(path)!r} cannot be read as .npz: {reason}.",
+            hint="Make one of plain arrays: numpy.savez('inputs.npz', INPUT=array).",
+        ) from error
+
+
+class ArrayFeeds:
+    """Arrays cut into samples and steps.
+
+    Where samples or steps are cut off and the rest lacks exactly the model's batch axis, a batch axis of 1 is added.
+
+    Args:
+        arrays: One array per model input; the leading axis is samples if `samples` is given, the next is
+            steps if `steps` is given.
+        inputs: The model's inputs.
+        samples: Number of samples to take; None if the arrays are one sample.
+        steps: Number of steps to take; None if each sample is one step.
+
+    Raises:
+        UsageError: Less than one sample or step is asked for.
+        InputError: A name is missing or unknown, or a dtype or shape does not fit.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        inputs: Sequence[TensorInfo],
+        *,
+        samples: int | None = None,
+        steps: int | None = None,
+    ) -> None:
+        for what, count in (("samples", samples), ("steps", steps)):
+            if count is not None and count < 1:
+                raise UsageError(f"{count} {what} make no run; expected at least 1.")
+        self.samples = samples or 1
+        self.steps = steps or 1
+        self._axes = [(what, count) for what, count in (("sample", samples), ("step", steps)) if count is not None]
+        _check_names(arrays, inputs)
+        self._arrays = {info.name: self._prepared(info, arrays[info.name]) for info in inputs}
+
+    def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
+        """Give one array per model input."""
+        index = tuple({"sample": sample, "step": step}[what] for what, _ in self._axes)
+        return {name: np.ascontiguousarray(array[index]) for name, array in self._arrays.items()}
+
+    def _prepared(self, info: TensorInfo, array: np.ndarray) -> np.ndarray:
+        array = _of_dtype(info, array)
+        for axis, (what, count) in enumerate(self._axes):
+            if array.ndim <= axis or array.shape[axis] < count:
+                found = array.shape[axis] if array.ndim > axis else "no axis for them"
+                raise InputError(
+                    f"Input {info.name!r} has shape {_shape(array.shape)}: {count} {what}s are asked for along axis "
+                    f"{axis}, found {found}.",
+                    hint=f"Give --{what}s no more than there are; arrays have one leading axis for them.",
+                )
+        cut = len(self._axes)
+        if cut and info.shape is not None and array.ndim - cut == len(info.shape) - 1 and info.shape[0] in (None, 1):
+            with_batch = np.expand_dims(array, cut)
+            if _fits(with_batch.shape[cut:], info.shape):
+                array = with_batch
+        if info.shape is not None and not _fits(array.shape[cut:], info.shape):
+            raise InputError(
+                f"Input {info.name!r} has shape {_shape(array.shape[cut:])}"
+                f"{' for each ' + self._axes[-1][0] if cut else ''}; expected {_shape(info.shape)}.",
+                hint="If the arrays hold several samples along their leading axis, say how many: --samples N."
+                if not cut
+                else "The leading axes are samples, then steps; what follows is the shape of the model's input.",
+            )
+        return array
+
+
+def _check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) -> None:
+    expected = [info.name for info in inputs]
+    missing = [name for name in expected if name not in arrays]
+    unknown = [name for name in arrays if name not in expected]
+    if missing or unknown:
+        problems = [f"{what} {_names(names)}" for what, names in (("missing", missing), ("unknown", unknown)) if names]
+        raise InputError(
+            f"The inputs do not fit the model: {', '.join(problems)}; "
+            f"found {_names(list(arrays))}, expected {_names(expected)}.",
+            hint="Name the arrays of the .npz file after the model's inputs: numpy.savez('inputs.npz', INPUT=array).",
+        )
+
+
+def _of_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
+    """Check a dtype; only the byte order is ever changed, and bits are read as the short floats .npz cannot name."""
+    if info.dtype is None:
+        raise InputError(f"Input {info.name!r} of the model holds no numbers; such inputs cannot be fed.")
+    expected = logical_dtype(info.dtype)
+    if array.dtype == np.dtype(f"V{expected.itemsize}") and expected.isbuiltin != 1:
+        return array.view(expected)
+    if array.dtype.name != expected.name:
+        raise InputError(
+            f"Input {info.name!r} has dtype {array.dtype.name}; expected {expected.name}.",
+            hint=f"Convert it yourself, so that nothing is rounded unseen: array.astype('{expected.name}').",
+        )
+    return array.astype(expected, copy=False)
+
+
+def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
+    return len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
+
+
+def _shape(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if extent is None else str(extent) for extent in shape) + "]"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"

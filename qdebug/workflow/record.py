@@ -1,0 +1,180 @@
+"""Record a run of a model: check the inputs, run it, find out whether recording changed the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qdebug.adapters import load_backend
+from qdebug.adapters.protocol import BackendRun, OnProgress
+from qdebug.errors import OutputExistsError, RecordingError, UsageError
+from qdebug.model import Fidelity, Recording
+from qdebug.record.recorder import Recorder
+from qdebug.session import open_recording
+from qdebug.workflow.feeds import ArrayFeeds, read_inputs
+
+__all__ = ["RecordSummary", "record_run"]
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSummary:
+    """What a recording came to.
+
+    Args:
+        path: The file.
+        tensors: Number of tensors that have values, constants included.
+        bytes: Size of the file.
+        samples: Number of samples.
+        steps: Number of steps of each sample.
+        fidelity: Whether recording changed the result.
+        fidelity_detail: One clause on how that was established, or how large the change is.
+        skipped: Tensors of the run that were not recorded, with the reason.
+    """
+
+    path: Path
+    tensors: int
+    bytes: int
+    samples: int
+    steps: int
+    fidelity: Fidelity
+    fidelity_detail: str
+    skipped: Mapping[str, str]
+
+
+def record_run(
+    model: str | Path,
+    *,
+    backend: str,
+    inputs: str | Path | Mapping[str, np.ndarray],
+    out: str | Path,
+    options: Mapping[str, str] | None = None,
+    samples: int | None = None,
+    steps: int | None = None,
+    taps: str = "faithful",
+    weights: bool = True,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> RecordSummary:
+    """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
+
+    On an error nothing is left behind. A run that is interrupted leaves a recording that is marked incomplete.
+
+    Args:
+        model: A model file, or a recording whose graph and weights are replayed.
+        backend: Name of what runs it.
+        inputs: An .npz file or a mapping: one array per model input.
+        out: The recording to make.
+        options: Options of the backend.
+        samples: Number of samples along the leading axis of the inputs; None if they are one sample.
+        steps: Number of steps of a stateful net along their next axis; None if there are none.
+        taps: Which tensors are tapped, and how: "faithful", "all" or "outputs".
+        weights: Whether constants are recorded.
+        force: Whether `out` may be replaced.
+        on_progress: Called with (done, total, label).
+
+    Raises:
+        UsageError: No such model or backend, unknown options, or files that are one and the same.
+        InputError: Inputs do not fit the model.
+        MissingExtraError: A package that the backend needs is not installed.
+        BackendError: The backend failed.
+        OutputExistsError: `out` exists and `force` is not set.
+        RecordingError: `out` cannot be written.
+    """
+    model, out = Path(model), Path(out)
+    _check_target(model, inputs, out, force=force)
+    chosen = load_backend(backend)
+    arrays = read_inputs(inputs)
+    with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
+        feeds = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps)
+        recorder = _recorder(run, out, force=force)
+        try:
+            _record(run, feeds, recorder, on_progress)
+            recorder.close()
+        except KeyboardInterrupt:
+            with suppress(RecordingError):  # nothing was recorded yet: nothing is kept
+                recorder.close(complete=False)
+            raise
+        except BaseException:
+            recorder.discard()
+            raise
+    return _summary(out)
+
+
+def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], out: Path, *, force: bool) -> None:
+    if not model.is_file():
+        raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
+    sources = [model] if isinstance(inputs, Mapping) else [model, Path(inputs)]
+    if out.exists():
+        for source in sources:
+            if source.exists() and out.samefile(source):
+                raise UsageError(
+                    f"The recording would overwrite {str(source)!r}, which it is made from.", hint="Name another file."
+                )
+        if not force:
+            raise OutputExistsError(
+                f"The file {str(out)!r} exists already.", hint="Add --force to overwrite it, or name another file."
+            )
+
+
+def _model(path: Path) -> Path | Recording:
+    """Give the recording if the file is one, whatever it is called; else the path of a model file."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_HDF5))
+    except OSError as error:
+        raise UsageError(
+            f"The model file {str(path)!r} cannot be read: {error.strerror}.", hint="Check its permissions."
+        ) from error
+    return open_recording(path) if start == _HDF5 else path
+
+
+def _recorder(run: BackendRun, out: Path, *, force: bool) -> Recorder:
+    facts = run.facts
+    return Recorder(
+        out,
+        backend=facts.backend,
+        graph=run.graph,
+        force=force,
+        model=facts.model,
+        model_sha256=facts.model_sha256,
+        taps=facts.taps,
+        versions=facts.versions,
+        options=facts.options,
+        cpu_flags=facts.cpu_flags or None,
+    )
+
+
+def _record(run: BackendRun, feeds: ArrayFeeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
+    for name, array in run.constants():
+        recorder.constant(name, array)
+    run.record(feeds, recorder, on_progress)
+    moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+    for done, (sample, step) in enumerate(moments, start=1):
+        plain = run.plain(feeds.feed(sample, step))
+        varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
+        if varying:
+            recorder.at(sample, step)
+            recorder.check(varying)
+        if on_progress is not None:
+            on_progress(done, len(moments), "plain runs, for the fidelity")
+
+
+def _summary(out: Path) -> RecordSummary:
+    recording = open_recording(out)
+    info = recording.info
+    return RecordSummary(
+        path=out,
+        tensors=len(recording.names),
+        bytes=out.stat().st_size,
+        samples=recording.samples,
+        steps=recording.steps,
+        fidelity=info.fidelity,
+        fidelity_detail=info.fidelity_detail,
+        skipped=info.skipped,
+    )
