@@ -265,7 +265,9 @@ def _described(value: Any, role: Role) -> TensorInfo:
     tensor = kind.tensor_type
     shape = None
     if tensor.HasField("shape"):
-        shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+        # Some exporters write -1 where an extent varies.
+        known = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
+        shape = tuple(extent if extent >= 0 else None for extent in known)
     return TensorInfo(name=value.name, shape=shape, dtype=ELEMENT_TYPES.get(tensor.elem_type), role=role)
 
 

@@ -167,11 +167,8 @@ class BackendRun(Protocol):
             BackendError: The framework failed.
         """
 
-    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> Sequence[str] | None:
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps and put every tapped tensor into the recorder, in bounded memory.
-
-        Returns:
-            Remarks that cast doubt on the recording, for its fidelity; none or None if there are none.
 
         Raises:
             BackendError: The framework failed.
