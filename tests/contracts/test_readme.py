@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from qdebug.tui.keys import markdown_table
+from qdebug.view.rows import columns
 
 FIRST_SCREEN = 30
 MAIN_JOB = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/qdebug demo"
@@ -70,6 +71,14 @@ def test_every_command_shown_is_understood(readme):
 
 def test_the_keys_are_those_of_the_terminal_interface(readme):
     assert markdown_table().strip() in readme
+
+
+def test_the_columns_are_those_of_the_table(readme):
+    table = readme.partition("### Read the table")[2].partition("###")[0]
+    explained = set(re.findall(r"(?m)^\| ([\w /]+) \| ", table)) - {"column"}
+    known = {column.title for column in columns().values()}
+    assert len(explained) >= 8
+    assert explained <= known
 
 
 def test_every_python_block_compiles(readme):
