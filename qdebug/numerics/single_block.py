@@ -133,7 +133,8 @@ def _add_sums(tally: Tally, block: Block, error: np.ndarray, buffers: Scratch) -
     tally.backend_squares.add(b_squares)
     tally.error_squares.add(error_squares)
     tally.sum_abs.add(total)
-    # 2ab = a^2 + b^2 - d^2 spares a pass, and loses nothing while d^2 is the smallest of the three.
+    # ab from 2ab = a^2 + b^2 - d^2 while d^2 is the smallest of the three: this keeps the small angle between nearly
+    # equal tensors, which the rounding of a sum of products would hide, and spares a pass.
     if error_squares <= min(a_squares, b_squares):
         tally.products.add((a_squares + b_squares - error_squares) / 2.0)
     else:

@@ -176,20 +176,15 @@ class Tally:
         return 10.0 * self.reference_squares.log10_ratio(self.error_squares)
 
     def _cosine(self) -> float:
-        error, ours, theirs = self.error_squares, self.reference_squares, self.backend_squares
-        if not error.mantissa:
+        ours, theirs = self.reference_squares, self.backend_squares
+        if not self.error_squares.mantissa:
             return 1.0
         if not ours.mantissa or not theirs.mantissa:
             return math.nan
         (a2, a_exponent), (b2, b_exponent) = ours.normalized(), theirs.normalized()
         even = (a_exponent + b_exponent) // 2 * 2
         norms = math.sqrt(math.ldexp(a2 * b2, a_exponent + b_exponent - even))  # in units of 2**(even / 2)
-        d2 = error.at_exponent(even // 2)
-        if d2 < norms:
-            # Close: 1 - cos from small quantities (the difference of the norms is at most norm(d)), not from the dot.
-            a, b = (math.sqrt(s.at_exponent(even // 4 * 2)) for s in (ours, theirs))
-            gap = math.ldexp((a - b) ** 2, even // 4 * 2 - even // 2)
-            return 1.0 - max(0.0, d2 - gap) / (2.0 * norms)
+        # No digit of 1 - cosine is lost: float32 blocks take the product from the squared error where that is small.
         return max(-1.0, min(1.0, self.products.at_exponent(even // 2) / norms))
 
 

@@ -243,6 +243,12 @@ def test_steps_between_codes_are_whole_and_between_real_values_are_not():
     assert stats_of(a, real, reference_quant=quant, step=0.1).max_lsb == 0.0
 
 
+def test_a_clamp_beside_the_lattice_gives_a_fraction_of_a_step():
+    quant = QuantParams(dtype="int8", scale=F32(0.5))
+    options = {"reference_quant": quant, "backend_quant": quant, "reference_clamp": (None, 0.75)}
+    assert stats_of(np.int8([4]), np.int8([1]), **options).max_lsb == 0.5
+
+
 def test_steps_of_a_channel_count_not_the_largest_difference():
     quant = QuantParams(dtype="int8", scale=F32([0.01, 1.0]), axis=1)
     a = np.zeros((3, 2), np.int8)

@@ -88,6 +88,11 @@ def test_wide_codes_are_rounded_once():
     assert dequantize(np.uint64([2**64 - 1]), unsigned)[0] == F32(2.0**64)
 
 
+def test_a_far_zero_point_of_narrow_codes_is_subtracted_exactly():
+    quant = QuantParams(dtype="int8", scale=F32(1.0), zero_point=2**24 + 1)
+    assert dequantize(np.int8([1]), quant)[0] == -(2.0**24)
+
+
 @pytest.mark.parametrize("name", [*SMALL_FLOATS, "bfloat16", "float16"])
 def test_small_floats_are_widened(name):
     dtype = logical_dtype(name)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.numerics.blocks import ROW, scratch
-from qdebug.numerics.lsb import Steps
+from qdebug.numerics.lsb import Steps, difference_in_steps
 from qdebug.numerics.single_block import add_single, extremes, row_dots
 from qdebug.numerics.tally import Block, Tally
 
@@ -14,10 +14,10 @@ F32 = np.float32
 NO_STEPS = Steps(None, ())
 
 
-def added(a, b, tally=None):
+def added(a, b, tally=None, steps=NO_STEPS):
     tally = Tally(shape=(len(a),)) if tally is None else tally
     with np.errstate(all="ignore"):
-        done = add_single(tally, Block(reference=F32(a), backend=F32(b), start=0, steps=NO_STEPS), scratch())
+        done = add_single(tally, Block(reference=F32(a), backend=F32(b), start=0, steps=steps), scratch())
     return done, tally
 
 
@@ -65,6 +65,49 @@ def test_a_quotient_of_denormal_references_is_not_lost_behind_a_larger_one():
     added([1.0, 1.0], [1.5, 1.0], tally)
     added([1.0, 2.0**-149], [1.25, 2.0**-148 + 2.0**-149], tally)
     assert tally.max_rel == 2.0
+
+
+def test_a_quotient_whose_bound_rounds_up_to_the_error_is_not_lost():
+    tally = Tally(shape=(4,))
+    added([1.0], [2.2], tally)  # 1.2 * 3 denormal units rounds to 4, the error below
+    added([1.0, 3 * 2.0**-149], [1.25, 7 * 2.0**-149], tally)
+    assert tally.max_rel == 4 / 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nearly_equal_quotients_of_many_blocks_are_told_apart(seed):
+    generator = np.random.default_rng(seed)
+    tally, best = Tally(shape=(10_000,)), 0.0
+    for _ in range(8):
+        a = generator.uniform(1.0, 2.0, 10_000).astype(F32)
+        b = a * F32(-1.7)  # not near a, so the float32 difference is rounded
+        added(a, b, tally)
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        best = max(best, (np.abs(y - x) / x).max())
+    assert tally.max_rel == best
+
+
+def test_a_difference_larger_only_in_float64_replaces_that_of_an_earlier_block():
+    tally = Tally(shape=(4,))
+    added([0.0], [2.0**24], tally)
+    added([-1.0], [2.0**24], tally)
+    assert tally.max_abs == 2.0**24 + 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_of_values_beside_the_lattice_are_told_apart(seed):
+    generator = np.random.default_rng(seed)
+    scale = F32(0.1)
+    steps = Steps(None, (5000,), float(scale))
+    codes = generator.integers(-120, 120, 5000)
+    a = codes.astype(F32) * scale
+    beside = generator.random(5000) < 0.5
+    a[beside] = np.nextafter(a[beside], F32(-99))
+    b = (codes + 2).astype(F32) * scale
+    tally = Tally(shape=(5000,))
+    for half in (slice(0, 2500), slice(2500, 5000)):
+        added(a[half], b[half], tally, steps)
+    assert tally.max_lsb == np.abs(difference_in_steps(a.astype(np.float64), b.astype(np.float64), float(scale))).max()
 
 
 @pytest.mark.parametrize("size", [1, ROW - 1, ROW, ROW + 1, 3 * ROW, 5 * ROW + 17])
