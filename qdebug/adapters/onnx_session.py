@@ -145,7 +145,7 @@ class Session:
 def _value(array: np.ndarray) -> Any:
     import onnxruntime
 
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")
     if array.dtype.isbuiltin == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     number = _ELEMENT_NUMBERS[array.dtype.name]

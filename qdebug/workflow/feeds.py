@@ -80,7 +80,7 @@ class ArrayFeeds:
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
         """Give one array per model input."""
         index = tuple({"sample": sample, "step": step}[what] for what, _ in self._axes)
-        return {name: np.ascontiguousarray(array[index]) for name, array in self._arrays.items()}
+        return {name: np.asarray(array[index], order="C") for name, array in self._arrays.items()}
 
     def _prepared(self, info: TensorInfo, array: np.ndarray) -> np.ndarray:
         array = _of_dtype(info, array)
