@@ -1,1 +1,1 @@
-"""TO BE WRITTEN."""
+"""The terminal interface: verdict, error profile, node list and node detail of two recordings."""

@@ -1,0 +1,119 @@
+"""The Textual application: it starts the reader thread, passes its news on, and ends when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.message import Message
+from textual.screen import Screen
+
+from qdebug.tui.glyphs import UNICODE, GlyphSet
+from qdebug.tui.keys import KEYS, key_label
+from qdebug.tui.look import Look
+from qdebug.tui.main_screen import MainScreen
+from qdebug.tui.palette import PALETTES
+from qdebug.tui.reader import Reader
+from qdebug.tui.source import DetailRequest, DiffSource, Event, Failed
+
+__all__ = ["QdebugApp"]
+
+_INTERRUPTED = 130
+
+
+class News(Message):
+    """An event of the reader thread.
+
+    Args:
+        event: What happened.
+    """
+
+    def __init__(self, event: Event) -> None:
+        super().__init__()
+        self.event = event
+
+
+class QdebugApp(App[int]):
+    """Walks through the comparison of two recordings.
+
+    Args:
+        open_source: Opens and aligns both recordings; called on the reader thread.
+        titles: What the two recordings are called.
+        node: Node or tensor to start at.
+        sample: Sample to start with; None for all.
+        glyphs: Characters to draw with.
+    """
+
+    TITLE = "qdebug"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS = [Binding("ctrl+c", "interrupt", show=False, priority=True)]  # noqa: RUF012  as Textual declares it
+    CSS = """
+    Screen { background: $background; }
+    Screen.ascii * { scrollbar-size: 0 0; }
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], DiffSource],
+        *,
+        titles: tuple[str, str] = ("reference", "backend"),
+        node: str | None = None,
+        sample: int | None = None,
+        glyphs: GlyphSet = UNICODE,
+    ) -> None:
+        super().__init__()
+        self.failure: BaseException | None = None
+        self.look = Look(glyphs=glyphs)
+        for palette in PALETTES:
+            self.register_theme(palette.theme())
+        self.theme = self.look.palette.name
+        self._reader = Reader(open_source, lambda event: self.post_message(News(event)))
+        self._main = MainScreen(self.look, titles=titles, node=node, sample=sample, ask=self._ask, fail=self._fail)
+
+    def get_default_screen(self) -> Screen[None]:
+        """Start with the only screen there is."""
+        return self._main
+
+    def on_mount(self) -> None:
+        """Start reading."""
+        self._reader.start()
+
+    def on_unmount(self) -> None:
+        """Let the reader end after the tensor at hand."""
+        self._reader.stop()
+
+    def on_news(self, news: News) -> None:
+        """Pass an event on, or end."""
+        if isinstance(news.event, Failed):
+            self._fail(news.event.error)
+        else:
+            self._main.take(news.event)
+
+    def action_interrupt(self) -> None:
+        """End as Ctrl-C ends a program."""
+        self.exit(_INTERRUPTED)
+
+    def next_theme(self) -> str:
+        """Change the colours; say what they are now, or why they stay."""
+        if self.no_color:
+            return "NO_COLOR is set: there are no colours to change"
+        at = PALETTES.index(self.look.palette)
+        self.look.palette = PALETTES[(at + 1) % len(PALETTES)]
+        self.theme = self.look.palette.name
+        return f"{'dark' if self.look.palette.dark else 'light'} colours"
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """List the commands of the palette: the key table, by name."""
+        if screen is not self._main:
+            return
+        for row in KEYS:
+            keys = " ".join(key_label(key) for key in row.keys)
+            yield SystemCommand(row.help, f"{row.group}, key {keys}", self._main.runner(row.action))
+
+    def _ask(self, request: DetailRequest) -> None:
+        self._reader.request(request)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self.exit(2)

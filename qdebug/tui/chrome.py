@@ -1,0 +1,150 @@
+"""The lines around the panels: which runs, the verdict so far, the status line, the footer."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from qdebug.analysis.result import DiffResult
+from qdebug.model import Fidelity, RunInfo
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.keys import footer_keys
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.profile import Piece
+from qdebug.tui.rows import State
+from qdebug.tui.source import Opened
+from qdebug.view import numbers
+from qdebug.view.rows import metric_title
+from qdebug.view.sentences import verdict_sentence
+from qdebug.view.text import safe_text
+
+__all__ = ["banner", "footer", "status", "too_small", "verdict_lines"]
+
+Line = list[Piece]
+
+
+def banner(titles: tuple[str, str], opened: Opened | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Say which two runs are compared, and what is wrong with the recordings if anything is.
+
+    Args:
+        titles: Names of the two files.
+        opened: Run facts; None while they are being read.
+        width: Cells of the line.
+        glyphs: Characters to draw with.
+    """
+    facts = (None, None) if opened is None else (opened.reference, opened.backend)
+    warnings = [] if opened is None else _warnings(opened)
+    tail = "  ".join(warnings)
+    room = max(width - len(" qdebug   vs  ") - len(tail) - 2, 10) // 2
+    names = [glyphs.fit(_run(*pair), room).rstrip() for pair in zip(titles, facts, strict=True)]
+    line: Line = [(" qdebug ", "title"), (f" {names[0]}", "accent"), ("  vs  ", "muted"), (names[1], "accent")]
+    return [[*line, (f"  {tail}", "fail")] if tail else line]
+
+
+def _run(title: str, info: RunInfo | None) -> str:
+    return safe_text(title) if info is None else f"{safe_text(title)} ({safe_text(info.backend, limit=30)})"
+
+
+def _warnings(opened: Opened) -> list[str]:
+    said = []
+    for side, info in (("reference", opened.reference), ("backend", opened.backend)):
+        if info.fidelity is Fidelity.DIFFERS:
+            said.append(f"{side}: recording CHANGED the result")
+        if not info.complete:
+            said.append(f"{side}: INCOMPLETE")
+    return said
+
+
+def verdict_lines(
+    navigator: Navigator | None, result: DiffResult | None, width: int, height: int, glyphs: GlyphSet
+) -> list[Line]:
+    """Give the verdict; "so far" until every pair is compared.
+
+    Args:
+        navigator: The table; None while names are being read.
+        result: The whole comparison; None until it is finished.
+        width: Cells of a line.
+        height: Lines there are.
+        glyphs: Characters to draw with.
+    """
+    if navigator is None:
+        return [[(" VERDICT ", "accent"), ("opening and aligning both recordings ..", "muted")]]
+    if result is not None:
+        word, text = " VERDICT ", verdict_sentence(result)
+        bad = result.exit_code == 1
+    else:
+        word, text, bad = " SO FAR ", _so_far(navigator), navigator.table.first_divergence() is not None
+    room = max(width - len(word) - 1, 10)
+    wrapped = textwrap.wrap(glyphs.plain(text), room) or [""]
+    if len(wrapped) > height:
+        wrapped = [*wrapped[: height - 1], glyphs.fit(" ".join(wrapped[height - 1 :]), room)]
+    style = "fail" if bad else "fine"
+    return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
+
+
+def _so_far(navigator: Navigator) -> str:
+    table = navigator.table
+    counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
+    first = table.first_divergence()
+    if first is None:
+        return f"{counted}, no divergence"
+    result = table.results[first]
+    why = f": {safe_text(result.reason)}" if result is not None and result.reason else ""
+    return f"{counted}, first divergence at {safe_text(table.names[first], limit=60)}{why}"
+
+
+def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Give the status line: the last message, else the node under the cursor; where the list stands on the right.
+
+    Args:
+        navigator: The table and the cursor; None while names are being read.
+        message: What the last key did, or why it did nothing; "" for nothing to say.
+        width: Cells of the line.
+        glyphs: Characters to draw with.
+    """
+    if navigator is None or not navigator.table.size:
+        return [[(glyphs.fit(f" {message}", width), "accent")]]
+    table = navigator.table
+    sample = "all samples" if navigator.sample is None else f"sample {navigator.sample}"
+    parts = [f"{numbers.grouped(navigator.place + 1)}/{numbers.grouped(table.size)}"]
+    if navigator.samples > 1 or navigator.sample is not None:
+        parts.append(sample)
+    if navigator.sort != "order" or navigator.reversed:
+        parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
+    right = glyphs.plain("  ".join(parts)) + " "
+    room = max(width - len(right) - 2, 4)
+    if message:
+        return [[(glyphs.fit(f" {message}", room + 1), "accent"), (" " + right, "muted")]]
+    return [[(glyphs.fit(f" {_row_words(navigator)}", room + 1), "plain"), (" " + right, "muted")]]
+
+
+def _row_words(navigator: Navigator) -> str:
+    table, row = navigator.table, navigator.cursor
+    word = State(int(table.states(navigator.sample)[row])).word
+    result = table.results[row]
+    why = table.rows[row].missing if result is None else result.reason if navigator.sample is None else None
+    return f"{safe_text(table.names[row], limit=60)}: {word}" + (f", {safe_text(why)}" if why else "")
+
+
+def footer(width: int) -> list[Line]:
+    """Give the footer: the keys there is room for.
+
+    Args:
+        width: Cells of the line.
+    """
+    line: Line = [(" ", "muted")]
+    for key, word in footer_keys(width - 1):
+        line += [(key, "accent"), (f" {word}  ", "muted")]
+    return [line]
+
+
+def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:
+    """Say that the terminal is too small.
+
+    Args:
+        width: Its cells.
+        height: Its lines.
+        least: What is needed.
+    """
+    text = f"{width}x{height} is too small: {least[0]}x{least[1]} is needed. q quits."
+    return [[(line, "plain")] for line in textwrap.wrap(text, max(width, 1))]

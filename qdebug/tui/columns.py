@@ -1,0 +1,165 @@
+"""Columns of the node list: which ones fit, how wide, and the text of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.rows import METRIC_CHOICES, NodeTable, State
+from qdebug.view import numbers
+from qdebug.view.rows import metric_title, quant_text
+
+__all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
+
+_NAME_LEAST = 22
+_NAME_MOST = 72
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Args:
+        key: Identifies it.
+        title: Its heading.
+        width: Cells it takes.
+        right: Whether it is aligned to the right.
+        sort: The order of `navigator.SORTS` that its heading marks; "" for none.
+    """
+
+    key: str
+    title: str
+    width: int
+    right: bool
+    sort: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns that fit into a width.
+
+    Args:
+        columns: From left to right.
+        before: How many optional columns are left out on the left.
+        after: How many on the right.
+    """
+
+    columns: tuple[Column, ...]
+    before: int
+    after: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Identifies the layout in caches."""
+        return tuple(f"{column.key}:{column.width}" for column in self.columns)
+
+
+def _optional(navigator: Navigator) -> list[Column]:
+    """Give the columns beside the ones always shown, most important first."""
+    other = [name for name in METRIC_CHOICES if name != navigator.metric] if navigator.sample is None else []
+    return [
+        Column("state_word", "status", 12, False, "state"),
+        Column("op", "op", 15, False, "op"),
+        Column("quant", "scale / zero point", 20, False),
+        Column("dtype", "dtype", 8, False),
+        Column("shape", "shape", 16, False),
+        *(Column(name, metric_title(name), 10, True) for name in other),
+        Column("match", "match", 12, False),
+        Column("reference_tensor", "reference tensor", 28, False),
+    ]
+
+
+def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
+    """Choose the columns for a width: the important ones always, the others as far as they fit.
+
+    Args:
+        navigator: Metric and sample that are shown.
+        width: Cells for a line.
+        offset: How many optional columns to leave out on the left.
+    """
+    digits = max(3, len(str(max(navigator.table.size - 1, 0))))
+    name_wanted = min(max(navigator.table.longest_name, 4), _NAME_MOST)
+    fixed = [
+        Column("mark", "", 3, False),
+        Column("number", "#", digits, True, "order"),
+        Column(navigator.metric, metric_title(navigator.metric), 10, True, "metric"),
+        Column("saturated", "sat", 7, True, "saturated"),
+    ]
+    room = width - sum(column.width + 1 for column in fixed) - 1
+    optional = _optional(navigator)[offset:]
+    name_least = max(min(_NAME_LEAST, name_wanted), 8)
+    chosen: list[Column] = []
+    for column in optional:
+        if room - sum(c.width + 1 for c in chosen) - column.width - 1 < name_least:
+            break
+        chosen.append(column)
+    name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_wanted, name_least)), 4)
+    name = Column("name", "node", name_width, False, "name")
+    columns = (*fixed[:2], name, *fixed[2:], *chosen)
+    return Layout(columns, offset, len(optional) - len(chosen))
+
+
+def mark(table: NodeTable, row: int, state: int, first: int | None) -> str:
+    """Give the two characters before a row: first divergence, then the state."""
+    kind = "*" if state in (State.DIVERGED, State.NONFINITE) else "?" if state == State.INCOMPARABLE else " "
+    if state == State.PENDING and table.rows[row].missing is None:
+        kind = "."
+    return ("!" if row == first else " ") + kind
+
+
+def row_cells(navigator: Navigator, row: int, layout: Layout, glyphs: GlyphSet) -> list[str]:
+    """Give the text of each cell of a row, each exactly as wide as its column; the mark column is left blank."""
+    cells = []
+    for column in layout.columns:
+        text = _TEXTS.get(column.key, _metric)(navigator, row, column.key)
+        if column.right:
+            cells.append(glyphs.plain(text).rjust(column.width)[: column.width])
+        else:
+            cells.append(glyphs.fit(text, column.width))
+    return cells
+
+
+def header_cells(navigator: Navigator, layout: Layout, glyphs: GlyphSet) -> Sequence[str]:
+    """Give the headings, each as wide as its column; the one that the list is sorted by carries an arrow."""
+    cells = []
+    for column in layout.columns:
+        title = column.title
+        if column.sort and column.sort == navigator.sort and (column.sort != "order" or navigator.reversed):
+            arrow = ("^" if navigator.reversed else "v") if not glyphs.braille else "▴" if navigator.reversed else "▾"
+            title = f"{title}{arrow}"
+        cells.append(title.rjust(column.width)[-column.width :] if column.right else glyphs.fit(title, column.width))
+    return cells
+
+
+def _metric(navigator: Navigator, row: int, key: str) -> str:
+    table = navigator.table
+    value = table.values(key, navigator.sample)[row]
+    if np.isnan(value):
+        return numbers.MISSING if table.state[row] != State.PENDING else ""
+    return numbers.metric(key, int(value) if key == "mismatches" else float(value))
+
+
+def _saturated(navigator: Navigator, row: int, _: str) -> str:
+    share = navigator.table.saturated[row]
+    if np.isnan(share):
+        return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
+    return "0" if share == 0 else numbers.percent(float(share), 1.0)
+
+
+_TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
+    "mark": lambda *_: "",
+    "number": lambda _, row, __: str(row),
+    "name": lambda navigator, row, _: navigator.table.names[row],
+    "saturated": _saturated,
+    "state_word": lambda navigator, row, _: State(int(navigator.table.states(navigator.sample)[row])).word,
+    "op": lambda navigator, row, _: navigator.table.rows[row].op,
+    "quant": lambda navigator, row, _: quant_text(navigator.table.rows[row].quant),
+    "dtype": lambda navigator, row, _: navigator.table.rows[row].dtype or numbers.MISSING,
+    "shape": lambda navigator, row, _: numbers.shape(navigator.table.rows[row].shape),
+    "match": lambda navigator, row, _: navigator.table.rows[row].match or numbers.MISSING,
+    "reference_tensor": lambda navigator, row, _: navigator.table.rows[row].reference_tensor,
+}

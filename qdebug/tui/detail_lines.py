@@ -1,0 +1,227 @@
+"""The node detail as lines of styled text: both sides next to each other, then error, saturation, samples, elements."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from qdebug.analysis.result import NodeResult, Status
+from qdebug.tui.draw import bars, pool, resample
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.profile import Piece
+from qdebug.tui.rows import State
+from qdebug.tui.source import DetailReady
+from qdebug.tui.values import SideValues, ValueFacts
+from qdebug.view import numbers
+from qdebug.view.detail import NodeDetail, metric_facts, rail_facts, side_facts, worst_rows
+from qdebug.view.text import safe_text
+
+__all__ = ["detail_lines"]
+
+_LABEL = 14
+_WIDE_LABEL = 20
+_ERRORS = (
+    "SQNR dB",
+    "rel L2",
+    "cosine",
+    "max abs",
+    "max LSB",
+    "mean abs",
+    "RMSE",
+    "max rel",
+    "mismatches",
+    "non-finite",
+)
+_WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
+
+Line = list[Piece]
+
+
+def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Say everything that is known of the row under the cursor.
+
+    Args:
+        navigator: The table and the cursor.
+        ready: What the reader has told of this row; None if nothing yet.
+        width: Cells of a line.
+        glyphs: Characters to draw with.
+    """
+    if not navigator.table.size:
+        return [[("nothing to show: the recordings share no tensor", "muted")]]
+    row = navigator.cursor
+    result = navigator.table.results[row]
+    lines = _head(navigator, row, result, width, glyphs)
+    if result is None:
+        return [*lines, [], *_without_result(navigator, row, width, glyphs)]
+    detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
+    values = None if ready is None else ready.values
+    lines += [[], *_sides(detail, values, width, glyphs)]
+    if values is None and result.metrics is not None and (ready is None or not ready.complete):
+        lines.append([("reading values ..", "muted")])
+    if ready is not None and ready.problem:
+        lines += _wrapped(ready.problem, width, "fail", glyphs)
+    lines += [[], *_errors(detail.result, width, glyphs), *_saturation(detail.result, width, glyphs)]
+    lines += _samples(detail.result, navigator.sample, width, glyphs)
+    if ready is not None and result.metrics is not None:
+        lines += [[], *_worst(ready, width, glyphs)]
+    return lines
+
+
+def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    planned = navigator.table.rows[row]
+    state = State(int(navigator.table.states(None)[row]))
+    op = safe_text(planned.op, limit=24)
+    title = glyphs.fit(f"#{row} {navigator.table.names[row]}", max(width - len(op) - 2, 8)).rstrip()
+    lines: list[Line] = [[(title, "title"), (f"  {glyphs.plain(op)}", "muted")]]
+    style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
+    why = planned.missing if result is None else result.reason
+    sign = "* " if state.failing else "? " if state is State.INCOMPARABLE else ""
+    first = navigator.table.first_divergence() == row
+    said = f"{'! first divergence, ' if first else ''}{'' if first else sign}{state.word}"
+    lines += _wrapped(f"{said}: {why}" if why else said, width, "muted" if state is State.PENDING else style, glyphs)
+    if result is not None:
+        lines += _wrapped(f"paired by {result.match}: {result.match_reason}", width, "muted", glyphs)[:2]
+    return lines
+
+
+def _without_result(navigator: Navigator, row: int, width: int, glyphs: GlyphSet) -> list[Line]:
+    planned = navigator.table.rows[row]
+    facts = [
+        ("tensor", planned.tensor or planned.reference_tensor),
+        ("type", f"{planned.dtype or numbers.MISSING} {numbers.shape(planned.shape)}"),
+    ]
+    lines: list[Line] = [
+        [(label.ljust(_LABEL), "muted"), (glyphs.fit(text, width - _LABEL), "plain")] for label, text in facts
+    ]
+    if planned.missing is None:
+        lines += [[], *_wrapped("Its turn comes: nodes are compared in topological order.", width, "muted", glyphs)]
+    return lines
+
+
+def _sides(detail: NodeDetail, values: ValueFacts | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Lay both sides out in two columns, the reference first."""
+    label = _WIDE_LABEL if width >= 70 else _LABEL
+    side = max((width - label - 1) // 2, 8)
+    facts = {fact.label: (fact.reference, fact.backend) for fact in side_facts(detail)}
+    dtypes = facts.pop("dtype", (numbers.MISSING, numbers.MISSING))
+    shapes = facts.pop("shape", (numbers.MISSING, numbers.MISSING))
+    span = facts.pop("values", None)
+    rows: list[tuple[str, str, str]] = []
+    for name, (left, right) in facts.items():
+        rows.append((name if len(name) <= label - 1 else "scale / zp", left, right))
+        if name == "tensor":
+            rows.append(("type", f"{dtypes[0]} {shapes[0]}", f"{dtypes[1]} {shapes[1]}"))
+    if values is not None:
+        rows += _value_rows(values, side, glyphs)
+    elif span is not None:
+        rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
+    head: Line = [(" " * label, "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
+    return [
+        head,
+        *(
+            [
+                (name.ljust(label), "muted"),
+                (glyphs.fit(left, side) + " ", "plain"),
+                (glyphs.fit(right, side), "plain" if left != right or name == "tensor" else "muted"),
+            ]
+            for name, left, right in rows
+        ),
+    ]
+
+
+def _value_rows(values: ValueFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
+    def both(show: Callable[[SideValues], str]) -> tuple[str, str]:
+        return show(values.reference), show(values.backend)
+
+    def two(one: float | None, other: float | None, between: str) -> str:
+        return f"{numbers.number(one, digits=4)}{between}{numbers.number(other, digits=4)}"
+
+    rows = [
+        ("min .. max", *both(lambda side: two(side.low, side.high, " .. "))),
+        ("mean, std", *both(lambda side: two(side.mean, side.std, ", "))),
+    ]
+    if any(side.nan or side.infinite for side in (values.reference, values.backend)):
+        rows.append(("NaN, inf", *both(lambda side: f"{numbers.grouped(side.nan)}, {numbers.grouped(side.infinite)}")))
+    rows.append(("histogram", *both(lambda side: _histogram(side, width, glyphs))))
+    return rows
+
+
+def _histogram(side: SideValues, width: int, glyphs: GlyphSet) -> str:
+    counts = resample(side.counts, width - 1)
+    return bars(np.sqrt(counts), glyphs)  # the root keeps thin tails visible
+
+
+def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+    facts = {fact.title: fact.value for fact in metric_facts(result.metrics)}
+    items = [
+        (title.removesuffix(" dB"), facts[title])
+        for title in _ERRORS
+        if facts.get(title) not in {None, numbers.MISSING}
+    ]
+    return _packed(
+        "error", items, width, glyphs, "fail" if result.status in {Status.DIVERGED, Status.NONFINITE} else "plain"
+    )
+
+
+def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+    items = rail_facts(result.saturation)
+    return _packed("saturation", items, width, glyphs, "plain") if items else []
+
+
+def _packed(label: str, items: Sequence[tuple[str, str]], width: int, glyphs: GlyphSet, style: str) -> list[Line]:
+    """Put "title value" items one after the other, on as many lines as they need."""
+    lines: list[Line] = []
+    line: Line = [(label.ljust(_LABEL), "muted")]
+    used = _LABEL
+    for title, value in items:
+        size = len(title) + len(value) + 1
+        if used + size > width and len(line) > 1:
+            lines.append(line)
+            line, used = [(" " * _LABEL, "muted")], _LABEL
+        line += [(f"{glyphs.plain(title)} ", "muted"), (f"{glyphs.plain(value)}   ", style)]
+        used += size + 3
+    return [*lines, line] if len(line) > 1 else lines
+
+
+def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Draw the error of each sample, relative to its signal, and say which one is the worst."""
+    many = len(result.samples)
+    if many < 2:
+        return []
+    levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in result.samples])
+    errors = np.nan_to_num(10 ** (-levels / 20), nan=0.0, posinf=0.0)
+    room = max(width // 3, 8)
+    drawn = bars(pool(errors, room) if many > room else errors, glyphs)
+    chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
+    one = result.samples[chosen]
+    said = f"{'shown' if one.sample == sample else 'worst'} is {one.sample}, {many} in all: "
+    said += f"{one.status}, SQNR {numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
+    head: Line = [("samples".ljust(_LABEL), "muted"), (drawn + "  ", "fine")]
+    if _LABEL + len(drawn) + 2 + len(said) <= width:
+        return [[*head, (said, "plain")]]
+    return [head, [(" " * _LABEL, "muted"), (glyphs.fit(said, width - _LABEL).rstrip(), "plain")]]
+
+
+def _worst(ready: DetailReady, width: int, glyphs: GlyphSet) -> list[Line]:
+    rows = worst_rows(ready.detail.worst)
+    if not rows:
+        return [] if ready.complete else [[("looking for the worst elements ..", "muted")]]
+    columns = [list(column) for column in zip(_WORST_TITLES, *rows, strict=True)]
+    columns = [column for column in columns if set(column[1:]) != {numbers.MISSING}]
+    widths = [max(map(len, column)) for column in columns]
+    while sum(widths) + 2 * len(widths) > width and len(widths) > 4:
+        dropped = next(at for at in (1, len(widths) - 2, len(widths) - 1) if at < len(widths))
+        del widths[dropped], columns[dropped]
+    lines: list[Line] = [[(f"worst elements of sample {ready.values_sample}", "accent")]]
+    for number, cells in enumerate(zip(*columns, strict=True)):
+        text = "  ".join(cell.rjust(size) for cell, size in zip(cells, widths, strict=True))
+        lines.append([(glyphs.plain(text), "muted" if number == 0 else "plain")])
+    return lines
+
+
+def _wrapped(text: str, width: int, style: str, glyphs: GlyphSet) -> list[Line]:
+    """Break safe text into lines at spaces."""
+    return [[(line, style)] for line in textwrap.wrap(glyphs.plain(safe_text(text)), max(width, 10)) or [""]]

@@ -1,0 +1,107 @@
+"""Characters to draw with: a full set for UTF-8 terminals and one of plain ASCII for all others."""
+
+from __future__ import annotations
+
+import locale
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from rich.cells import cell_len, set_cell_size
+
+from qdebug.view.text import ELLIPSIS, safe_text, shorten
+
+__all__ = ["ASCII", "UNICODE", "GlyphSet", "locale_glyphs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlyphSet:
+    """One way to draw.
+
+    Args:
+        name: "unicode" or "ascii".
+        eighths: Bars of one cell, from empty to full.
+        braille: Whether areas are drawn with braille dots; else with `levels`.
+        levels: Fill of one cell from empty to full, for areas without braille.
+        rule: Horizontal line.
+        bar: Vertical line of an axis.
+        limit: Line at a limit.
+        cursor: Marks the selected row.
+        here: Marks the selected position under a profile.
+        replacements: Characters of our own texts that this set must not use.
+    """
+
+    name: str
+    eighths: str
+    braille: bool
+    levels: str
+    rule: str
+    bar: str
+    limit: str
+    cursor: str
+    here: str
+    replacements: Mapping[int, str]
+
+    def fit(self, value: object, width: int) -> str:
+        """Give text from anywhere as exactly `width` cells: safe, its middle taken out if long, padded.
+
+        Args:
+            value: Shown through `safe_text`.
+            width: Cells, at least 1.
+        """
+        text = self.plain(safe_text(value, limit=max(width, 200)))
+        if text.isascii():
+            return shorten_ascii(text, width) if not self.braille else shorten(text, width).ljust(width)
+        return set_cell_size(shorten(text, width) if cell_len(text) > width else text, width)
+
+    def fit_end(self, text: str, width: int) -> str:
+        """Give safe text in at most `width` characters: a sentence loses its end, not its middle."""
+        dots = self.plain(ELLIPSIS)
+        return text if len(text) <= width else text[: max(width - len(dots), 0)].rstrip() + dots
+
+    def plain(self, text: str) -> str:
+        """Give safe text in the characters of this set."""
+        if not self.replacements or text.isascii():
+            return text
+        return text.translate(dict(self.replacements)).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def shorten_ascii(text: str, width: int) -> str:
+    """Take the middle out of a text with two dots instead of an ellipsis, and pad it."""
+    if len(text) <= width:
+        return text.ljust(width)
+    if width < 4:
+        return text[:width]
+    return shorten(text, width - 1).replace(ELLIPSIS, "..")
+
+
+UNICODE = GlyphSet(
+    name="unicode",
+    eighths=" ▁▂▃▄▅▆▇█",
+    braille=True,
+    levels=" ░▒▓█",
+    rule="─",
+    bar="│",
+    limit="╌",
+    cursor="▸",
+    here="▴",
+    replacements=MappingProxyType({}),
+)
+
+ASCII = GlyphSet(
+    name="ascii",
+    eighths=" ..::++##",
+    braille=False,
+    levels=" .:+#",
+    rule="-",
+    bar="|",
+    limit="-",
+    cursor=">",
+    here="^",
+    replacements=MappingProxyType({ord(ELLIPSIS): "..", 0x202F: ",", 0x2265: ">=", 0x2264: "<="}),
+)
+
+
+def locale_glyphs() -> GlyphSet:
+    """Choose the set that the locale's character encoding can carry."""
+    return UNICODE if locale.getencoding().replace("-", "").lower() == "utf8" else ASCII

@@ -1,0 +1,107 @@
+"""The help: every key of the table, and what the signs mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import ModalScreen
+
+from qdebug.tui.keys import GROUPS, KEYS, key_label
+from qdebug.tui.look import Look
+from qdebug.tui.profile import Piece
+from qdebug.tui.widgets import TextScroll
+
+__all__ = ["HelpScreen", "help_lines"]
+
+_SIGNS = (
+    ("!", "first divergence: the first node beyond its limit, in topological order"),
+    ("*", "failing: beyond its limit, or NaN or infinite on one side only"),
+    ("?", "not compared; the detail says why"),
+    (".", "its turn has not come yet"),
+    (" ", "within its limit"),
+)
+_NOTES = (
+    "sat: codes at qmin or qmax, without those that are a Relu's zero",
+    "> at the end of the heading: more columns, shown with the right arrow",
+    "profile: error along the topological order, largest of each stretch",
+)
+
+
+def help_lines(width: int) -> Sequence[Sequence[Piece]]:
+    """Give the help, in two columns where there is room.
+
+    Args:
+        width: Cells of a line.
+    """
+    blocks = [_group(group) for group in GROUPS]
+    signs: list[list[Piece]] = [[("Signs", "title")], *([(f"  {s} ", "accent"), (t, "plain")] for s, t in _SIGNS)]
+    signs += [[(f"  {note}", "muted")] for note in _NOTES]
+    if width < 110:
+        return [line for block in (*blocks, signs) for line in (*block, [])]
+    left = [line for block in blocks[:2] for line in (*block, [])]
+    right = [line for block in blocks[2:] for line in (*block, [])]
+    half = width // 2
+    lines = []
+    for number in range(max(len(left), len(right))):
+        one = list(left[number]) if number < len(left) else []
+        other = list(right[number]) if number < len(right) else []
+        used = sum(len(text) for text, _ in one)
+        lines.append([*one, (" " * max(half - used, 1), "plain"), *other])
+    return [*lines, *signs]
+
+
+def _group(group: str) -> list[list[Piece]]:
+    lines: list[list[Piece]] = [[(group, "title")]]
+    for row in KEYS:
+        if row.group == group:
+            keys = " ".join(key_label(key) for key in row.keys)
+            lines.append([(f"  {keys.ljust(16)} ", "accent"), (row.help, "plain")])
+    return lines
+
+
+class HelpScreen(ModalScreen[None]):
+    """Shows the help until a key closes it.
+
+    Args:
+        look: Shared look.
+    """
+
+    BINDINGS = [  # noqa: RUF012  as Textual declares it
+        Binding("escape,q,question_mark,enter,backspace,h", "dismiss", show=False),
+        Binding("j,down", "step(1)", show=False),
+        Binding("k,up", "step(-1)", show=False),
+        Binding("pagedown,ctrl+d,space", "step(10)", show=False),
+        Binding("pageup,ctrl+u", "step(-10)", show=False),
+        Binding("g,home", "step(-1000)", show=False),
+        Binding("G,end", "step(1000)", show=False),
+    ]
+    CSS = """
+    HelpScreen { align: center middle; background: $background; }
+    HelpScreen TextScroll { padding: 0 1; scrollbar-size-vertical: 1; overflow-x: hidden; }
+    """
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self._text = TextScroll(look, id="help")
+
+    def compose(self) -> ComposeResult:
+        """Lay the screen out."""
+        yield self._text
+
+    def on_mount(self) -> None:
+        """Fill in the text."""
+        self._fill()
+
+    def on_resize(self) -> None:
+        """Fill in the text for the new width."""
+        self._fill()
+
+    def action_step(self, lines: int) -> None:
+        """Scroll."""
+        self._text.step(lines)
+
+    def _fill(self) -> None:
+        head: list[Piece] = [("Keys", "accent"), ("   esc closes, j k scroll", "muted")]
+        self._text.show([head, [], *help_lines(self.size.width - 3)])

@@ -1,0 +1,169 @@
+"""The error profile: one metric along the topological order on a logarithmic axis, as lines of styled characters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.tui.draw import area, pool
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.rows import State, severity
+from qdebug.view.rows import metric_title
+
+__all__ = ["Axis", "Piece", "choose_axis", "column_to_row", "profile_lines"]
+
+Piece = tuple[str, str]
+"""A stretch of text and the name of its style in the palette."""
+
+_LABEL = 7
+_STEPS = {True: (1.0, 2.0, 5.0, 10.0, 20.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
+_MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
+"""How far the axis goes down from the largest error: what is smaller is drawn as the lowest dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A vertical axis.
+
+    Args:
+        bottom: Severity at the foot of the lowest line.
+        step: Severity from one line of text to the next.
+        decibels: Whether severity is in decibels; else decimal logarithms.
+    """
+
+    bottom: float
+    step: float
+    decibels: bool
+
+    def label(self, line: int) -> str:
+        """Give the value at the foot of a line, counted from the lowest."""
+        level = self.bottom + line * self.step
+        if self.decibels:
+            return f"{0.0 - level:.0f} dB"
+        exponent = math.floor(level + 1e-9)
+        digit = 10 ** (level - exponent)
+        return f"{digit:.0f}e{exponent}"
+
+    def dots(self, values: np.ndarray, rows: int) -> np.ndarray:
+        """Give heights in dots of a quarter line: 0 for no error, at least 1 for any."""
+        with np.errstate(invalid="ignore"):
+            heights = np.ceil((values - self.bottom) / self.step * 4)
+        heights = np.clip(np.nan_to_num(heights, nan=0.0, posinf=4.0 * rows, neginf=0.0), 0, 4 * rows)
+        heights[np.isfinite(values) & (heights < 1)] = 1
+        dots: np.ndarray = heights.astype(int)
+        return dots
+
+
+def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float | None = None) -> Axis:
+    """Choose an axis with round labels that holds the finite values and the limit.
+
+    Args:
+        values: Severities.
+        rows: Lines of text, at least 1.
+        decibels: Whether severities are in decibels.
+        limit: Severity of a limit to keep in view.
+    """
+    finite = values[np.isfinite(values)]
+    known = [float(finite.min()), float(finite.max())] if len(finite) else []
+    if limit is not None:
+        known.append(limit)
+    if not known:
+        return Axis(-20.0 * rows if decibels else -float(rows), 20.0 if decibels else 1.0, decibels)
+    high, low = max(known), min(known)
+    low = max(low, high - _MOST_ROWS_SPAN[decibels])
+    for step in _STEPS[decibels]:
+        bottom = math.floor(low / step) * step
+        if bottom + rows * step >= high:
+            return Axis(bottom, step, decibels)
+    step = _STEPS[decibels][-1]
+    return Axis(math.ceil(high / step) * step - rows * step, step, decibels)
+
+
+def column_to_row(column: int, width: int, size: int) -> int | None:
+    """Give the first table row drawn at a column of the profile; None on the axis or beyond the plot."""
+    cells = width - _LABEL - 1
+    cell = column - _LABEL - 1
+    if not 0 <= cell < cells or not size:
+        return None
+    return min(2 * cell * size // (2 * cells), size - 1)
+
+
+def profile_lines(
+    navigator: Navigator, width: int, height: int, glyphs: GlyphSet, *, limit: float | None = None
+) -> list[list[Piece]]:
+    """Draw the profile.
+
+    Args:
+        navigator: Table, metric, sample and cursor.
+        width: Cells of a line, at least 20.
+        height: Lines, at least 3; the last one is the line of marks.
+        glyphs: Characters to draw with.
+        limit: The least SQNR in dB that is allowed, if there is such a limit.
+
+    Returns:
+        `height` lines of pieces, each at most `width` cells.
+    """
+    rows, cells = height - 1, width - _LABEL - 1
+    table = navigator.table
+    decibels = navigator.metric == "sqnr_db"
+    if not table.size:
+        return [[(" " * _LABEL + glyphs.bar, "muted")] for _ in range(height)]
+    states = table.states(navigator.sample)
+    values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))
+    line = -limit if decibels and limit is not None else None
+    axis = choose_axis(values, rows, decibels=decibels, limit=line)
+    heights = axis.dots(values, rows)
+    heights[states == State.NONFINITE] = 4 * rows
+    failing = (states == State.DIVERGED) | (states == State.NONFINITE)
+    plot = area(pool(heights, 2 * cells), rows, glyphs)
+    bad = pool(pool(failing.astype(np.uint8), 2 * cells), cells)
+    limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
+    lines = []
+    for row, text in enumerate(plot):
+        pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(_LABEL) + glyphs.bar, "muted")]
+        if row == limit_row:
+            text = text.replace(" ", glyphs.limit)  # noqa: PLW2901  the empty part of the line is the limit
+        pieces.extend(_stretches(text, bad, glyphs))
+        lines.append(pieces)
+    lines.append(_marks(navigator, cells, failing, glyphs))
+    return lines
+
+
+def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
+    """Cut a line of the plot where its style changes."""
+    pieces: list[list[str]] = []
+    for character, failing in zip(text, bad, strict=True):
+        style = "muted" if character in (" ", glyphs.limit) else "fail" if failing else "fine"
+        if pieces and pieces[-1][1] == style:
+            pieces[-1][0] += character
+        else:
+            pieces.append([character, style])
+    return [(piece, style) for piece, style in pieces]
+
+
+def _marks(navigator: Navigator, cells: int, failing: np.ndarray, glyphs: GlyphSet) -> list[Piece]:
+    """Draw the line under the plot: what failed, the first divergence and the cursor."""
+    table = navigator.table
+    fail_cells = pool(pool(failing.astype(np.uint8), 2 * cells), cells)
+    marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in fail_cells]
+    pending = pool(pool((table.states(navigator.sample) == State.PENDING).astype(np.uint8), 2 * cells), cells)
+    for cell in np.flatnonzero(pending & ~fail_cells.astype(bool)):
+        marks[cell] = (".", "muted")
+    first = table.first_divergence(navigator.sample)
+    if first is not None:
+        marks[_cell(first, cells, table.size)] = ("!", "first")
+    marks[_cell(navigator.cursor, cells, table.size)] = (glyphs.here, "cursor")
+    title = "1-cos" if navigator.metric == "cosine" else metric_title(navigator.metric).removesuffix(" dB")
+    return [(title[:_LABEL].rjust(_LABEL) + " ", "muted"), *marks]
+
+
+def _cell(row: int, cells: int, size: int) -> int:
+    """Give the cell in which a row is drawn (its middle, where it covers several)."""
+    if size >= 2 * cells:
+        starts = np.arange(2 * cells) * size // (2 * cells)
+        return int(np.searchsorted(starts, row, side="right") - 1) // 2
+    return min((2 * row + 1) * cells // (2 * size), cells - 1)

@@ -1,0 +1,251 @@
+"""The node list as numpy columns: filled as results come in, sorted and searched without touching a widget."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from qdebug.analysis.result import NodeResult, Status
+from qdebug.model import QuantParams
+from qdebug.view.rows import on_rails
+
+__all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "NodeTable", "PlannedRow", "State", "severity"]
+
+METRIC_CHOICES = ("sqnr_db", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
+"""Metrics that the list and the profile can show, in the order the key walks them."""
+
+SAMPLE_METRICS = ("sqnr_db", "max_abs")
+"""Those that are known for a single sample of every node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRow:
+    """One line of the node list as it is known before any value is read.
+
+    Args:
+        node: Node that produces the tensor.
+        op: Its operator.
+        tensor: The backend's tensor, or the reference's if the backend has none.
+        reference_tensor: The reference's tensor; "" if it has none.
+        match: Ground of the pair and its reason; "" if there is no pair.
+        shape: Extents of the tensor.
+        dtype: Logical dtype of its elements.
+        quant: Quantization of the tensor.
+        missing: Why it is not compared; None if it is.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    reference_tensor: str
+    match: str = ""
+    shape: tuple[int | None, ...] | None = None
+    dtype: str | None = None
+    quant: QuantParams | None = None
+    missing: str | None = None
+
+
+class State(IntEnum):
+    """How far one row is; the numbers are stored in the state column."""
+
+    PENDING = 0
+    IDENTICAL = 1
+    WITHIN = 2
+    DIVERGED = 3
+    NONFINITE = 4
+    INCOMPARABLE = 5
+
+    @property
+    def word(self) -> str:
+        """The state in a word."""
+        return _WORDS[self]
+
+    @property
+    def failing(self) -> bool:
+        """Whether the row is beyond its limit."""
+        return self in {State.DIVERGED, State.NONFINITE}
+
+
+_WORDS = {
+    State.PENDING: "pending",
+    State.IDENTICAL: "identical",
+    State.WITHIN: "within",
+    State.DIVERGED: "diverged",
+    State.NONFINITE: "nonfinite",
+    State.INCOMPARABLE: "not compared",
+}
+
+_STATES = {
+    Status.IDENTICAL: State.IDENTICAL,
+    Status.WITHIN: State.WITHIN,
+    Status.DIVERGED: State.DIVERGED,
+    Status.NONFINITE: State.NONFINITE,
+    Status.INCOMPARABLE: State.INCOMPARABLE,
+    Status.INCOMPLETE: State.INCOMPARABLE,
+}
+
+
+def severity(metric: str, values: np.ndarray) -> np.ndarray:
+    """Give values that grow with the error, on a scale fit for an axis.
+
+    Decibels with the sign turned for SQNR, the decimal logarithm of the error for all else
+    (1 - cosine for the cosine). No error at all is -inf; unknown is NaN.
+
+    Args:
+        metric: One of `METRIC_CHOICES`.
+        values: Values of that metric.
+    """
+    if metric == "sqnr_db":
+        return -values
+    error = 1 - values if metric == "cosine" else values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs: np.ndarray = np.log10(np.maximum(error, 0.0))
+    return logs
+
+
+class NodeTable:
+    """All rows of the list, in topological order.
+
+    Args:
+        rows: What is known before any value is read.
+    """
+
+    def __init__(self, rows: Sequence[PlannedRow]) -> None:
+        self.rows = rows
+        self.size = size = len(rows)
+        shared = Counter(row.node for row in rows)
+        self.names = [_display_name(row, shared) for row in rows]
+        self.longest_name = max(map(len, self.names), default=0)
+        self.results: list[NodeResult | None] = [None] * size
+        self.state = np.zeros(size, dtype=np.uint8)
+        self.metrics = {name: np.full(size, np.nan) for name in METRIC_CHOICES}
+        self.saturated = np.full(size, np.nan)
+        self.version = 0
+        self.pending = size
+        self._samples: dict[int, dict[str, np.ndarray]] = {}
+        self._lower: list[str] | None = None
+        self._row_of: dict[str, int] = {}
+        for number, row in enumerate(rows):
+            if row.missing is not None:
+                self.state[number] = State.INCOMPARABLE
+                self.pending -= 1
+            else:
+                self._row_of[row.tensor] = number
+        self.comparable = self.pending
+
+    def put(self, result: NodeResult) -> int | None:
+        """Fill in one result.
+
+        Returns:
+            The row it belongs to; None if no row waits for it.
+        """
+        row = self._row_of.get(result.tensor)
+        if row is None:
+            return None
+        if self.results[row] is None:
+            self.pending -= 1
+        self.results[row] = result
+        self.state[row] = _STATES[result.status]
+        if result.metrics is not None:
+            for name, column in self.metrics.items():
+                value = getattr(result.metrics, name)
+                column[row] = np.nan if value is None else value
+        if result.saturation is not None and result.saturation.total:
+            self.saturated[row] = on_rails(result.saturation) / result.saturation.total
+        for sample, columns in self._samples.items():
+            self._put_sample(columns, row, result, sample)
+        self.version += 1
+        return row
+
+    @property
+    def compared(self) -> int:
+        """How many rows have been compared so far."""
+        return self.comparable - self.pending
+
+    def states(self, sample: int | None) -> np.ndarray:
+        """Give the state of each row, for one sample or for all."""
+        return self.state if sample is None else self._sample(sample)["state"]
+
+    def values(self, metric: str, sample: int | None) -> np.ndarray:
+        """Give a metric of each row, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
+        return self.metrics[metric] if sample is None else self._sample(sample)[metric]
+
+    def failing(self, sample: int | None = None) -> np.ndarray:
+        """Give the rows beyond their limit, in topological order."""
+        states = self.states(sample)
+        rows: np.ndarray = np.flatnonzero((states == State.DIVERGED) | (states == State.NONFINITE))
+        return rows
+
+    def first_divergence(self, sample: int | None = None) -> int | None:
+        """Give the first row beyond its limit, in topological order; None if there is none so far."""
+        rows = self.failing(sample)
+        return int(rows[0]) if len(rows) else None
+
+    def find(self, name: str) -> int | None:
+        """Give the row of a node or tensor, preferring the exact name of a node."""
+        for attribute in ("node", "tensor", "reference_tensor"):
+            for number, row in enumerate(self.rows):
+                if getattr(row, attribute) == name:
+                    return number
+        return None
+
+    def search(self, pattern: str) -> np.ndarray:
+        """Give the rows whose node, tensor or operator matches, in topological order.
+
+        Args:
+            pattern: Part of a name in any case; 'whole name' in quotes; ~ and a regular expression.
+
+        Raises:
+            ValueError: The regular expression cannot be read.
+        """
+        if pattern.startswith("~"):
+            try:
+                regex = re.compile(pattern[1:], re.IGNORECASE)
+            except re.error as error:
+                raise ValueError(f"{pattern[1:]!r} is no regular expression: {error}") from error
+            hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
+        elif pattern.startswith("'"):
+            wanted = pattern[1:].removesuffix("'")
+            hits = [n for n, row in enumerate(self.rows) if wanted in (row.node, row.tensor, row.reference_tensor)]
+        else:
+            wanted = pattern.lower()
+            hits = [row for row, name in enumerate(self._searchable()) if wanted in name]
+        return np.array(hits, dtype=np.int64)
+
+    def _searchable(self) -> list[str]:
+        if self._lower is None:
+            self._lower = [f"{row.node}\n{row.tensor}\n{row.op}".lower() for row in self.rows]
+        return self._lower
+
+    def _sample(self, sample: int) -> dict[str, np.ndarray]:
+        if sample not in self._samples:
+            columns: dict[str, np.ndarray] = {name: np.full(self.size, np.nan) for name in SAMPLE_METRICS}
+            columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(np.uint8)
+            for row, result in enumerate(self.results):
+                if result is not None:
+                    self._put_sample(columns, row, result, sample)
+            self._samples[sample] = columns
+        return self._samples[sample]
+
+    def _put_sample(self, columns: dict[str, np.ndarray], row: int, result: NodeResult, sample: int) -> None:
+        one = next((entry for entry in result.samples if entry.sample == sample), None)
+        if one is None:
+            columns["state"][row] = State.INCOMPARABLE
+            return
+        columns["state"][row] = _STATES[one.status]
+        for name in SAMPLE_METRICS:
+            value = getattr(one, name)
+            columns[name][row] = np.nan if value is None else value
+
+
+def _display_name(row: PlannedRow, shared: Counter[str]) -> str:
+    """Name the node, and its tensor too where one node produces several."""
+    tensor = row.tensor or row.reference_tensor
+    if not row.node or row.node == tensor:
+        return tensor
+    return f"{row.node} > {tensor}" if shared[row.node] > 1 else row.node

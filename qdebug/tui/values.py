@@ -1,0 +1,109 @@
+"""Extremes, means and histograms of the two sides of a pair, for display."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.numerics.histogram import value_histogram
+
+__all__ = ["BINS", "SideValues", "ValueFacts", "value_facts"]
+
+BINS = 96
+"""Bins of a histogram: more than any panel shows, so that each width can sum them up."""
+
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SideValues:
+    """Facts of one tensor's values.
+
+    Args:
+        low, high, mean, std: Of the finite values; None if there are none.
+        nan: How many are NaN.
+        infinite: How many are infinite.
+        counts: Histogram of the finite values over the common range, `BINS` bins.
+    """
+
+    low: float | None
+    high: float | None
+    mean: float | None
+    std: float | None
+    nan: int
+    infinite: int
+    counts: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueFacts:
+    """Facts of both sides, over one range of values.
+
+    Args:
+        reference: The reference's values.
+        backend: The backend's values.
+        low, high: Range of both histograms; equal if all values are.
+    """
+
+    reference: SideValues
+    backend: SideValues
+    low: float
+    high: float
+
+
+def value_facts(reference: np.ndarray, backend: np.ndarray) -> ValueFacts:
+    """Summarise two arrays of real values, block by block.
+
+    Args:
+        reference: Any shape.
+        backend: Any shape.
+    """
+    sides = [np.ravel(reference), np.ravel(backend)]
+    moments = [_moments(side) for side in sides]
+    lows = [each[0] for each in moments if each[0] is not None]
+    highs = [each[1] for each in moments if each[1] is not None]
+    low, high = min(lows, default=0.0), max(highs, default=0.0)
+    return ValueFacts(
+        reference=_side(sides[0], moments[0], low, high),
+        backend=_side(sides[1], moments[1], low, high),
+        low=low,
+        high=high,
+    )
+
+
+_Moments = tuple[float | None, float | None, float | None, float | None, int, int]
+
+
+def _moments(values: np.ndarray) -> _Moments:
+    """Give low, high, mean, std, NaN and infinite counts; means are merged as Chan et al. (1983) do."""
+    low, high = np.inf, -np.inf
+    count, mean, squares = 0, 0.0, 0.0
+    nan = infinite = 0
+    for start in range(0, len(values), _BLOCK):
+        block = np.asarray(values[start : start + _BLOCK], dtype=np.float64)
+        finite = block[np.isfinite(block)]
+        nan += int(np.isnan(block).sum())
+        infinite += int(np.isinf(block).sum())
+        if not len(finite):
+            continue
+        low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+        block_mean = float(finite.mean())
+        block_squares = float(np.square(finite - block_mean).sum())
+        total = count + len(finite)
+        shift = block_mean - mean
+        squares += block_squares + shift * shift * count * len(finite) / total
+        mean += shift * len(finite) / total
+        count = total
+    if not count:
+        return None, None, None, None, nan, infinite
+    return low, high, mean, float(np.sqrt(squares / count)), nan, infinite
+
+
+def _side(values: np.ndarray, moments: _Moments, low: float, high: float) -> SideValues:
+    first, last, mean, std, nan, infinite = moments
+    counts = np.zeros(BINS, dtype=np.int64)
+    if first is not None:
+        span = (low, high) if high > low else (low - 0.5, low + 0.5)
+        counts = value_histogram(values, BINS, span).counts
+    return SideValues(low=first, high=last, mean=mean, std=std, nan=nan, infinite=infinite, counts=counts)

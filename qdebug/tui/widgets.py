@@ -1,0 +1,244 @@
+"""The widgets: the node list, scrolling text, and fixed lines. They paint lines and know nothing of recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from qdebug.tui.columns import Layout, header_cells, lay_out, mark, row_cells
+from qdebug.tui.look import Look
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.profile import Piece
+from qdebug.tui.rows import State
+
+__all__ = ["FixedLines", "NodeList", "RowPicked", "TextScroll"]
+
+_CACHED_STRIPS = 4096
+
+_STATE_STYLES = {
+    State.PENDING: "muted",
+    State.IDENTICAL: "fine",
+    State.WITHIN: "fine",
+    State.DIVERGED: "fail",
+    State.NONFINITE: "fail",
+    State.INCOMPARABLE: "unknown",
+}
+
+
+class RowPicked(Message):
+    """A row was clicked.
+
+    Args:
+        row: Its number in the table.
+    """
+
+    def __init__(self, row: int) -> None:
+        super().__init__()
+        self.row = row
+
+
+class FixedLines(Widget, can_focus=False):
+    """Lines that a function draws for the width and height at hand.
+
+    Args:
+        look: Shared look.
+        draw: Gives the lines for a width and a height.
+        picked: Gives the table row at a column; None if a click means nothing here.
+        id: Identifies the widget.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        draw: Callable[[int, int], Sequence[Sequence[Piece]]],
+        *,
+        picked: Callable[[int, int], int | None] | None = None,
+        id: str,  # noqa: A002  the name that Textual gives it
+    ) -> None:
+        super().__init__(id=id)
+        self._look = look
+        self._draw = draw
+        self._picked = picked
+        self._lines: Sequence[Sequence[Piece]] | None = None
+
+    def redraw(self) -> None:
+        """Draw anew."""
+        self._lines = None
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """Draw anew for the new size."""
+        self.redraw()
+
+    def on_click(self, event: Click) -> None:
+        """Tell which row was meant."""
+        row = None if self._picked is None else self._picked(event.x, self.size.width)
+        if row is not None:
+            self.post_message(RowPicked(row))
+
+    def render_line(self, y: int) -> Strip:
+        """Paint one line."""
+        width = self.size.width
+        if self._lines is None:
+            self._lines = self._draw(width, self.size.height)
+        return self._look.strip(self._lines[y], width) if y < len(self._lines) else self._look.blank(width)
+
+
+class TextScroll(ScrollView, can_focus=False):
+    """Styled lines that scroll.
+
+    Args:
+        look: Shared look.
+        id: Identifies the widget.
+    """
+
+    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002  the name that Textual gives it
+        super().__init__(id=id)
+        self._look = look
+        self._lines: Sequence[Sequence[Piece]] = ()
+
+    def show(self, lines: Sequence[Sequence[Piece]]) -> None:
+        """Show lines; the scroll position stays where it is if it can."""
+        self._lines = lines
+        self.virtual_size = Size(self.scrollable_content_region.width, len(lines))
+        self.refresh()
+
+    def step(self, lines: int) -> bool:
+        """Scroll by a number of lines; tell whether anything moved."""
+        before = self.scroll_offset.y
+        self.scroll_to(y=min(max(before + lines, 0), self.max_scroll_y), animate=False)
+        return bool(self.scroll_offset.y != before)
+
+    def render_line(self, y: int) -> Strip:
+        """Paint one line."""
+        width = self.scrollable_content_region.width
+        line = y + self.scroll_offset.y
+        return self._look.strip(self._lines[line], width) if line < len(self._lines) else self._look.blank(width)
+
+
+class NodeList(ScrollView, can_focus=False):
+    """The rows of a table, painted on demand: nothing is kept for a row that is not on the screen.
+
+    Args:
+        look: Shared look.
+        id: Identifies the widget.
+    """
+
+    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002  the name that Textual gives it
+        super().__init__(id=id)
+        self._look = look
+        self._navigator: Navigator | None = None
+        self._strips: dict[tuple[object, ...], Strip] = {}
+        self._layout: Layout | None = None
+        self._layout_key: tuple[object, ...] = ()
+        self.offset_columns = 0
+
+    def show(self, navigator: Navigator) -> None:
+        """Show a table."""
+        self._navigator = navigator
+        self._strips.clear()
+        self._resize_virtual()
+        self.follow()
+
+    def on_resize(self) -> None:
+        """Keep the cursor in view."""
+        self._resize_virtual()
+        self.follow()
+
+    def follow(self) -> None:
+        """Scroll as far as it takes to have the cursor in view, and paint anew."""
+        if self._navigator is not None and self.rows_shown > 0:
+            line, top = self._navigator.place, self.scroll_offset.y
+            margin = min(2, (self.rows_shown - 1) // 2)
+            if line < top + margin:
+                self.scroll_to(y=max(line - margin, 0), animate=False)
+            elif line > top + self.rows_shown - 1 - margin:
+                self.scroll_to(y=min(line - self.rows_shown + 1 + margin, self.max_scroll_y), animate=False)
+        self.refresh()
+
+    @property
+    def rows_shown(self) -> int:
+        """How many rows there is room for under the header."""
+        return int(self.scrollable_content_region.height) - 1
+
+    @property
+    def layout_shown(self) -> Layout | None:
+        """The columns on the screen; None before there is a table."""
+        navigator = self._navigator
+        if navigator is None:
+            return None
+        width = self.scrollable_content_region.width
+        key = (width, navigator.metric, navigator.sample, self.offset_columns, navigator.table.size)
+        if self._layout is None or key != self._layout_key:
+            self._layout = lay_out(navigator, width, offset=self.offset_columns)
+            self._layout_key = key
+        return self._layout
+
+    def on_click(self, event: Click) -> None:
+        """Pick the row under the pointer."""
+        line = event.y - 1 + self.scroll_offset.y
+        if self._navigator is not None and event.y >= 1 and line < self._navigator.table.size:
+            self.post_message(RowPicked(self._navigator.line_to_row(line)))
+
+    def render_line(self, y: int) -> Strip:
+        """Paint the header or one row."""
+        width, navigator, layout = self.scrollable_content_region.width, self._navigator, self.layout_shown
+        if navigator is None or layout is None:
+            return self._look.strip([("  reading names and graph .." if y == 1 else "", "muted")], width)
+        if y == 0:
+            return self._header(navigator, layout, width)
+        line = y - 1 + self.scroll_offset.y
+        if line >= navigator.table.size:
+            return self._look.blank(width)
+        return self._row(navigator, layout, navigator.line_to_row(line), width)
+
+    def _header(self, navigator: Navigator, layout: Layout, width: int) -> Strip:
+        text = " ".join(header_cells(navigator, layout, self._look.glyphs))
+        more = f"{'<' if layout.before else ''}{'>' if layout.after else ''}"
+        body = text[: width - len(more)].ljust(width - len(more))
+        return self._look.strip([(body, "accent"), (more, "title")], width)
+
+    def _row(self, navigator: Navigator, layout: Layout, row: int, width: int) -> Strip:
+        table = navigator.table
+        state = int(table.states(navigator.sample)[row])
+        first = table.first_divergence(navigator.sample)
+        selected = row == navigator.cursor
+        found = navigator.is_match(row)
+        key = (row, state, row == first, selected, found, navigator.sample, layout, width, self._look.palette.name)
+        strip = self._strips.get(key)
+        if strip is None:
+            if len(self._strips) >= _CACHED_STRIPS:
+                self._strips.clear()
+            strip = self._strips[key] = self._paint(navigator, layout, row, width, state, first)
+        return strip
+
+    def _paint(
+        self, navigator: Navigator, layout: Layout, row: int, width: int, state: int, first: int | None
+    ) -> Strip:
+        selected = row == navigator.cursor
+        glyphs = self._look.glyphs
+        style = _STATE_STYLES[State(state)]
+        pieces: list[Piece] = [(glyphs.cursor if selected else " ", "cursor")]
+        signs = mark(navigator.table, row, state, first)
+        pieces += [(signs[0], "first" if signs[0] == "!" else "plain"), (signs[1], style)]
+        cells = row_cells(navigator, row, layout, glyphs)
+        for column, cell in list(zip(layout.columns, cells, strict=True))[1:]:
+            shown = "plain"
+            if column.key in {navigator.metric, "state_word"}:
+                shown = style
+            elif column.key == "name":
+                shown = "match" if navigator.is_match(row) else style if State(state).failing else "plain"
+            elif column.key in {"number", "dtype", "shape", "match"}:
+                shown = "muted"
+            pieces += [(" ", "plain"), (cell, shown)]
+        return self._look.strip(pieces, width, selected=selected)
+
+    def _resize_virtual(self) -> None:
+        size = 0 if self._navigator is None else self._navigator.table.size
+        self.virtual_size = Size(self.scrollable_content_region.width, size + 1)
