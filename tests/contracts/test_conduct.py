@@ -22,10 +22,17 @@ def prints(source):
 
 
 def environment_reads(source):
+    """Find uses of environment variables; only what the terminal is (TERM) may be asked, and only by what draws."""
+    draws = source.module.startswith(("qdebug.cli", "qdebug.tui"))
+    asked = {
+        id(call.func.value)
+        for call in calls(source)
+        if draws and ast.unparse(call.func) == "os.environ.get" and call.args and ast.unparse(call.args[0]) == "'TERM'"
+    }
     found = []
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv"):
-            found.append(node.lineno)
+            found += [] if id(node) in asked else [node.lineno]
         elif isinstance(node, ast.ImportFrom) and node.module == "os":
             found += [node.lineno for alias in node.names if alias.name in ("environ", "environb", "getenv")]
     return found
@@ -82,6 +89,7 @@ def test_text_reaches_the_terminal_without_markup(package):
     [
         (prints, "print('x')"),
         (environment_reads, "import os\nx = os.environ['HOME']"),
+        (environment_reads, "import os\nos.environ.get('TERM')"),
         (environment_reads, "from os import getenv"),
         (asserts, "assert x"),
         (swallowed, "try:\n    x\nexcept Exception:\n    pass"),
@@ -96,4 +104,6 @@ def test_the_checks_can_fail(check, bad, example):
 
 def test_the_command_line_may_print_and_fixed_text_may_be_shown(example):
     assert not prints(example("print('x')", "qdebug/cli/main.py"))
+    assert not environment_reads(example("import os\nos.environ.get('TERM', '')", "qdebug/tui/terminal.py"))
+    assert environment_reads(example("import os\nos.environ.get('HOME', '')", "qdebug/tui/terminal.py"))
     assert not markup(example("Static('Nodes')\nStatic(name, markup=False)\nvalues[row]"))
