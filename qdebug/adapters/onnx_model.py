@@ -57,6 +57,8 @@ class OnnxModel:
         if name not in self._protos:
             raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
         value = self._protos[name]
+        if not _is_numeric(value):
+            raise UsageError(f"Constant {name!r} of model {self.name!r} holds no dense numbers (text or sparse).")
         return tensor_array(value, self.path.parent) if hasattr(value, "dims") else np.asarray(value)
 
     def _graph(self) -> Graph:
