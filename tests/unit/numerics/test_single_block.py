@@ -94,19 +94,17 @@ def test_a_difference_larger_only_in_float64_replaces_that_of_an_earlier_block()
     assert tally.max_abs == 2.0**24 + 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [*range(4), 26, 78, 86, 110])  # at the last four the float32 maximum is not the one
 def test_steps_of_values_beside_the_lattice_are_told_apart(seed):
     generator = np.random.default_rng(seed)
-    scale = F32(0.1)
-    steps = Steps(None, (5000,), float(scale))
-    codes = generator.integers(-120, 120, 5000)
+    scale = F32(generator.uniform(0.1, 1.0))
+    codes = generator.integers(-120, 120, 2500)
     a = codes.astype(F32) * scale
-    beside = generator.random(5000) < 0.5
+    beside = generator.random(2500) < 0.5
     a[beside] = np.nextafter(a[beside], F32(-99))
     b = (codes + 2).astype(F32) * scale
-    tally = Tally(shape=(5000,))
-    for half in (slice(0, 2500), slice(2500, 5000)):
-        added(a[half], b[half], tally, steps)
+    done, tally = added(a, b, steps=Steps(None, (2500,), float(scale)))
+    assert done
     assert tally.max_lsb == np.abs(difference_in_steps(a.astype(np.float64), b.astype(np.float64), float(scale))).max()
 
 
