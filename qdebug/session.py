@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.analysis.align import align
-from qdebug.analysis.alignment import Alignment, View
+from qdebug.analysis.alignment import Alignment, Pair, View
 from qdebug.analysis.compare import Comparison, compare_pair
+from qdebug.analysis.layouts import in_reference_order, turned_quant
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.plan import PlannedNode, plan
 from qdebug.analysis.result import Coverage, DiffResult, NodeResult, SampleResult, Status
@@ -79,8 +80,8 @@ class PairedValues:
     """Both sides of one tensor for one sample and step.
 
     Args:
-        reference: Real values of the reference, in the backend's shape.
-        backend: Real values of the backend.
+        reference: Real values of the reference.
+        backend: Real values of the backend, in the reference's order of dimensions.
         reference_codes: Stored codes of the reference, if it is quantized.
         backend_codes: Stored codes of the backend, if it is quantized.
         reference_quant: The reference's quantization.
@@ -200,9 +201,7 @@ class DiffSession:
             RecordingError: There are no values for this sample and step.
         """
         pair = self.entry(tensor).pair
-        theirs, ours = self.reference.load(pair.reference, sample, step), self.backend.load(pair.backend, sample, step)
-        ref_quant = self.reference.graph.tensors[pair.reference].quant
-        be_quant = self.backend.graph.tensors[pair.backend].quant
+        theirs, ours, ref_quant, be_quant = self._stored(pair, sample, step)
         reference = _viewed(dequantize(theirs, ref_quant), pair.reference_view)
         return PairedValues(
             reference=reference.reshape(ours.shape) if reference.size == ours.size else reference,
@@ -228,15 +227,25 @@ class DiffSession:
             known = None if done is None or done.metrics is None else done.metrics.worst_sample
             sample = known or 0
         pair = entry.pair
+        theirs, ours, ref_quant, be_quant = self._stored(pair, sample, step)
         return worst_elements(
-            self.reference.load(pair.reference, sample, step),
-            self.backend.load(pair.backend, sample, step),
-            reference_quant=self.reference.graph.tensors[pair.reference].quant,
-            backend_quant=entry.quant,
+            theirs,
+            ours,
+            reference_quant=ref_quant,
+            backend_quant=be_quant,
             clamps=(_clamp(pair.reference_view), _clamp(pair.backend_view)),
             k=k,
             sample=sample,
         )
+
+    def _stored(
+        self, pair: Pair, sample: int, step: int
+    ) -> tuple[np.ndarray, np.ndarray, QuantParams | None, QuantParams | None]:
+        """Load the stored elements of both sides in the reference's order of dimensions, and their quantization."""
+        theirs = self.reference.load(pair.reference, sample, step)
+        ours = in_reference_order(self.backend.load(pair.backend, sample, step), pair.backend_view, theirs.shape)
+        ref_quant = self.reference.graph.tensors[pair.reference].quant
+        return theirs, ours, ref_quant, turned_quant(self.backend.graph.tensors[pair.backend].quant, pair.backend_view)
 
     def _judged(self, entry: PlannedNode, comparison: Comparison) -> NodeResult:
         if comparison.stats is None:

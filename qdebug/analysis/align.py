@@ -101,11 +101,17 @@ class _Aligner:
             return
         source = self.backend.graph.tensors[tensor].stands_for
         if source and source in ref_tensors:
-            self._add(tensor, source, Match.QUANTIZATION, f"the model says that it holds {source!r} in quantized form")
+            self._add(tensor, source, self._form(tensor), f"the model says that it is another form of {source!r}")
         elif tensor in self._sources:
-            self._add(tensor, self._sources[tensor], Match.QUANTIZATION, "the reference holds it in quantized form")
+            self._add(tensor, self._sources[tensor], Match.QUANTIZATION, "the reference holds another form of it")
         elif source and source in self._sources:
-            self._add(tensor, self._sources[source], Match.QUANTIZATION, f"both hold {source!r} in quantized form")
+            self._add(tensor, self._sources[source], Match.QUANTIZATION, f"both are another form of {source!r}")
+
+    def _form(self, tensor: str) -> Match:
+        """Name the ground for a tensor that stands for another: by its codes, or as the same node in another guise."""
+        node = self.backend.graph.producer(tensor)
+        coded = self.backend.graph.tensors[tensor].quant is not None
+        return Match.QUANTIZATION if coded or (node is not None and node.op == "DequantizeLinear") else Match.ORIGIN
 
     def _by_exact_name(self, tensor: str) -> None:
         clamp = self._clamp_left_to_codes(tensor)

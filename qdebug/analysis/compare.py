@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
+from qdebug.analysis.layouts import in_reference_order, turned_quant
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
@@ -89,7 +90,7 @@ def compare_pair(
     places, missing = _places(reference, backend, pair)
     if not places:
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
-    quants = (_quant(reference, pair.reference), _quant(backend, pair.backend))
+    quants = (_quant(reference, pair.reference), turned_quant(_quant(backend, pair.backend), pair.backend_view))
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
     total = _accumulator(pair, quants, tolerance, None)
     samples: list[SampleStats] = []
@@ -98,6 +99,7 @@ def compare_pair(
         for step in steps:
             ours = reference.load(pair.reference, sample, step)
             theirs = backend.load(pair.backend, sample, step)
+            theirs = in_reference_order(theirs, pair.backend_view, ours.shape)
             reason = _mismatch(ours, theirs)
             if reason is None:
                 try:

@@ -14,9 +14,9 @@ import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
 from qdebug.analysis.value_classes import Run
-from qdebug.model import Node
+from qdebug.model import Node, QuantParams
 
-__all__ = ["in_reference_order", "with_layouts"]
+__all__ = ["in_reference_order", "turned_quant", "with_layouts"]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
@@ -42,13 +42,22 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
     return array
 
 
+def turned_quant(quant: QuantParams | None, view: View | None) -> QuantParams | None:
+    """Give a backend tensor's quantization for its elements in the reference's order: its channel axis moves along."""
+    if quant is None or quant.axis is None or view is None or view.transpose is None:
+        return quant
+    return replace(quant, axis=view.transpose.index(quant.axis % len(view.transpose)))
+
+
 def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Turn N, C/block, H, W, block (declared as N, C, H, W) into N, C, H, W without the padding channels."""
-    if array.ndim != 4 or array.shape[1] % block or len(shape) != 4 or not 0 < shape[1] <= array.shape[1]:
+    """Turn N, C/block, H, W, block (declared so or as N, C, H, W) into N, C, H, W without the padding channels."""
+    if array.ndim == 4 and array.shape[1] % block == 0:
+        count, channels, height, width = array.shape
+        array = array.reshape(count, channels // block, height, width, block)
+    if array.ndim != 5 or array.shape[4] != block or len(shape) != 4 or shape[1] > array.shape[1] * block:
         return array
-    count, channels, height, width = array.shape
-    blocks = array.reshape(count, channels // block, height, width, block)
-    return blocks.transpose(0, 1, 4, 2, 3).reshape(array.shape)[:, : shape[1]]
+    count, blocks, height, width, _ = array.shape
+    return array.transpose(0, 1, 4, 2, 3).reshape(count, blocks * block, height, width)[:, : shape[1]]
 
 
 def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: Run) -> dict[str, Pair]:
