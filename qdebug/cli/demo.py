@@ -74,14 +74,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _told(demo: DemoRun) -> str:
     """Say what was recorded and what was done to it."""
-    return "\n".join(
-        (
-            f"Recorded the float net:           {safe_text(demo.reference)}",
-            f"Recorded its int8 form:           {safe_text(demo.backend)}",
-            f"Planted a bug in the int8 form:   {safe_text(demo.planted)}",
-            "Does the comparison find it?",
-        )
-    )
+    right = f"reads {{}} of {demo.digits} digits correctly"
+    lines = [
+        f"Recorded a float net:     {safe_text(demo.reference)}, {right.format(demo.reference_right)}",
+        f"Recorded its int8 form:   {safe_text(demo.backend)}, {right.format(demo.backend_right)}",
+        f"The int8 form has a bug that was planted in node {safe_text(demo.planted)}:",
+        f"{safe_text(demo.bug)}.",
+        "",
+        "This is what qdebug diff says about the two recordings:",
+    ]
+    return "\n".join(lines)
 
 
 def _next(reference: Path, backend: Path, node: str | None) -> str:

@@ -91,4 +91,4 @@ def renumbered(result: DiffResult, sample: int) -> DiffResult:
         if metrics is not None and metrics.worst_sample is not None:
             metrics = replace(metrics, worst_sample=sample)
         nodes.append(replace(node, samples=samples, metrics=metrics))
-    return replace(result, nodes=tuple(nodes), limits={**result.limits, "sample": sample})
+    return replace(result, nodes=tuple(nodes))

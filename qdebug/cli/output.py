@@ -18,7 +18,20 @@ from qdebug.view.text import safe_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["OnProgress", "check_target", "emit", "progress", "rendered", "terminal_width", "write_result"]
+__all__ = [
+    "OnProgress",
+    "check_target",
+    "emit",
+    "natural_width",
+    "progress",
+    "rendered",
+    "terminal_width",
+    "write_result",
+]
+
+
+_NARROWEST, _WIDEST = 80, 400
+"""Characters a line may take where there is no terminal."""
 
 
 class OnProgress(Protocol):
@@ -41,6 +54,19 @@ def terminal_width() -> int | None:
     from rich.console import Console
 
     return Console(file=sys.stdout).width
+
+
+def natural_width(renderable: RenderableType) -> int:
+    """Give the width at which no line has to be wrapped, within reason: what a pipe or a file gets.
+
+    Args:
+        renderable: What will be shown.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(file=StringIO(), width=_WIDEST)
+    return max(_NARROWEST, Measurement.get(console, console.options, renderable).maximum)
 
 
 def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> str:

@@ -7,20 +7,18 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-    Arguments = argparse.ArgumentParser | argparse._ArgumentGroup  # noqa: SLF001  argparse has no public name for it
     Verbs = argparse._SubParsersAction["Parser"]  # noqa: SLF001  argparse has no public name for it
 
 __all__ = [
     "FORMATS",
     "Parser",
+    "TakesArguments",
     "add_debug",
     "add_format",
     "add_output",
@@ -39,6 +37,13 @@ _BY_SUFFIX = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
 T = TypeVar("T")
 
 
+class TakesArguments(Protocol):
+    """What arguments are added to: a parser, or a group of its arguments."""
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Add one."""
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Keeps line breaks, and leaves out the line that names what is listed below it."""
 
@@ -48,24 +53,12 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that keeps the line breaks of its texts and says errors as the rest of qdebug does.
+    """An argument parser that keeps the line breaks of its texts and says errors as the rest of qdebug does."""
 
-    Args:
-        late_epilog: Makes a text that follows the epilog, when help is asked for.
-    """
-
-    def __init__(self, *args: Any, late_epilog: Callable[[], str] | None = None, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", _Formatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(*args, **options)
-        self._late_epilog = late_epilog
-
-    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print the help, with the late epilog."""
-        if self._late_epilog is not None:
-            self.epilog = f"{self.epilog or ''}\n\n{self._late_epilog()}".strip()
-            self._late_epilog = None
-        super().print_help(file)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line and exit with 2."""
@@ -74,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(COULD_NOT_RUN)
 
 
-def add_format(parser: Arguments) -> None:
+def add_format(parser: TakesArguments) -> None:
     """Add `-f` and `--json`."""
     parser.add_argument(
         "-f",
@@ -85,7 +78,7 @@ def add_format(parser: Arguments) -> None:
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as -f json")
 
 
-def add_output(parser: Arguments, *, what: str) -> None:
+def add_output(parser: TakesArguments, *, what: str) -> None:
     """Add `-o FILE` and `--force` for a printed result."""
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"write {what} to FILE instead of stdout")
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")

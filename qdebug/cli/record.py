@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdebug.cli.failures import say
 from qdebug.cli.output import emit, progress
@@ -37,7 +37,8 @@ _EPILOG = """\
 examples:
   qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz --samples 8 -o int8.h5
-  qdebug record int8.h5 --backend interpreter --inputs x.npz -o replay.h5"""
+  qdebug record int8.h5 --backend interpreter --inputs x.npz -o replay.h5
+  qdebug record --list-backends"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,14 @@ def backend_choice(text: str) -> BackendChoice:
     return BackendChoice(name, options)
 
 
+class _ListBackends(argparse.Action):
+    """Print the backends and their options and stop, as --help does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        emit(_backends())
+        parser.exit(0)
+
+
 def add_parser(verbs: Verbs) -> None:
     """Add the verb."""
     parser: Parser = verbs.add_parser(
@@ -93,7 +102,6 @@ def add_parser(verbs: Verbs) -> None:
         help="run a model and keep every tensor",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        late_epilog=_backends,
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="a model file or a recording")
     parser.add_argument(
@@ -101,7 +109,10 @@ def add_parser(verbs: Verbs) -> None:
         type=backend_choice,
         required=True,
         metavar="NAME[:key=value,...]",
-        help="what runs it, and its options (listed below)",
+        help="what runs it, and its options: --list-backends",
+    )
+    parser.add_argument(
+        "--list-backends", action=_ListBackends, nargs=0, help="say which backends and options there are"
     )
     parser.add_argument("--inputs", type=Path, required=True, metavar="FILE.npz", help="one array per model input")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.h5", help="the recording to write")
@@ -180,19 +191,19 @@ def _next_diff(output: Path) -> str:
 
 
 def _backends() -> str:
-    """List backends and their options; loaded only when help is asked for."""
+    """List backends and their options."""
     from qdebug.adapters import BACKENDS, load_backend
     from qdebug.errors import MissingExtraError
 
-    lines = ["backends:"]
+    lines = []
     for name, entry in BACKENDS.items():
-        lines.append(f"  {name:<13} {entry.summary}")
+        lines.append(f"{name:<13} {entry.summary}")
         try:
             specs = load_backend(name).options
         except MissingExtraError as error:
-            lines.append(f"  {'':<13} not installed. {error.hint}")
+            lines.append(f"  not installed: {error.hint}")
             continue
         for spec in specs:
             choices = f" ({'|'.join(spec.choices)})" if spec.choices else ""
-            lines.append(f"    {spec.name}={spec.default}{choices}: {spec.help}")
+            lines.append(f"  {spec.name}={spec.default}{choices}: {spec.help}")
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from qdebug.cli.output import rendered, terminal_width
+from qdebug.cli.output import natural_width, rendered, terminal_width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from qdebug.view.detail import NodeDetail
 
 __all__ = ["contents_text", "definitions_text", "diff_text", "node_text"]
-
-_PLAIN_WIDTH = 120
 
 
 def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain: bool = False) -> str:
@@ -90,4 +88,4 @@ def definitions_text(form: str) -> str:
 
 def _table(renderable: RenderableType, *, plain: bool = False) -> str:
     width = None if plain else terminal_width()
-    return rendered(renderable, width=width or _PLAIN_WIDTH, plain=plain)
+    return rendered(renderable, width=width or natural_width(renderable), plain=plain)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,9 +75,9 @@ def _no_terminal() -> str:
         return "stdout is not a terminal"
     if not sys.stdin.isatty():
         return "stdin is not a terminal"
-    if os.environ.get("TERM", "") in {"", "dumb"}:
-        return "the terminal cannot move its cursor (TERM is dumb)"
-    return ""
+    from rich.console import Console
+
+    return "the terminal cannot move its cursor (TERM is dumb)" if Console().is_dumb_terminal else ""
 
 
 def _report(options: TuiOptions) -> int:

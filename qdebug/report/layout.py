@@ -34,6 +34,8 @@ _SOON = ("max_lsb", "rel_l2")
 _LATER = ("saturated", "max_abs", "match", "quant", "cosine", "mismatches")
 _CAPS = {"op": 24, "quant": 30}
 _TIGHT_OP = 14
+_FIRST_TO_GO = ("op", "status", "index")
+_NODE_LEAST = 8
 _NODE_MIN = 18
 _NODE_COMFORT = 32
 
@@ -49,7 +51,7 @@ class PlacedColumn:
 def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
     """Choose columns for the width at hand.
 
-    Number, status, node, operator and SQNR are always there; the rest join in order of their
+    Number, status, node, operator and SQNR are there unless it is very narrow; the rest join in order of their
     use while node names keep room. A column in which no row has a value, or only exact matches, is left out. What
     remains goes to the names.
 
@@ -59,15 +61,17 @@ def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
     """
     widths = {key: _width(key, rows) for key in _ORDER}
     natural = widths["node"]
-    widths["index"] += 1  # room for the mark of the first divergence
     if width < 110:
         widths["op"] = min(widths["op"], _TIGHT_OP)
-    chosen = [key for key in _ALWAYS if key == "node" or widths[key] > 0]
+    chosen = list(_ALWAYS)
+    for key in _FIRST_TO_GO:
+        if _taken(chosen, widths) + min(natural, _NODE_LEAST) > width:
+            chosen.remove(key)
     for keys, room in ((_SOON, _NODE_MIN), (_LATER, _NODE_COMFORT)):
         for key in keys:
             if widths[key] and _taken([*chosen, key], widths) + min(natural, room) <= width:
                 chosen.append(key)
-    widths["node"] = max(8, min(natural, width - _taken(chosen, widths)))
+    widths["node"] = max(min(natural, _NODE_LEAST), min(natural, width - _taken(chosen, widths)))
     known = columns()
     return [PlacedColumn(known[key], widths[key]) for key in _ORDER if key in chosen]
 
@@ -87,4 +91,6 @@ def _width(key: str, rows: Sequence[NodeRow]) -> int:
     if key not in _ALWAYS and set(texts) <= {numbers.MISSING, str(Match.EXACT)}:
         return 0
     widest = max(map(len, [columns()[key].title, *texts]))
+    if key == "index":
+        widest += 1  # room for the mark of the first divergence
     return min(widest, _CAPS.get(key, widest))

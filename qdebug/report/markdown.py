@@ -98,6 +98,8 @@ def node_markdown(detail: NodeDetail) -> str:
     lines = [f"## {markdown_text(result.node)}: {result.status}", ""]
     if result.reason:
         lines += [markdown_text(result.reason), ""]
+    if result.note:
+        lines += [f"Note: {markdown_text(result.note)}", ""]
     lines += [
         f"{markdown_text(result.op)}, node {result.index}. Pair: {result.match}, {markdown_text(result.match_reason)}",
         "",
@@ -131,6 +133,9 @@ def _head(result: DiffResult) -> list[str]:
         lines.append(f"- **{label}**: {markdown_text(sentences.run_facts(info))}")
         lines.append(f"  - fidelity {markdown_text(sentences.fidelity_sentence(info), limit=500)}")
     lines.append(f"- **limits**: {markdown_text(sentences.limits_sentence(result.limits))}")
+    samples = sentences.samples_sentence(result.nodes)
+    if samples:
+        lines.append(f"- **samples**: {markdown_text(samples)}")
     counts = sentences.status_counts([node.status for node in result.nodes])
     return [*lines, f"- **nodes**: {markdown_text(counts or 'none')}", ""]
 

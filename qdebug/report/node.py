@@ -35,6 +35,8 @@ def node_report(detail: NodeDetail) -> RenderableType:
     if result.reason:
         parts.append(Text(safe_text(result.reason)))
     facts = [("pair", Text(f"{result.match}: {safe_text(result.match_reason)}"))]
+    if result.note:
+        facts.append(("note", Text(safe_text(result.note), style="yellow")))
     facts += [(label, Text(text)) for label, text in _input_lines(detail)]
     parts += [fact_table(facts), Text(""), plain_grid(("", "reference", "backend"), _side_rows(detail))]
     metrics = [(fact.title, fact.value, fact.definition) for fact in metric_facts(result.metrics)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -26,8 +27,7 @@ _MOST_WIDTH = 400
 
 def fitting_width(result: DiffResult, *, everything: bool = False) -> int:
     """Give the width at which no name of the node table is shortened, within reason."""
-    shown = select(result.nodes, everything=everything)
-    rows = [node_row(result.nodes[position]) for position in shown if not isinstance(position, Gap)]
+    rows = list(_rows(result, select(result.nodes, everything=everything)).values())
     return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
 
 
@@ -100,6 +100,9 @@ def _run_facts(result: DiffResult) -> list[tuple[str, Text]]:
         facts.append((label, Text(sentences.run_facts(info), style="" if info.complete else "yellow")))
         facts.append(("", Text("fidelity " + sentences.fidelity_sentence(info), style=_fidelity_style(info))))
     facts.append(("limits", Text(sentences.limits_sentence(result.limits))))
+    samples = sentences.samples_sentence(result.nodes)
+    if samples:
+        facts.append(("samples", Text(samples)))
     counts = sentences.status_counts([node.status for node in result.nodes])
     facts.append(("nodes", Text(counts or "none")))
     return facts
@@ -109,13 +112,27 @@ def _fidelity_style(info: RunInfo) -> str:
     return {Fidelity.DIFFERS: "bold red", Fidelity.BIT_EQUAL: "green"}.get(info.fidelity, "")
 
 
+def _rows(result: DiffResult, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
+    """Make the rows that are shown, by position; a node with several outputs is told apart by its tensors."""
+    several = {name for name, many in Counter(node.node for node in result.nodes).items() if many > 1}
+    rows: dict[int, NodeRow] = {}
+    for position in shown:
+        if isinstance(position, Gap):
+            continue
+        row = node_row(result.nodes[position])
+        if row.node in several:
+            cell = replace(row.cells["node"], text=f"{row.cells['node'].text} > {row.cells['tensor'].text}")
+            row = replace(row, cells={**row.cells, "node": cell})
+        rows[position] = row
+    return rows
+
+
 def _node_section(result: DiffResult, *, width: int, everything: bool) -> list[RenderableType]:
     shown = select(result.nodes, everything=everything)
-    rows = {position: node_row(result.nodes[position]) for position in shown if not isinstance(position, Gap)}
+    rows = _rows(result, shown)
     if not rows:
         return [Text("No node was compared.", style="yellow")]
     placed = place(list(rows.values()), width)
-    several = {name for name, many in Counter(node.node for node in result.nodes).items() if many > 1}
     first = next((node.index for node in result.nodes if node.status in BEYOND), None)
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for entry in placed:
@@ -130,9 +147,7 @@ def _node_section(result: DiffResult, *, width: int, everything: bool) -> list[R
             table.add_row(*_gap_cells(position, placed))
         else:
             marked = rows[position].index == first
-            table.add_row(
-                *_cells(rows[position], placed, several=several, marked=marked), style="bold" if marked else ""
-            )
+            table.add_row(*_cells(rows[position], placed, marked=marked), style="bold" if marked else "")
     section: list[RenderableType] = [table]
     hidden = len(result.nodes) - len(rows)
     if hidden:
@@ -141,13 +156,11 @@ def _node_section(result: DiffResult, *, width: int, everything: bool) -> list[R
     return [*section, *_reasons(result.nodes)]
 
 
-def _cells(row: NodeRow, placed: Sequence[PlacedColumn], *, several: set[str], marked: bool) -> list[Text]:
+def _cells(row: NodeRow, placed: Sequence[PlacedColumn], *, marked: bool) -> list[Text]:
     cells = []
     for entry in placed:
         cell = row.cells[entry.column.key]
-        if entry.column.key == "node" and row.node in several:
-            cell = Cell(text=f"{cell.text} > {row.cells['tensor'].text}")
-        elif entry.column.key == "index" and marked:
+        if entry.column.key == "index" and marked:
             cell = Cell(text=f">{cell.text}")
         cells.append(Text(shorten(cell.text, entry.width), style=STYLES[cell.state]))
     return cells

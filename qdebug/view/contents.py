@@ -168,4 +168,4 @@ def _ops(ops: list[tuple[str, int]]) -> str:
 
 
 def _pairs(values: Any) -> str:
-    return ", ".join(f"{key} {value}" for key, value in values.items())
+    return ", ".join(f"{key}={value}" for key, value in values.items())

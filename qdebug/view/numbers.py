@@ -60,7 +60,7 @@ def cosine(value: float | None) -> str:
     gap = 1 - abs(value)
     if gap <= 0 or abs(value) < 0.99:
         return number(value)
-    places = min(15, math.ceil(-math.log10(gap)) + 1)
+    places = min(17, 1 - int(f"{gap:.1e}".partition("e")[2]))
     return f"{value:.{places}f}"
 
 
@@ -133,4 +133,6 @@ def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: i
     if len(numbers) <= most:
         return ", ".join(map(one, numbers))
     usable = [value for value in numbers if not math.isnan(value)]
+    if not usable:
+        return f"{len(numbers)} values, all NaN"
     return f"{len(numbers)} values, {one(min(usable))} to {one(max(usable))}"

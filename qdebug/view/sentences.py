@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qdebug.analysis.alignment import Kind, Unmatched
-from qdebug.analysis.result import DiffResult, Status
+from qdebug.analysis.result import DiffResult, NodeResult, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
@@ -18,6 +19,7 @@ __all__ = [
     "fidelity_sentence",
     "limits_sentence",
     "run_facts",
+    "samples_sentence",
     "status_counts",
     "verdict_sentence",
 ]
@@ -25,14 +27,14 @@ __all__ = [
 _LIMITS = {
     "min_sqnr": "SQNR at least {} dB",
     "max_lsb": "at most {} LSB",
-    "atol": "absolute difference at most {}",
-    "rtol": "relative difference at most {}",
 }
 
+_QUOTED = re.compile("'[^']*'")
+
 _FIDELITY = {
-    Fidelity.BIT_EQUAL: "bit_equal: the recorded run gave the same outputs as a plain run, bit for bit",
-    Fidelity.DIFFERS: "DIFFERS: recording changed the result; what was recorded is another program",
-    Fidelity.UNKNOWN: "unknown: nobody compared the recorded run with a plain run",
+    Fidelity.BIT_EQUAL: "bit_equal: recording did not change the result",
+    Fidelity.DIFFERS: "DIFFERS: recording changed the result",
+    Fidelity.UNKNOWN: "unknown: nobody checked whether recording changed the result",
 }
 
 
@@ -48,6 +50,10 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
         limits: As in the diff JSON: a "source" and the limits by name.
     """
     parts = [text.format(f"{limits[name]:g}") for name, text in _LIMITS.items() if limits.get(name) is not None]
+    atol, rtol = limits.get("atol"), limits.get("rtol")
+    if atol is not None or rtol is not None:
+        relative = "" if rtol is None else f" + {rtol:g} * abs(reference)"
+        parts.append(f"absolute difference at most {atol or 0:g}{relative}")
     said = " and ".join(parts) or "none"
     source = safe_text(limits.get("source", "default"), limit=40)
     if source == "default":
@@ -74,6 +80,14 @@ def run_facts(info: RunInfo) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def samples_sentence(nodes: Sequence[NodeResult]) -> str:
+    """Say over which samples the comparison goes; "" if that is not known."""
+    seen = sorted({sample.sample for node in nodes for sample in node.samples})
+    if len(seen) > 1:
+        return f"{numbers.grouped(len(seen))}, judged together"
+    return f"sample {seen[0]} alone" if seen else ""
+
+
 def status_counts(statuses: Sequence[Status]) -> str:
     """Count results by status, in words: "40 within, 3 diverged"."""
     counts = Counter(statuses)
@@ -89,9 +103,20 @@ def status_counts(statuses: Sequence[Status]) -> str:
 
 
 def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]:
-    """Group what was left out on purpose: (how many, side, reason), the largest group first."""
-    counts = Counter((str(u.side), u.reason) for u in unmatched if u.kind is Kind.BENIGN)
-    return [(many, side, safe_text(reason, limit=300)) for (side, reason), many in counts.most_common()]
+    """Group what was left out on purpose: (how many, side, reason), the largest group first.
+
+    Reasons that differ only in the names they quote are one group; it shows the first name.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for entry in unmatched:
+        if entry.kind is Kind.BENIGN:
+            groups.setdefault((str(entry.side), _QUOTED.sub("''", entry.reason)), []).append(entry.reason)
+    found = []
+    for (side, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
+        others = len(set(reasons)) - 1
+        also = f" and {numbers.grouped(others)} like it" if others else ""
+        found.append((len(reasons), side, safe_text(reasons[0], limit=300) + also))
+    return found
 
 
 def coverage_sentence(result: DiffResult) -> str:

@@ -1,0 +1,106 @@
+"""One node in full: both sides, metrics with definitions, rails, samples, worst elements."""
+
+import math
+
+import numpy as np
+
+from qdebug.analysis.result import SampleResult, Status
+from qdebug.model import QuantParams, TensorInfo
+from qdebug.view.detail import (
+    WORST_TITLES,
+    NodeDetail,
+    metric_facts,
+    quant_summary,
+    rail_facts,
+    sample_lines,
+    side_facts,
+    worst_rows,
+)
+
+
+def facts_of(detail):
+    return {fact.label: (fact.reference, fact.backend) for fact in side_facts(detail)}
+
+
+def test_both_sides_stand_beside_each_other(made):
+    quant = QuantParams(dtype="int8", scale=0.05, zero_point=-3)
+    detail = NodeDetail(
+        result=made.node(2),
+        reference=TensorInfo(name="conv2_out", shape=(1, 3, None), dtype="float32", layout="NCHW"),
+        backend=TensorInfo(name="conv2_q", shape=(1, 3, 8), dtype="int8", quant=quant),
+    )
+    assert facts_of(detail) == {
+        "tensor": ("conv2_out", "conv2_q"),
+        "dtype": ("float32", "int8"),
+        "shape": ("1x3x?", "1x3x8"),
+        "layout": ("NCHW", "-"),
+        "scale / zero point": ("-", "0.05 / -3"),
+        "codes": ("-", "-128..127 for -6.25..6.50"),
+        "values": ("-1.000..2.000", "-1.100..1.900"),
+    }
+
+
+def test_what_nobody_knows_takes_no_line(made):
+    detail = NodeDetail(result=made.node(status=Status.INCOMPARABLE, tensor="a\x1bb"))
+    assert facts_of(detail) == {"tensor": ("conv0_out", r"a\x1bb")}
+
+
+def test_many_channels_are_summed_up_with_the_extreme_ones():
+    quant = QuantParams(dtype="int8", scale=[0.2, 0.1, 0.4], zero_point=[0, 1, 2], axis=1)
+    assert quant_summary(quant) == "3 along axis 1: scale 0.1000 (#1) to 0.4000 (#2) / zero point 3 values, 0 to 2"
+    blocks = QuantParams(dtype="int4", scale=np.full((2, 3), 0.5), axis=1, block_size=32)
+    assert "along axis 1 in blocks of 32" in quant_summary(blocks)
+    assert quant_summary(None) == "-"
+
+
+def test_a_scale_that_is_no_number_is_shown_as_it_is():
+    assert quant_summary(QuantParams(dtype="int8", scale=math.nan)) == "NaN / 0"
+    assert "NaN" in quant_summary(QuantParams(dtype="int8", scale=[math.nan, 1.0], axis=0))
+
+
+def test_every_error_metric_has_its_definition(made):
+    facts = {fact.title: fact for fact in metric_facts(made.stats())}
+    assert facts["SQNR dB"].value == "30.0 dB"
+    assert "log10" in facts["SQNR dB"].definition
+    assert facts["max LSB"].value == "5.00 LSB"
+    assert facts["max abs"].value == "0.500"
+    assert facts["worst at"].value == "0,3,1"
+    assert "at qmin" not in facts
+    assert metric_facts(None) == []
+
+
+def test_a_metric_without_value_is_no_number(made):
+    facts = {
+        fact.title: fact.value for fact in metric_facts(made.stats(max_lsb=None, cosine=math.nan, worst_index=None))
+    }
+    assert facts["max LSB"] == "-"
+    assert facts["cosine"] == "NaN"
+    assert facts["worst at"] == "-"
+
+
+def test_rails_tell_a_relus_zero_from_saturation(made):
+    facts = dict(rail_facts(made.node().saturation))
+    assert facts["at qmin"] == "30 (30.0 %)"
+    assert facts["of these a Relu's zero"] == "28 (28.0 %)"
+    assert facts["saturated"] == "4 (4.0 %)"
+    assert facts["reference below range"] == "0"
+    assert rail_facts(None) == []
+
+
+def test_samples_keep_their_numbers_and_the_worst_come_first_when_not_all_fit(made):
+    assert sample_lines(made.node(status=Status.DIVERGED)) == [
+        "sample 0: within, SQNR 35.0 dB, max abs 0.200",
+        "sample 1: diverged, SQNR 25.0 dB, max abs 0.500",
+    ]
+    many = tuple(SampleResult(sample=i, max_abs=0.1, sqnr_db=50.0 - i, status=Status.WITHIN) for i in range(20))
+    lines = sample_lines(made.node(samples=many), most=2)
+    assert [line.partition(":")[0] for line in lines[:2]] == ["sample 19", "sample 18"]
+    assert lines[2] == "18 better samples not shown"
+
+
+def test_worst_elements_show_codes_where_there_are_codes(made):
+    rows = worst_rows([made.worst(), made.worst(index=(), lsb=None, backend=math.nan, difference=math.nan)])
+    assert all(len(row) == len(WORST_TITLES) for row in rows)
+    assert rows[0] == ("0,3,1", "1", "1.2500", "0.75000", "-0.5000", "-10.0", "-", "12")
+    assert rows[1][0] == "()"
+    assert rows[1][3:6] == ("NaN", "NaN", "-")

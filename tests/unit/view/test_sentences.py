@@ -1,0 +1,86 @@
+"""What is said about limits, fidelity, coverage and runs."""
+
+import pytest
+
+from qdebug.analysis.alignment import Kind, Side
+from qdebug.analysis.result import Status
+from qdebug.model import Fidelity, RunInfo
+from qdebug.view import sentences
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (
+            {"source": "default", "min_sqnr": 20.0},
+            "default: SQNR at least 20 dB; give --min-sqnr, --max-lsb, --atol or --rtol for your own",
+        ),
+        ({"source": "given", "max_lsb": 1.5, "min_sqnr": None}, "given: at most 1.5 LSB"),
+        (
+            {"source": "given", "min_sqnr": 30, "atol": 1e-6, "rtol": 0.001},
+            "given: SQNR at least 30 dB and absolute difference at most 1e-06 + 0.001 * abs(reference)",
+        ),
+        ({"source": "given", "rtol": 0.01}, "given: absolute difference at most 0 + 0.01 * abs(reference)"),
+        ({"source": "given"}, "given: none"),
+    ],
+)
+def test_limits_are_said_exactly(limits, said):
+    assert sentences.limits_sentence(limits) == said
+
+
+def test_the_samples_looked_at_are_said(made):
+    assert sentences.samples_sentence([made.node(0)]) == "2, judged together"
+    alone = made.node(0, samples=made.node(0).samples[1:])
+    assert sentences.samples_sentence([alone, made.node(1, samples=())]) == "sample 1 alone"
+    assert sentences.samples_sentence([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "word"),
+    [(Fidelity.BIT_EQUAL, "bit_equal"), (Fidelity.DIFFERS, "DIFFERS"), (Fidelity.UNKNOWN, "unknown")],
+)
+def test_fidelity_is_always_said(fidelity, word):
+    info = RunInfo(backend="x", fidelity=fidelity, fidelity_detail="3 of 10 outputs\nmoved")
+    assert sentences.fidelity_sentence(info).startswith(word)
+    assert sentences.fidelity_sentence(info).endswith(r"(3 of 10 outputs\nmoved)")
+
+
+def test_run_facts_name_model_backend_options_and_an_unfinished_run():
+    info = RunInfo(backend="ort\x1b", model="a.onnx", options={"opt": "all", "threads": 2}, complete=False)
+    assert sentences.run_facts(info) == r"a.onnx, on ort\x1b (opt=all, threads=2), taps put, INCOMPLETE"
+    assert sentences.run_facts(RunInfo(backend="npu")) == "on npu, taps put"
+
+
+def test_statuses_are_counted_in_a_fixed_order():
+    assert sentences.status_counts([Status.DIVERGED, Status.WITHIN, Status.WITHIN]) == "2 within, 1 diverged"
+    assert sentences.status_counts([]) == ""
+
+
+def test_coverage_says_what_is_lost(made):
+    whole = made.result([made.node(0)])
+    assert sentences.coverage_sentence(whole) == "1 tensor compared, none left out"
+    benign = made.result([made.node(0), made.node(1)], left_out=[made.unmatched()])
+    assert sentences.coverage_sentence(benign) == "2 tensors compared, 1 without partner for a benign reason, none lost"
+    lost = made.result([made.node(0)], left_out=[made.unmatched(kind=Kind.LOST)])
+    assert sentences.coverage_sentence(lost) == "1 tensor compared, 1 LOST"
+
+
+def test_benign_tensors_are_grouped_by_side_and_reason(made):
+    left_out = [
+        made.unmatched("a"),
+        made.unmatched("b"),
+        made.unmatched("c", side=Side.REFERENCE, reason="fused\x07away"),
+        made.unmatched("d", kind=Kind.LOST),
+        made.unmatched("e", reason="computed inside Conv 'one'"),
+        made.unmatched("f", reason="computed inside Conv 'two'"),
+        made.unmatched("g", reason="computed inside Conv 'two'"),
+    ]
+    assert sentences.benign_reasons(left_out) == [
+        (3, "backend", "computed inside Conv 'one' and 1 like it"),
+        (2, "backend", "folded into its node"),
+        (1, "reference", r"fused\x07away"),
+    ]
+
+
+def test_the_verdict_is_safe_to_print(made):
+    assert sentences.verdict_sentence(made.result([], sentence="at 'a\x1b[31m'")) == r"at 'a\x1b[31m'"
