@@ -108,7 +108,9 @@ class TapRun:
         Raises:
             BackendError: ONNX Runtime failed.
         """
-        return iter(()) if self._session is None else self._session.run(feed, self._names)
+        if self._session is not None:
+            yield from self._session.run(feed, self._names)
+            _trim()
 
     def close(self) -> None:
         """Free the session, and give the memory it used back to the system."""
@@ -117,7 +119,7 @@ class TapRun:
 
 
 def _trim() -> None:
-    """Make glibc return freed memory: large blocks once freed are kept otherwise, and each chunk would add its own."""
+    """Make glibc return freed memory: otherwise it keeps large blocks, and each run adds its own."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
