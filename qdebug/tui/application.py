@@ -48,10 +48,6 @@ class QdebugApp(App[int]):
     TITLE = "qdebug"
     ENABLE_COMMAND_PALETTE = True
     BINDINGS = [Binding("ctrl+c", "interrupt", show=False, priority=True)]  # noqa: RUF012  as Textual declares it
-    CSS = """
-    Screen { background: $background; }
-    Screen.ascii * { scrollbar-size: 0 0; }
-    """
 
     def __init__(
         self,

@@ -75,9 +75,7 @@ def verdict_lines(
     else:
         word, text, bad = " SO FAR ", _so_far(navigator), navigator.table.first_divergence() is not None
     room = max(width - len(word) - 1, 10)
-    wrapped = textwrap.wrap(glyphs.plain(text), room) or [""]
-    if len(wrapped) > height:
-        wrapped = [*wrapped[: height - 1], glyphs.fit(" ".join(wrapped[height - 1 :]), room)]
+    wrapped = textwrap.wrap(glyphs.plain(text), room, max_lines=max(height, 1), placeholder=" ..") or [""]
     style = "fail" if bad else "fine"
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
@@ -134,7 +132,7 @@ def footer(width: int) -> list[Line]:
     """
     line: Line = [(" ", "muted")]
     for key, word in footer_keys(width - 1):
-        line += [(key, "accent"), (f" {word}  ", "muted")]
+        line += [(key, "title"), (f" {word}  ", "muted")]
     return [line]
 
 

@@ -34,7 +34,7 @@ class Column:
     key: str
     title: str
     width: int
-    right: bool
+    right: bool = False
     sort: str = ""
 
 
@@ -62,14 +62,14 @@ def _optional(navigator: Navigator) -> list[Column]:
     """Give the columns beside the ones always shown, most important first."""
     other = [name for name in METRIC_CHOICES if name != navigator.metric] if navigator.sample is None else []
     return [
-        Column("state_word", "status", 12, False, "state"),
-        Column("op", "op", 15, False, "op"),
-        Column("quant", "scale / zero point", 20, False),
-        Column("dtype", "dtype", 8, False),
-        Column("shape", "shape", 16, False),
-        *(Column(name, metric_title(name), 10, True) for name in other),
-        Column("match", "match", 12, False),
-        Column("reference_tensor", "reference tensor", 28, False),
+        Column("state_word", "status", 12, sort="state"),
+        Column("op", "op", 15, sort="op"),
+        Column("quant", "scale / zero point", 20),
+        Column("dtype", "dtype", 8),
+        Column("shape", "shape", 16),
+        *(Column(name, metric_title(name), 10, right=True) for name in other),
+        Column("match", "match", 12),
+        Column("reference_tensor", "reference tensor", 28),
     ]
 
 
@@ -84,10 +84,10 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
     digits = max(3, len(str(max(navigator.table.size - 1, 0))))
     name_wanted = min(max(navigator.table.longest_name, 4), _NAME_MOST)
     fixed = [
-        Column("mark", "", 3, False),
-        Column("number", "#", digits, True, "order"),
-        Column(navigator.metric, metric_title(navigator.metric), 10, True, "metric"),
-        Column("saturated", "sat", 7, True, "saturated"),
+        Column("mark", "", 3),
+        Column("number", "#", digits, right=True, sort="order"),
+        Column(navigator.metric, metric_title(navigator.metric), 10, right=True, sort="metric"),
+        Column("saturated", "sat", 7, right=True, sort="saturated"),
     ]
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]
@@ -98,7 +98,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
             break
         chosen.append(column)
     name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_wanted, name_least)), 4)
-    name = Column("name", "node", name_width, False, "name")
+    name = Column("name", "node", name_width, sort="name")
     columns = (*fixed[:2], name, *fixed[2:], *chosen)
     return Layout(columns, offset, len(optional) - len(chosen))
 

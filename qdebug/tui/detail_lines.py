@@ -21,8 +21,7 @@ from qdebug.view.text import safe_text
 
 __all__ = ["detail_lines"]
 
-_LABEL = 14
-_WIDE_LABEL = 20
+_LABEL, _WIDE_LABEL = 14, 20
 _ERRORS = (
     "SQNR dB",
     "rel L2",
@@ -35,6 +34,16 @@ _ERRORS = (
     "mismatches",
     "non-finite",
 )
+_JUDGED = {"SQNR", "non-finite"}
+_RAILS = {
+    "saturated": "codes",
+    "at qmin": "at qmin",
+    "of these a Relu's zero": "Relu's zero",
+    "at qmax": "at qmax",
+    "reference below range": "clipped low",
+    "reference above range": "clipped high",
+    "codes in all": "of",
+}
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 
 Line = list[Piece]
@@ -58,12 +67,13 @@ def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, gl
         return [*lines, [], *_without_result(navigator, row, width, glyphs)]
     detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
     values = None if ready is None else ready.values
-    lines += [[], *_sides(detail, values, width, glyphs)]
+    sample = ready.values_sample if ready is not None and values is not None and len(result.samples) > 1 else None
+    lines += _sides(detail, values, sample, width, glyphs)
     if values is None and result.metrics is not None and (ready is None or not ready.complete):
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    lines += [[], *_errors(detail.result, width, glyphs), *_saturation(detail.result, width, glyphs)]
+    lines += [*_errors(detail.result, width, glyphs), *_saturation(detail.result, width, glyphs)]
     lines += _samples(detail.result, navigator.sample, width, glyphs)
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs)]
@@ -101,9 +111,19 @@ def _without_result(navigator: Navigator, row: int, width: int, glyphs: GlyphSet
     return lines
 
 
-def _sides(detail: NodeDetail, values: ValueFacts | None, width: int, glyphs: GlyphSet) -> list[Line]:
+def _label_width(width: int) -> int:
+    return _WIDE_LABEL if width >= 62 else _LABEL
+
+
+def _type(dtype: str, shape: str) -> str:
+    return dtype if shape == numbers.MISSING else f"{dtype} {shape}"
+
+
+def _sides(
+    detail: NodeDetail, values: ValueFacts | None, sample: int | None, width: int, glyphs: GlyphSet
+) -> list[Line]:
     """Lay both sides out in two columns, the reference first."""
-    label = _WIDE_LABEL if width >= 70 else _LABEL
+    label = _label_width(width)
     side = max((width - label - 1) // 2, 8)
     facts = {fact.label: (fact.reference, fact.backend) for fact in side_facts(detail)}
     dtypes = facts.pop("dtype", (numbers.MISSING, numbers.MISSING))
@@ -113,12 +133,13 @@ def _sides(detail: NodeDetail, values: ValueFacts | None, width: int, glyphs: Gl
     for name, (left, right) in facts.items():
         rows.append((name if len(name) <= label - 1 else "scale / zp", left, right))
         if name == "tensor":
-            rows.append(("type", f"{dtypes[0]} {shapes[0]}", f"{dtypes[1]} {shapes[1]}"))
+            rows.append(("type", _type(dtypes[0], shapes[0]), _type(dtypes[1], shapes[1])))
     if values is not None:
         rows += _value_rows(values, side, glyphs)
     elif span is not None:
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
-    head: Line = [(" " * label, "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
+    whose = "" if sample is None else f"sample {sample}"
+    head: Line = [(whose.ljust(label), "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
     return [
         head,
         *(
@@ -167,21 +188,28 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
 
 
 def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
-    items = rail_facts(result.saturation)
-    return _packed("saturation", items, width, glyphs, "plain") if items else []
+    facts = dict(rail_facts(result.saturation))
+    items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
+    return _packed("saturation", items, width, glyphs) if items else []
 
 
-def _packed(label: str, items: Sequence[tuple[str, str]], width: int, glyphs: GlyphSet, style: str) -> list[Line]:
+def _packed(
+    label: str, items: Sequence[tuple[str, str]], width: int, glyphs: GlyphSet, *, failing: bool = False
+) -> list[Line]:
     """Put "title value" items one after the other, on as many lines as they need."""
+    indent = _label_width(width)
     lines: list[Line] = []
-    line: Line = [(label.ljust(_LABEL), "muted")]
-    used = _LABEL
+    line: Line = [(label.ljust(indent), "muted")]
+    used = indent
     for title, value in items:
         size = len(title) + len(value) + 1
         if used + size > width and len(line) > 1:
             lines.append(line)
-            line, used = [(" " * _LABEL, "muted")], _LABEL
-        line += [(f"{glyphs.plain(title)} ", "muted"), (f"{glyphs.plain(value)}   ", style)]
+            line, used = [(" " * indent, "muted")], indent
+        line += [
+            (f"{glyphs.plain(title)} ", "muted"),
+            (f"{glyphs.plain(value)}   ", "fail" if failing and title in _JUDGED else "plain"),
+        ]
         used += size + 3
     return [*lines, line] if len(line) > 1 else lines
 
@@ -193,16 +221,16 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
         return []
     levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in result.samples])
     errors = np.nan_to_num(10 ** (-levels / 20), nan=0.0, posinf=0.0)
-    room = max(width // 3, 8)
+    indent, room = _label_width(width), max(width // 3, 8)
     drawn = bars(pool(errors, room) if many > room else errors, glyphs)
     chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
     one = result.samples[chosen]
-    said = f"{'shown' if one.sample == sample else 'worst'} is {one.sample}, {many} in all: "
-    said += f"{one.status}, SQNR {numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
-    head: Line = [("samples".ljust(_LABEL), "muted"), (drawn + "  ", "fine")]
-    if _LABEL + len(drawn) + 2 + len(said) <= width:
+    said = f"{'shown' if one.sample == sample else 'noisiest'} of {many}: {one.sample}, {one.status}, "
+    said += f"{numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
+    head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
+    if indent + len(drawn) + 2 + len(said) <= width:
         return [[*head, (said, "plain")]]
-    return [head, [(" " * _LABEL, "muted"), (glyphs.fit(said, width - _LABEL).rstrip(), "plain")]]
+    return [head, [(" " * indent, "muted"), (glyphs.fit(said, width - indent).rstrip(), "plain")]]
 
 
 def _worst(ready: DetailReady, width: int, glyphs: GlyphSet) -> list[Line]:

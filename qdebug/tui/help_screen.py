@@ -38,7 +38,7 @@ def help_lines(width: int) -> Sequence[Sequence[Piece]]:
     blocks = [_group(group) for group in GROUPS]
     signs: list[list[Piece]] = [[("Signs", "title")], *([(f"  {s} ", "accent"), (t, "plain")] for s, t in _SIGNS)]
     signs += [[(f"  {note}", "muted")] for note in _NOTES]
-    if width < 110:
+    if width < 130:
         return [line for block in (*blocks, signs) for line in (*block, [])]
     left = [line for block in blocks[:2] for line in (*block, [])]
     right = [line for block in blocks[2:] for line in (*block, [])]
@@ -61,6 +61,10 @@ def _group(group: str) -> list[list[Piece]]:
     return lines
 
 
+def _page(width: int) -> Sequence[Sequence[Piece]]:
+    return [[("Keys", "accent"), ("   esc closes, j k scroll", "muted")], [], *help_lines(width)]
+
+
 class HelpScreen(ModalScreen[None]):
     """Shows the help until a key closes it.
 
@@ -77,31 +81,19 @@ class HelpScreen(ModalScreen[None]):
         Binding("g,home", "step(-1000)", show=False),
         Binding("G,end", "step(1000)", show=False),
     ]
-    CSS = """
+    DEFAULT_CSS = """
     HelpScreen { align: center middle; background: $background; }
-    HelpScreen TextScroll { padding: 0 1; scrollbar-size-vertical: 1; overflow-x: hidden; }
+    HelpScreen TextScroll { padding: 0 1; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
     """
 
     def __init__(self, look: Look) -> None:
         super().__init__()
-        self._text = TextScroll(look, id="help")
+        self._text = TextScroll(look, _page, id="help")
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
         yield self._text
 
-    def on_mount(self) -> None:
-        """Fill in the text."""
-        self._fill()
-
-    def on_resize(self) -> None:
-        """Fill in the text for the new width."""
-        self._fill()
-
     def action_step(self, lines: int) -> None:
         """Scroll."""
         self._text.step(lines)
-
-    def _fill(self) -> None:
-        head: list[Piece] = [("Keys", "accent"), ("   esc closes, j k scroll", "muted")]
-        self._text.show([head, [], *help_lines(self.size.width - 3)])

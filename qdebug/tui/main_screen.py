@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["MainScreen"]
 
 _DETAILS_KEPT = 64
+_LEAST_DETAIL = 30
 
 Lines = Sequence[Sequence[Piece]]
 
@@ -49,13 +50,16 @@ class MainScreen(Screen[None]):
     """
 
     BINDINGS = [Binding(",".join(row.keys), row.action, row.help, show=False) for row in KEYS]  # noqa: RUF012
-    CSS = """
+    AUTO_FOCUS = ""
+    DEFAULT_CSS = """
+    MainScreen { overflow: hidden; background: $background; }
     #banner, #status, #footer { height: 1; }
     #body { height: 1fr; }
-    #nodes, #detail { overflow-x: hidden; scrollbar-size-vertical: 1; }
+    #nodes, #detail { overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
     #detail { width: 1fr; padding: 0 0 0 1; }
     #small { height: 1fr; }
-    #search { height: 1; display: none; }
+    #search { height: 1; display: none; background: $background; }
+    .ascii ScrollView { scrollbar-size: 0 0; }
     """
 
     def __init__(
@@ -92,8 +96,8 @@ class MainScreen(Screen[None]):
         )
         self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
         self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
-        self._nodes = NodeList(look, id="nodes")
-        self._detail = TextScroll(look, id="detail")
+        self._listing = NodeList(look, id="nodes")
+        self._detail = TextScroll(look, self._draw_detail, id="detail")
         self._status = FixedLines(
             look, lambda w, _: chrome.status(self.navigator, self.message, w, look.glyphs), id="status"
         )
@@ -103,7 +107,7 @@ class MainScreen(Screen[None]):
         yield self._banner
         yield self._verdict
         yield self._profile
-        yield Horizontal(self._nodes, self._detail, id="body")
+        yield Horizontal(self._listing, self._detail, id="body")
         yield self._small
         yield self._status
         yield self._search
@@ -112,8 +116,6 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Lay the panels out; no widget has the focus but the search."""
         self.set_focus(None)
-        border = "ascii" if self._look.glyphs.name == "ascii" else "vkey"
-        self._detail.styles.border_left = (border, "gray")
         self._arrange()
 
     def on_resize(self) -> None:
@@ -153,7 +155,7 @@ class MainScreen(Screen[None]):
                 return self._fail(_unknown(node, event))
             navigator.go(row)
         self._opened, self.navigator = event, navigator
-        self._nodes.show(navigator)
+        self._listing.show(navigator)
         self._banner.redraw()
         self.redraw()
         return None
@@ -171,7 +173,7 @@ class MainScreen(Screen[None]):
         """Draw everything that depends on results, cursor or message."""
         for widget in (self._verdict, self._profile, self._status):
             widget.redraw()
-        self._nodes.follow()
+        self._listing.follow()
         self._show_detail()
 
     def _draw_verdict(self, width: int, height: int) -> Lines:
@@ -184,15 +186,18 @@ class MainScreen(Screen[None]):
         return profile_lines(self.navigator, width, height, self._look.glyphs, limit=limit)
 
     def _profile_row(self, column: int, width: int) -> int | None:
-        return None if self.navigator is None else column_to_row(column, width, self.navigator.table.size)
+        return None if self.navigator is None else column_to_row(column, width, self.navigator.table.ordered)
 
     def _show_detail(self) -> None:
         if self.navigator is None or not self._arrangement.detail:
             return
         self._request()
-        ready = self._details.get(self._current())
-        width = self._detail.scrollable_content_region.width
-        self._detail.show(detail_lines(self.navigator, ready, width, self._look.glyphs))
+        self._detail.redraw()
+
+    def _draw_detail(self, width: int) -> Lines:
+        if self.navigator is None or width < _LEAST_DETAIL:
+            return []
+        return detail_lines(self.navigator, self._details.get(self._current()), width, self._look.glyphs)
 
     def _current(self) -> tuple[int, int | None]:
         return (0, None) if self.navigator is None else (self.navigator.cursor, self.navigator.sample)
@@ -221,10 +226,12 @@ class MainScreen(Screen[None]):
         self._verdict.styles.height = chosen.verdict
         self._profile.display = chosen.usable and chosen.profile > 0
         self._profile.styles.height = chosen.profile
-        self._nodes.display = chosen.nodes
-        self._nodes.styles.width = chosen.list_width or "1fr"
+        self._listing.display = chosen.nodes
+        self._listing.styles.width = chosen.list_width or "1fr"
         self._detail.display = chosen.detail
-        self._detail.styles.border_left = _border(self._look) if chosen.nodes else None
+        self._detail.styles.border_left = ("ascii" if self._look.glyphs.name == "ascii" else "vkey", "gray")
+        if not chosen.nodes:
+            self._detail.styles.border_left = None
         self.call_after_refresh(self.redraw)
 
     def say(self, message: str) -> None:
@@ -270,7 +277,7 @@ class MainScreen(Screen[None]):
         self.action_move(direction * max(self._page() // 2, 1))
 
     def _page(self) -> int:
-        return self._detail.size.height if self.level is Level.DETAIL else self._nodes.rows_shown
+        return self._detail.size.height if self.level is Level.DETAIL else self._listing.rows_shown
 
     def action_edge(self, direction: int) -> None:
         """Move to the top or the bottom."""
@@ -281,14 +288,14 @@ class MainScreen(Screen[None]):
 
     def action_columns(self, direction: int) -> None:
         """Show the columns further right or left."""
-        layout = self._nodes.layout_shown
+        layout = self._listing.layout_shown
         if not self._arrangement.nodes or layout is None:
             return self.say("there are no columns here")
         if direction > 0 and not layout.after:
             return self.say("all columns are shown" if not layout.before else "these are the last columns")
         if direction < 0 and not layout.before:
             return self.say("these are the first columns")
-        self._nodes.offset_columns += direction
+        self._listing.offset_columns += direction
         return self.say("")
 
     def action_first_divergence(self) -> None:
@@ -418,10 +425,6 @@ class MainScreen(Screen[None]):
         else:
             self.navigator.go(event.row)
             self.say("")
-
-
-def _border(look: Look) -> tuple[str, str]:
-    return ("ascii" if look.glyphs.name == "ascii" else "vkey", "gray")
 
 
 def _unknown(node: str, event: Opened) -> UsageError:

@@ -76,8 +76,8 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
     high, low = max(known), min(known)
     low = max(low, high - _MOST_ROWS_SPAN[decibels])
     for step in _STEPS[decibels]:
-        bottom = math.floor(low / step) * step
-        if bottom + rows * step >= high:
+        bottom = math.ceil(high / step - 1e-9) * step - rows * step
+        if bottom <= low:
             return Axis(bottom, step, decibels)
     step = _STEPS[decibels][-1]
     return Axis(math.ceil(high / step) * step - rows * step, step, decibels)
@@ -110,10 +110,11 @@ def profile_lines(
     rows, cells = height - 1, width - _LABEL - 1
     table = navigator.table
     decibels = navigator.metric == "sqnr_db"
-    if not table.size:
+    if not table.ordered:
         return [[(" " * _LABEL + glyphs.bar, "muted")] for _ in range(height)]
-    states = table.states(navigator.sample)
-    values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))
+    size = table.ordered
+    states = table.states(navigator.sample)[:size]
+    values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))[:size]
     line = -limit if decibels and limit is not None else None
     axis = choose_axis(values, rows, decibels=decibels, limit=line)
     heights = axis.dots(values, rows)
@@ -126,18 +127,25 @@ def profile_lines(
     for row, text in enumerate(plot):
         pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(_LABEL) + glyphs.bar, "muted")]
         if row == limit_row:
-            text = text.replace(" ", glyphs.limit)  # noqa: PLW2901  the empty part of the line is the limit
+            text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
         pieces.extend(_stretches(text, bad, glyphs))
         lines.append(pieces)
     lines.append(_marks(navigator, cells, failing, glyphs))
     return lines
 
 
+def _limit_line(text: str, glyphs: GlyphSet) -> str:
+    """Fill the empty part of a line with the limit, named once where there is room."""
+    line = text.replace(" ", glyphs.limit)
+    word = glyphs.limit * 2 + "limit" + glyphs.limit
+    return line.replace(glyphs.limit * len(word), word, 1)
+
+
 def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
     """Cut a line of the plot where its style changes."""
     pieces: list[list[str]] = []
     for character, failing in zip(text, bad, strict=True):
-        style = "muted" if character in (" ", glyphs.limit) else "fail" if failing else "fine"
+        style = "muted" if character in f" {glyphs.limit}limt" else "fail" if failing else "fine"
         if pieces and pieces[-1][1] == style:
             pieces[-1][0] += character
         else:
@@ -150,13 +158,15 @@ def _marks(navigator: Navigator, cells: int, failing: np.ndarray, glyphs: GlyphS
     table = navigator.table
     fail_cells = pool(pool(failing.astype(np.uint8), 2 * cells), cells)
     marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in fail_cells]
-    pending = pool(pool((table.states(navigator.sample) == State.PENDING).astype(np.uint8), 2 * cells), cells)
+    waiting = table.states(navigator.sample)[: table.ordered] == State.PENDING
+    pending = pool(pool(waiting.astype(np.uint8), 2 * cells), cells)
     for cell in np.flatnonzero(pending & ~fail_cells.astype(bool)):
         marks[cell] = (".", "muted")
     first = table.first_divergence(navigator.sample)
     if first is not None:
-        marks[_cell(first, cells, table.size)] = ("!", "first")
-    marks[_cell(navigator.cursor, cells, table.size)] = (glyphs.here, "cursor")
+        marks[_cell(first, cells, table.ordered)] = ("!", "first")
+    if navigator.cursor < table.ordered:
+        marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
     title = "1-cos" if navigator.metric == "cosine" else metric_title(navigator.metric).removesuffix(" dB")
     return [(title[:_LABEL].rjust(_LABEL) + " ", "muted"), *marks]
 

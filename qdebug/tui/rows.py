@@ -137,6 +137,7 @@ class NodeTable:
             else:
                 self._row_of[row.tensor] = number
         self.comparable = self.pending
+        self.ordered = sum(1 for row in rows if row.tensor)  # what only the reference has comes last, without order
 
     def put(self, result: NodeResult) -> int | None:
         """Fill in one result.

@@ -95,19 +95,33 @@ class TextScroll(ScrollView, can_focus=False):
 
     Args:
         look: Shared look.
+        draw: Gives the lines for a width.
         id: Identifies the widget.
     """
 
-    def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002  the name that Textual gives it
+    def __init__(
+        self,
+        look: Look,
+        draw: Callable[[int], Sequence[Sequence[Piece]]],
+        *,
+        id: str,  # noqa: A002  the name that Textual gives it
+    ) -> None:
         super().__init__(id=id)
         self._look = look
+        self._draw = draw
         self._lines: Sequence[Sequence[Piece]] = ()
 
-    def show(self, lines: Sequence[Sequence[Piece]]) -> None:
-        """Show lines; the scroll position stays where it is if it can."""
-        self._lines = lines
-        self.virtual_size = Size(self.scrollable_content_region.width, len(lines))
-        self.refresh()
+    def redraw(self) -> None:
+        """Draw anew; the scroll position stays where it is if it can."""
+        width = self.scrollable_content_region.width
+        if width > 0:
+            self._lines = self._draw(width)
+            self.virtual_size = Size(width, len(self._lines))
+            self.refresh()
+
+    def on_resize(self) -> None:
+        """Draw anew for the new size."""
+        self.redraw()
 
     def step(self, lines: int) -> bool:
         """Scroll by a number of lines; tell whether anything moved."""
@@ -215,29 +229,29 @@ class NodeList(ScrollView, can_focus=False):
         if strip is None:
             if len(self._strips) >= _CACHED_STRIPS:
                 self._strips.clear()
-            strip = self._strips[key] = self._paint(navigator, layout, row, width, state, first)
+            pieces = self._paint(navigator, row, State(state), first)
+            strip = self._strips[key] = self._look.strip(pieces, width, selected=selected)
         return strip
 
-    def _paint(
-        self, navigator: Navigator, layout: Layout, row: int, width: int, state: int, first: int | None
-    ) -> Strip:
-        selected = row == navigator.cursor
-        glyphs = self._look.glyphs
-        style = _STATE_STYLES[State(state)]
-        pieces: list[Piece] = [(glyphs.cursor if selected else " ", "cursor")]
+    def _paint(self, navigator: Navigator, row: int, state: State, first: int | None) -> Sequence[Piece]:
+        """Put the cells of a row together."""
+        glyphs, layout = self._look.glyphs, self.layout_shown
+        if layout is None:
+            return []
+        style, found = _STATE_STYLES[state], navigator.is_match(row)
         signs = mark(navigator.table, row, state, first)
-        pieces += [(signs[0], "first" if signs[0] == "!" else "plain"), (signs[1], style)]
+        pieces: list[Piece] = [
+            (glyphs.cursor if row == navigator.cursor else " ", "cursor"),
+            (signs[0], "first" if signs[0] == "!" else "plain"),
+            (signs[1], style),
+        ]
+        styles = dict.fromkeys(("number", "dtype", "shape", "match"), "muted")
+        styles |= {navigator.metric: style, "state_word": style}
+        styles["name"] = "match" if found else style if state.failing else "plain"
         cells = row_cells(navigator, row, layout, glyphs)
-        for column, cell in list(zip(layout.columns, cells, strict=True))[1:]:
-            shown = "plain"
-            if column.key in {navigator.metric, "state_word"}:
-                shown = style
-            elif column.key == "name":
-                shown = "match" if navigator.is_match(row) else style if State(state).failing else "plain"
-            elif column.key in {"number", "dtype", "shape", "match"}:
-                shown = "muted"
-            pieces += [(" ", "plain"), (cell, shown)]
-        return self._look.strip(pieces, width, selected=selected)
+        for column, cell in zip(layout.columns[1:], cells[1:], strict=True):
+            pieces += [(" ", "plain"), (cell, styles.get(column.key, "plain"))]
+        return pieces
 
     def _resize_virtual(self) -> None:
         size = 0 if self._navigator is None else self._navigator.table.size
