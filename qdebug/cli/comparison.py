@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from qdebug.analysis.limits import Limits
     from qdebug.analysis.result import DiffResult
     from qdebug.cli.output import OnProgress
+    from qdebug.model import Recording, TensorInfo
     from qdebug.session import DiffSession
     from qdebug.view.detail import NodeDetail
 
@@ -79,9 +80,17 @@ def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: 
         worst = tuple(replace(element, sample=sample) for element in worst)
     return NodeDetail(
         result=found,
-        reference=session.reference.graph.tensors.get(entry.reference_tensor),
-        backend=graph.tensors.get(entry.tensor),
+        reference=_described(session.reference, entry.reference_tensor),
+        backend=_described(session.backend, entry.tensor),
         inputs=[(tensor, by_tensor.get(tensor)) for tensor in read],
         worst=worst,
         sample=sample,
     )
+
+
+def _described(recording: Recording, tensor: str) -> TensorInfo:
+    """Give what the graph says of a tensor, with the shape of its stored values where it leaves that open."""
+    from qdebug.view.contents import stored_shape
+
+    info = recording.graph.tensors[tensor]
+    return replace(info, shape=stored_shape(recording, info))

@@ -14,7 +14,7 @@ from qdebug.view.detail import quant_summary
 from qdebug.view.rows import SCALE_TITLE
 from qdebug.view.text import safe_text
 
-__all__ = ["TENSOR_TITLES", "Contents", "contents_dict", "contents_facts", "tensor_rows"]
+__all__ = ["TENSOR_TITLES", "Contents", "contents_dict", "contents_facts", "stored_shape", "tensor_rows"]
 
 TENSOR_TITLES = ("tensor", "role", "dtype", "shape", SCALE_TITLE, "kept", "producer")
 """Headings of `tensor_rows`."""
@@ -124,13 +124,25 @@ def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
                 safe_text(info.name, limit=200),
                 str(info.role),
                 safe_text(info.dtype or numbers.MISSING, limit=40),
-                numbers.shape(info.shape),
+                numbers.shape(stored_shape(recording, info)),
                 quant_summary(info.quant),
                 kept,
                 numbers.MISSING if producer is None else safe_text(f"{producer.op} {producer.name}", limit=120),
             )
         )
     return rows
+
+
+def stored_shape(recording: Recording, info: TensorInfo) -> tuple[int | None, ...] | None:
+    """Give the shape that the graph declares, or that of the stored values where it leaves an extent open.
+
+    Args:
+        recording: The run.
+        info: A tensor of it; no element of it is read.
+    """
+    if (info.shape is None or None in info.shape) and recording.has(info.name):
+        return recording.load(info.name).shape
+    return info.shape
 
 
 def _listed(recording: Recording) -> Iterator[TensorInfo]:
@@ -148,7 +160,7 @@ def _tensor_dict(recording: Recording, info: TensorInfo) -> dict[str, Any]:
         "name": info.name,
         "role": str(info.role),
         "dtype": info.dtype,
-        "shape": None if info.shape is None else list(info.shape),
+        "shape": None if (shape := stored_shape(recording, info)) is None else list(shape),
         "layout": info.layout,
         "quant": None if info.quant is None else info.quant.to_dict(),
         "stored": recording.has(info.name),

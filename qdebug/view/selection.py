@@ -51,7 +51,8 @@ def select(nodes: Sequence[NodeResult], *, everything: bool = False, worst: int 
     first = next((position for position, node in enumerate(nodes) if node.status in BEYOND), None)
     if first is not None:
         chosen.update(range(max(0, first - _NEIGHBOURS), min(len(nodes), first + _NEIGHBOURS + 1)))
-    chosen.update(sorted(range(len(nodes)), key=lambda position: badness(nodes[position]))[:worst])
+    wrong = [position for position, node in enumerate(nodes) if node.status is not Status.IDENTICAL]
+    chosen.update(sorted(wrong, key=lambda position: badness(nodes[position]))[:worst])
     return _with_gaps(sorted(chosen), len(nodes))
 
 

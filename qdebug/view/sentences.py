@@ -29,6 +29,9 @@ _LIMITS = {
     "max_lsb": "at most {} LSB",
 }
 
+_OPTIONS_SHOWN = 3
+"""Options of a run that a comparison repeats; `qdebug info` shows them all."""
+
 _QUOTED = re.compile("'[^']*'")
 
 _FIDELITY = {
@@ -64,12 +67,16 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
 def fidelity_sentence(info: RunInfo) -> str:
     """Say whether recording this run changed its result."""
     text = _FIDELITY[info.fidelity]
-    return f"{text} ({safe_text(info.fidelity_detail, limit=300)})" if info.fidelity_detail else text
+    if not info.fidelity_detail:
+        return text
+    detail = safe_text(info.fidelity_detail, limit=300)
+    return f"bit_equal: {detail}" if info.fidelity is Fidelity.BIT_EQUAL else f"{text} ({detail})"
 
 
 def run_facts(info: RunInfo) -> str:
     """Say in one line what ran: model, backend, options, taps, and whether it finished."""
-    options = ", ".join(f"{key}={value}" for key, value in info.options.items())
+    said = [f"{key}={value}" for key, value in info.options.items()]
+    options = ", ".join([*said[:_OPTIONS_SHOWN], *(["..."] if len(said) > _OPTIONS_SHOWN else [])])
     parts = [
         safe_text(info.model, limit=120),
         "on " + safe_text(info.backend, limit=60) + (f" ({safe_text(options, limit=120)})" if options else ""),

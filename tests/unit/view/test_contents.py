@@ -66,7 +66,8 @@ def test_every_tensor_is_listed_on_request(contents):
     assert listed["w"]["quant"]["scale"] == [0.1]
     assert (listed["h"]["stored"], listed["y"]["stored"]) == (False, True)
     assert (listed["y"]["node"], listed["y"]["op"]) == ("act\x1b[2J", "Relu")
-    assert listed["x"]["shape"] == [None, 4]
+    assert listed["x"]["shape"] == [1, 4]
+    assert listed["h"]["shape"] is None
 
 
 def test_facts_say_what_is_wrong_with_a_recording(contents):
@@ -90,6 +91,6 @@ def test_a_recording_without_graph_says_so():
 
 def test_rows_of_tensors_are_safe_to_print(contents):
     rows = tensor_rows(contents.recording)
-    assert rows[0] == ("x", "input", "float32", "?x4", "-", "yes", "-")
+    assert rows[0] == ("x", "input", "float32", "1x4", "-", "yes", "-")
     assert rows[2][-1] == r"Relu act\x1b[2J"
     assert rows[3] == ("w", "constant", "int8", "4x2", "0.1 / 0", "yes", "-")
