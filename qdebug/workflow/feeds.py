@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +15,12 @@ from qdebug.model import TensorInfo
 from qdebug.model.dtypes import logical_dtype
 
 __all__ = ["ArrayFeeds", "read_inputs"]
+
+# What numpy and zipfile raise on damaged, encrypted and absurdly large archives.
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -25,17 +33,18 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
         return {name: np.asarray(array) for name, array in inputs.items()}
     path = Path(inputs)
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise InputError(
-                f"The input file {str(path)!r} is an array without a name; expected an .npz file.",
-                hint="Make one: numpy.savez('inputs.npz', INPUT=array).",
-            )
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise InputError(
+                    f"The input file {str(path)!r} is an array without a name; expected an .npz file.",
+                    hint="Make one: numpy.savez('inputs.npz', INPUT=array).",
+                )
+            with loaded:
+                return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError as error:
         raise InputError(f"There is no input file {str(path)!r}.", hint="Give an .npz file.") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         reason = "it holds Python objects" if "allow_pickle" in str(error) else "it is damaged or something else"
         raise InputError(
             f"The input file {str(path)!r} cannot be read as .npz: {reason}.",
