@@ -182,9 +182,8 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
         for title in _ERRORS
         if facts.get(title) not in {None, numbers.MISSING}
     ]
-    return _packed(
-        "error", items, width, glyphs, "fail" if result.status in {Status.DIVERGED, Status.NONFINITE} else "plain"
-    )
+    failing = result.status in {Status.DIVERGED, Status.NONFINITE}
+    return _packed("error", items, width, glyphs, failing=failing)
 
 
 def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
