@@ -79,7 +79,10 @@ class ArrayFeeds:
     ) -> None:
         for what, count in (("samples", samples), ("steps", steps)):
             if count is not None and count < 1:
-                raise UsageError(f"{count} {what} make no run; expected at least 1.")
+                raise UsageError(
+                    f"{count} {what} make no run; expected at least 1.",
+                    hint=f"Give their number, --{what} N, or leave it out.",
+                )
         self.samples = samples or 1
         self.steps = steps or 1
         self._axes = [(what, count) for what, count in (("sample", samples), ("step", steps)) if count is not None]
