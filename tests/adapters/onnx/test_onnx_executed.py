@@ -1,0 +1,144 @@
+"""The graph that runs says which of the model's nodes and tensors it is made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdebug.adapters.onnx_executed import describe
+from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+
+NCHWC = "com.microsoft.nchwc"
+
+
+def node(op: str, inputs: str, outputs: str, name: str = "", domain: str = "") -> Node:
+    return Node(name=name or f"{op}:{outputs}", op=op, inputs=tuple(inputs.split()), outputs=(outputs,), domain=domain)
+
+
+def graph(*nodes: Node, constants: str = "", known: tuple[TensorInfo, ...] = ()) -> Graph:
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants.split()]
+    return Graph(nodes, tensors=[*tensors, *known], inputs=["x"], outputs=["y"], name="net")
+
+
+def origins(described: Graph) -> dict[str, tuple[str, ...]]:
+    return {n.name: n.origin for n in described.nodes}
+
+
+SOURCE = graph(
+    node("Conv", "x w b", "c", name="conv"),
+    node("BatchNormalization", "c s o m v", "n", name="bn"),
+    node("Relu", "n", "r", name="relu"),
+    node("Add", "r x", "y", name="add"),
+    constants="w b s o m v",
+)
+
+
+def test_folded_nodes_are_the_origin_of_what_they_were_folded_into():
+    executed = graph(
+        node("FusedConv", "x w2 b2", "r", name="conv"), node("Add", "r x", "y", name="add"), constants="w2 b2"
+    )
+    assert origins(describe(SOURCE, executed)) == {"conv": ("conv", "bn", "relu"), "add": ()}
+
+
+def test_an_unchanged_graph_has_no_origins():
+    assert set(origins(describe(SOURCE, SOURCE)).values()) == {()}
+
+
+def test_one_node_turned_into_another_operator_has_itself_as_origin():
+    source = graph(node("Relu", "x", "y", name="relu"))
+    executed = graph(node("Clip", "x", "y", name="relu"))
+    assert origins(describe(source, executed)) == {"relu": ("relu",)}
+
+
+def test_nodes_beside_the_path_are_no_origin():
+    source = graph(
+        node("Neg", "x", "side", name="side"),
+        node("Abs", "x", "h", name="abs"),
+        node("Mul", "h side", "p", name="mul"),
+        node("Relu", "p", "y", name="relu"),
+    )
+    executed = graph(
+        node("Neg", "x", "side", name="side"), node("Abs", "x", "h", name="abs"), node("FusedMul", "h side", "y")
+    )
+    assert origins(describe(source, executed))["FusedMul:y"] == ("mul", "relu")
+
+
+def test_weights_dequantized_on_the_way_in_belong_to_the_node():
+    source = graph(
+        node("DequantizeLinear", "wq ws wz", "w", name="w_dq"),
+        node("DequantizeLinear", "xq xs xz", "xd", name="x_dq"),
+        node("Conv", "xd w", "c", name="conv"),
+        node("QuantizeLinear", "c ys yz", "cq", name="c_q"),
+        node("DequantizeLinear", "cq ys yz", "y", name="y_dq"),
+        node("QuantizeLinear", "x xs xz", "xq", name="x_q"),
+        constants="wq ws wz xs xz ys yz",
+    )
+    executed = graph(
+        node("QuantizeLinear", "x xs xz", "xq", name="x_q"),
+        node("QLinearConv", "xq xs xz wq ws wz ys yz", "cq", name="conv"),
+        node("DequantizeLinear", "cq ys yz", "y", name="y_dq"),
+        constants="wq ws wz xs xz ys yz",
+    )
+    found = origins(describe(source, executed))
+    assert set(found["conv"]) == {"w_dq", "x_dq", "conv", "c_q"}
+    assert found["x_q"] == found["y_dq"] == ()
+
+
+def test_layout_changes_have_no_origin_and_blocked_tensors_a_layout():
+    source = graph(node("Conv", "x w", "c", name="conv"), node("Relu", "c", "y", name="relu"), constants="w")
+    weight = TensorInfo(name="r", shape=(32, 3, 3, 3), role=Role.CONSTANT)
+    executed = graph(
+        node("Conv", "x r", "t", name="c_nchwc", domain=NCHWC),
+        node("ReorderOutput", "t", "c", domain=NCHWC),
+        node("Relu", "c", "y", name="relu"),
+        known=(weight,),
+    )
+    described = describe(source, executed, named=source)
+    assert origins(described) == {"c_nchwc": ("conv",), "ReorderOutput:c": (), "relu": ()}
+    assert described.tensors["t"].stands_for == "c"
+    assert described.tensors["t"].layout == "NCHW16c"
+    assert described.tensors["c"].layout is None
+    assert described.tensors["c"].stands_for is None
+
+
+@pytest.mark.parametrize(("channels", "layout"), [(32, "NCHW16c"), (24, "NCHW8c")])
+def test_the_block_size_is_one_that_all_padded_weights_allow(channels, layout):
+    weight = TensorInfo(name="r", shape=(channels, 3, 3, 3), role=Role.CONSTANT)
+    executed = graph(
+        node("Conv", "x r", "t", domain=NCHWC), node("ReorderOutput", "t", "y", domain=NCHWC), known=(weight,)
+    )
+    assert describe(executed, executed).tensors["t"].layout == layout
+
+
+def test_what_hangs_on_constants_alone_is_a_constant():
+    executed = graph(
+        node("DequantizeLinear", "wq ws", "w", name="dq"),
+        node("RandomNormalLike", "w", "noise", name="noise"),
+        node("Conv", "x w", "c", name="conv"),
+        node("Add", "c noise", "y", name="add"),
+        constants="wq ws",
+    )
+    described = describe(executed, executed)
+    assert [name for name in described.tensors if described.is_constant(name)] == ["wq", "ws", "w"]
+
+
+def test_what_a_tensor_stands_for_is_read_from_the_source():
+    quant = QuantParams(dtype="uint8", scale=0.5)
+    source = graph(
+        node("QuantizeLinear", "x s", "xq", name="q"),
+        node("DequantizeLinear", "xq s", "y", name="dq"),
+        constants="s",
+        known=(TensorInfo(name="xq", quant=quant, stands_for="x"), TensorInfo(name="y", stands_for="x")),
+    )
+    executed = graph(
+        node("QuantizeLinear", "x s", "xq", name="q"),
+        node("DequantizeLinear", "xq s", "extra", name="dq/duplicated"),
+        node("DequantizeLinear", "xq s", "y", name="dq"),
+        constants="s",
+        known=(TensorInfo(name="xq", quant=quant, stands_for="odd"), TensorInfo(name="extra", stands_for="x")),
+    )
+    described = describe(source, executed, dtypes={"xq": "uint8", "extra": "float32"})
+    assert described.tensors["xq"].stands_for == "x"
+    assert described.tensors["extra"].stands_for == "x"
+    assert described.tensors["y"].stands_for == "x"
+    assert described.tensors["x"].stands_for is None
+    assert described.tensors["extra"].dtype == "float32"

@@ -1,0 +1,95 @@
+"""Tensors whose names the layout optimizer lost are found again by walking beside a graph that has them."""
+
+from __future__ import annotations
+
+from qdebug.adapters.onnx_twins import source_tensors
+from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+
+
+def node(op: str, inputs: str, outputs: str, name: str = "", domain: str = "") -> Node:
+    given = tuple(inputs.split())
+    return Node(name=name or f"{op}:{outputs}", op=op, inputs=given, outputs=tuple(outputs.split()), domain=domain)
+
+
+def graph(*nodes: Node, constants: str = "", codes: str = "") -> Graph:
+    quant = QuantParams(dtype="uint8", scale=0.5)
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants.split()]
+    tensors += [TensorInfo(name=name, quant=quant) for name in codes.split()]
+    return Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"])
+
+
+def test_equal_names_are_the_same_tensor():
+    source = graph(node("Conv", "x w", "h"), node("Relu", "h", "y"), constants="w")
+    executed = graph(node("FusedConv", "x w", "y"), constants="w")
+    assert source_tensors(source, executed) == {"x": "x", "w": "w", "y": "y"}
+
+
+def test_a_name_given_anew_to_codes_is_another_tensor():
+    source = graph(node("Conv", "x w", "conv1"), node("Relu", "conv1", "y"), constants="w")
+    executed = graph(node("QLinearConv", "x w", "conv1"), node("DequantizeLinear", "conv1", "y"), codes="conv1")
+    assert "conv1" not in source_tensors(source, executed)
+
+
+def test_renamed_tensors_are_found_through_inserted_transposes():
+    named = graph(
+        node("QLinearConv", "x w1", "a_q", name="c1"),
+        node("QLinearConv", "a_q w2", "b_q", name="c2"),
+        node("Flatten", "b_q", "y", name="flat"),
+        constants="w1 w2",
+        codes="x a_q b_q",
+    )
+    executed = graph(
+        node("Transpose", "x", "t0"),
+        node("QLinearConv", "t0 w1", "c1", name="c1_token_1"),
+        node("QLinearConv", "c1 w2", "c2", name="c2_token_4"),
+        node("Transpose", "c2", "t1"),
+        node("Flatten", "t1", "y", name="flat"),
+        constants="w1 w2",
+        codes="x c1 c2",
+    )
+    found = source_tensors(named, executed, named)
+    assert found["t0"] == "x"
+    assert found["c1"] == "a_q"
+    assert found["c2"] == "b_q"
+    assert found["t1"] == "b_q"
+    assert found["y"] == "y"
+
+
+def test_two_readers_of_one_tensor_are_told_apart_by_their_names():
+    named = graph(
+        node("Conv", "x w1", "a", name="left"),
+        node("Conv", "x w2", "b", name="right"),
+        node("Add", "a b", "y"),
+        constants="w1 w2",
+    )
+    executed = graph(
+        node("Conv", "x r2", "t2", name="b_nchwc", domain="com.microsoft.nchwc"),
+        node("Conv", "x r1", "t1", name="left_token_7", domain="com.microsoft.nchwc"),
+        node("Add", "t1 t2", "y"),
+        constants="r1 r2",
+    )
+    found = source_tensors(named, executed, named)
+    assert (found["t1"], found["t2"]) == ("a", "b")
+
+
+def test_readers_that_nothing_tells_apart_are_left_alone():
+    named = graph(node("Conv", "x w1", "a"), node("Conv", "x w2", "b"), node("Add", "a b", "y"), constants="w1 w2")
+    executed = graph(
+        node("Conv", "x r1", "t1"), node("Conv", "x r2", "t2"), node("Add", "t1 t2", "y"), constants="r1 r2"
+    )
+    found = source_tensors(named, executed, named)
+    assert "t1" not in found
+    assert "t2" not in found
+
+
+def test_a_transpose_of_the_model_itself_is_no_inserted_one():
+    named = graph(node("Transpose", "x", "turned"), node("Relu", "turned", "y"))
+    executed = graph(node("Transpose", "x", "t0"), node("Relu", "t0", "y"))
+    assert source_tensors(named, executed, named)["t0"] == "turned"
+
+
+def test_twins_that_the_source_does_not_have_are_left_out():
+    source = graph(node("Gelu", "x", "y"))
+    named = graph(node("Mul", "x x", "added"), node("Relu", "added", "y"))
+    executed = graph(node("Mul", "x x", "other"), node("Relu", "other", "y"))
+    assert source_tensors(source, executed, named) == {"x": "x", "y": "y"}
