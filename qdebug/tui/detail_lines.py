@@ -36,13 +36,13 @@ _ERRORS = (
 )
 _JUDGED = {"SQNR", "non-finite"}
 _RAILS = {
-    "saturated": "codes",
+    "saturated": "saturated",
     "at qmin": "at qmin",
     "of these a Relu's zero": "Relu's zero",
     "at qmax": "at qmax",
     "reference below range": "clipped low",
     "reference above range": "clipped high",
-    "codes in all": "of",
+    "codes in all": "codes",
 }
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 
@@ -128,6 +128,8 @@ def _sides(
     facts = {fact.label: (fact.reference, fact.backend) for fact in side_facts(detail)}
     dtypes = facts.pop("dtype", (numbers.MISSING, numbers.MISSING))
     shapes = facts.pop("shape", (numbers.MISSING, numbers.MISSING))
+    if values is not None:
+        shapes = (shapes[0], numbers.shape(values.shape))
     span = facts.pop("values", None)
     rows: list[tuple[str, str, str]] = []
     for name, (left, right) in facts.items():

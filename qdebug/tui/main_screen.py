@@ -1,29 +1,19 @@
-"""The main screen: verdict, error profile, node list, node detail, status line and footer, and what the keys do."""
+"""The main screen: what each key does. Every key changes something, or says in the status line why not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.widgets import Input
 
-from qdebug.analysis.result import DiffResult
-from qdebug.errors import UsageError
-from qdebug.tui import chrome
-from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, Level, arrange
-from qdebug.tui.detail_lines import detail_lines
+from qdebug.tui.arrangement import Level
 from qdebug.tui.help_screen import HelpScreen
 from qdebug.tui.keys import KEYS
-from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.profile import Piece, column_to_row, profile_lines
-from qdebug.tui.source import Computed, DetailReady, DetailRequest, Event, Finished, Opened
-from qdebug.tui.widgets import FixedLines, NodeList, RowPicked, TextScroll
+from qdebug.tui.panels import Panels
+from qdebug.tui.widgets import RowPicked
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
@@ -31,215 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["MainScreen"]
 
-_DETAILS_KEPT = 64
-_LEAST_DETAIL = 30
 
-Lines = Sequence[Sequence[Piece]]
-
-
-class MainScreen(Screen[None]):
-    """Shows one comparison.
-
-    Args:
-        look: Shared look.
-        titles: What the two recordings are called.
-        node: Node or tensor to start at.
-        sample: Sample to start with; None for all.
-        ask: Sends a request to the reader thread.
-        fail: Ends the application with an error.
-    """
+class MainScreen(Panels):
+    """Shows one comparison and answers the keys of the table."""
 
     BINDINGS = [Binding(",".join(row.keys), row.action, row.help, show=False) for row in KEYS]  # noqa: RUF012
-    AUTO_FOCUS = ""
-    DEFAULT_CSS = """
-    MainScreen { overflow: hidden; background: $background; }
-    #banner, #status, #footer { height: 1; }
-    #body { height: 1fr; }
-    #nodes, #detail { overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-    #detail { width: 1fr; padding: 0 0 0 1; }
-    #small { height: 1fr; }
-    #search { height: 1; display: none; background: $background; }
-    .ascii ScrollView { scrollbar-size: 0 0; }
-    """
 
-    def __init__(
-        self,
-        look: Look,
-        *,
-        titles: tuple[str, str],
-        node: str | None,
-        sample: int | None,
-        ask: Callable[[DetailRequest], None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
-        super().__init__(classes=look.glyphs.name)
-        self._look, self._titles = look, titles
-        self._start = (node, sample)
-        self._ask, self._fail = ask, fail
-        self.navigator: Navigator | None = None
-        self.level = Level.LIST
-        self.zoomed = False
-        self.message = ""
-        self._opened: Opened | None = None
-        self._result: DiffResult | None = None
-        self._details: dict[tuple[int, int | None], DetailReady] = {}
-        self._asked = 0
-        self._wanted: tuple[int, int | None] | None = None
-        self._search_start = 0
-        self._arrangement = Arrangement()
-
-    def compose(self) -> ComposeResult:
-        """Make the widgets."""
-        look = self._look
-        self._banner = FixedLines(
-            look, lambda w, _: chrome.banner(self._titles, self._opened, w, look.glyphs), id="banner"
-        )
-        self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
-        self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
-        self._listing = NodeList(look, id="nodes")
-        self._detail = TextScroll(look, self._draw_detail, id="detail")
-        self._status = FixedLines(
-            look, lambda w, _: chrome.status(self.navigator, self.message, w, look.glyphs), id="status"
-        )
-        self._footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
-        self._small = FixedLines(look, lambda w, h: chrome.too_small(w, h, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
-        self._search = Input(placeholder="part of a name, 'whole name' or ~regex", compact=True, id="search")
-        yield self._banner
-        yield self._verdict
-        yield self._profile
-        yield Horizontal(self._listing, self._detail, id="body")
-        yield self._small
-        yield self._status
-        yield self._search
-        yield self._footer
-
-    def on_mount(self) -> None:
-        """Lay the panels out; no widget has the focus but the search."""
-        self.set_focus(None)
-        self._arrange()
-
-    def on_resize(self) -> None:
-        """Choose the panels anew."""
-        self._arrange()
-
-    # What the reader tells
-
-    def take(self, event: Event) -> None:
-        """Take in an event of the reader thread."""
-        if isinstance(event, Opened):
-            self._take_opened(event)
-        elif isinstance(event, Computed) and self.navigator is not None:
-            for result in event.results:
-                self.navigator.table.put(result)
-            self.navigator.refresh()
-            self._wanted = None if self._current() not in self._details else self._wanted
-            self.redraw()
-        elif isinstance(event, Finished):
-            self._result = event.result
-            self.redraw()
-        elif isinstance(event, DetailReady):
-            self._take_detail(event)
-
-    def _take_opened(self, event: Opened) -> None:
-        node, sample = self._start
-        navigator = Navigator(event.table, samples=event.samples)
-        if sample is not None:
-            if sample >= event.samples:
-                last = event.samples - 1
-                hint = f"Give --sample N with N at most {last}."
-                return self._fail(UsageError(f"There is no sample {sample}; the last one is {last}.", hint=hint))
-            navigator.choose_sample(sample)
-        if node is not None:
-            row = event.table.find(node)
-            if row is None:
-                return self._fail(_unknown(node, event))
-            navigator.go(row)
-        self._opened, self.navigator = event, navigator
-        self._listing.show(navigator)
-        self._banner.redraw()
-        self.redraw()
-        return None
-
-    def _take_detail(self, event: DetailReady) -> None:
-        while len(self._details) >= _DETAILS_KEPT:
-            del self._details[next(iter(self._details))]
-        self._details[event.request.row, event.request.sample] = event
-        if (event.request.row, event.request.sample) == self._current():
-            self._show_detail()
-
-    # Drawing
-
-    def redraw(self) -> None:
-        """Draw everything that depends on results, cursor or message."""
-        for widget in (self._verdict, self._profile, self._status):
-            widget.redraw()
-        self._listing.follow()
-        self._show_detail()
-
-    def _draw_verdict(self, width: int, height: int) -> Lines:
-        return chrome.verdict_lines(self.navigator, self._result, width, height, self._look.glyphs)
-
-    def _draw_profile(self, width: int, height: int) -> Lines:
-        if self.navigator is None or height < 3:
-            return []
-        limit = None if self._opened is None else self._opened.limits.get("min_sqnr")
-        return profile_lines(self.navigator, width, height, self._look.glyphs, limit=limit)
-
-    def _profile_row(self, column: int, width: int) -> int | None:
-        return None if self.navigator is None else column_to_row(column, width, self.navigator.table.ordered)
-
-    def _show_detail(self) -> None:
-        if self.navigator is None or not self._arrangement.detail:
-            return
-        self._request()
-        self._detail.redraw()
-
-    def _draw_detail(self, width: int) -> Lines:
-        if self.navigator is None or width < _LEAST_DETAIL:
-            return []
-        return detail_lines(self.navigator, self._details.get(self._current()), width, self._look.glyphs)
-
-    def _current(self) -> tuple[int, int | None]:
-        return (0, None) if self.navigator is None else (self.navigator.cursor, self.navigator.sample)
-
-    def _request(self) -> None:
-        """Ask for the row under the cursor, once, unless the answer is here or the row is never compared."""
-        key = self._current()
-        if self.navigator is None or not self.navigator.table.size or key == self._wanted:
-            return
-        known = self._details.get(key)
-        planned = self.navigator.table.rows[key[0]]
-        self._detail.scroll_to(y=0, animate=False)
-        self._wanted = key
-        if (known is not None and known.complete) or planned.missing is not None:
-            return
-        self._asked += 1
-        self._ask(DetailRequest(id=self._asked, row=key[0], tensor=planned.tensor, sample=key[1]))
-
-    def _arrange(self) -> None:
-        """Show the panels that fit."""
-        width, height = self.size
-        chosen = self._arrangement = arrange(width, height, level=self.level, zoomed=self.zoomed)
-        for widget in (self._banner, self._verdict, self._status, self._footer):
-            widget.display = chosen.usable
-        self._small.display = not chosen.usable
-        self._verdict.styles.height = chosen.verdict
-        self._profile.display = chosen.usable and chosen.profile > 0
-        self._profile.styles.height = chosen.profile
-        self._listing.display = chosen.nodes
-        self._listing.styles.width = chosen.list_width or "1fr"
-        self._detail.display = chosen.detail
-        self._detail.styles.border_left = ("ascii" if self._look.glyphs.name == "ascii" else "vkey", "gray")
-        if not chosen.nodes:
-            self._detail.styles.border_left = None
-        self.call_after_refresh(self.redraw)
-
-    def say(self, message: str) -> None:
-        """Put a message into the status line and draw what may have changed."""
-        self.message = message
-        self.redraw()
-
-    # What the keys do
+    _search_start = 0
 
     def runner(self, action: str) -> Callable[[], None]:
         """Give a function that does what a key does, for the command palette."""
@@ -425,10 +213,3 @@ class MainScreen(Screen[None]):
         else:
             self.navigator.go(event.row)
             self.say("")
-
-
-def _unknown(node: str, event: Opened) -> UsageError:
-    names = [name for row in event.table.rows for name in (row.node, row.tensor)]
-    near = get_close_matches(node, names, n=3)
-    also = f" Near names: {', '.join(repr(name) for name in near)}." if near else ""
-    return UsageError(f"No node and no tensor is called {node!r}.{also}", hint="List them: qdebug info FILE --tensors.")

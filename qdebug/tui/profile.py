@@ -20,7 +20,7 @@ Piece = tuple[str, str]
 """A stretch of text and the name of its style in the palette."""
 
 _LABEL = 7
-_STEPS = {True: (1.0, 2.0, 5.0, 10.0, 20.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
+_STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
 _MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
 """How far the axis goes down from the largest error: what is smaller is drawn as the lowest dot."""
 
@@ -164,16 +164,16 @@ def _marks(navigator: Navigator, cells: int, failing: np.ndarray, glyphs: GlyphS
         marks[cell] = (".", "muted")
     first = table.first_divergence(navigator.sample)
     if first is not None:
-        marks[_cell(first, cells, table.ordered)] = ("!", "first")
-    if navigator.cursor < table.ordered:
+        marks[_cell(first, cells, table.ordered, left=True)] = ("!", "first")
+    if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
         marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
     title = "1-cos" if navigator.metric == "cosine" else metric_title(navigator.metric).removesuffix(" dB")
     return [(title[:_LABEL].rjust(_LABEL) + " ", "muted"), *marks]
 
 
-def _cell(row: int, cells: int, size: int) -> int:
-    """Give the cell in which a row is drawn (its middle, where it covers several)."""
+def _cell(row: int, cells: int, size: int, *, left: bool = False) -> int:
+    """Give the cell in which a row is drawn: its middle, where it covers several, or its left end."""
     if size >= 2 * cells:
         starts = np.arange(2 * cells) * size // (2 * cells)
         return int(np.searchsorted(starts, row, side="right") - 1) // 2
-    return min((2 * row + 1) * cells // (2 * size), cells - 1)
+    return min((2 * row if left else 2 * row + 1) * cells // (2 * size), cells - 1)

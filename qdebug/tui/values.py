@@ -44,12 +44,14 @@ class ValueFacts:
         reference: The reference's values.
         backend: The backend's values.
         low, high: Range of both histograms; equal if all values are.
+        shape: Extents of the backend's array.
     """
 
     reference: SideValues
     backend: SideValues
     low: float
     high: float
+    shape: tuple[int, ...] = ()
 
 
 def value_facts(reference: np.ndarray, backend: np.ndarray) -> ValueFacts:
@@ -69,6 +71,7 @@ def value_facts(reference: np.ndarray, backend: np.ndarray) -> ValueFacts:
         backend=_side(sides[1], moments[1], low, high),
         low=low,
         high=high,
+        shape=np.shape(backend),
     )
 
 
