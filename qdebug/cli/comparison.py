@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.one_sample import OneSample, renumbered
 from qdebug.cli.sources import open_source
+from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from qdebug.analysis.limits import Limits
@@ -69,7 +70,11 @@ def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: 
     from qdebug.analysis.result import Status
     from qdebug.view.detail import NodeDetail
 
-    entry = session.entry(name)
+    try:
+        entry = session.entry(name)
+    except UsageError as error:
+        hint = error.hint or "List the names: qdebug diff REF BACKEND --all."
+        raise UsageError(error.message, hint=hint) from error
     by_tensor = {node.tensor: node for node in result.nodes}
     found = by_tensor[entry.tensor]
     graph = session.backend.graph

@@ -156,6 +156,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(options.output)) from None
     emit(_summary(open_source(options.output), options.output))
+    say(f"next: {command('qdebug', 'info', options.output)}")
+    say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
     return 0
 
 
@@ -181,13 +183,7 @@ def _summary(recording: Recording, output: Path) -> str:
         for many, thing in ((len(recording.names), "tensor"), (recording.samples, "sample"))
     )
     size = numbers.byte_size(output.stat().st_size)
-    say(f"next: {command('qdebug', 'info', output)}")
-    say(f"      {_next_diff(output)}")
     return f"{command(output)}: {shown}, {size}\nfidelity {sentences.fidelity_sentence(info)}"
-
-
-def _next_diff(output: Path) -> str:
-    return f"qdebug diff REF.h5 {command(output)}   (or {command(output)} first, if it is the reference)"
 
 
 def _backends() -> str:

@@ -24,6 +24,10 @@ REGISTRY = Registry().with_resources(
 )
 
 
+def mistakes(name, plain):
+    return [error.message for error in validator(name).iter_errors(plain)]
+
+
 def validator(name):
     return jsonschema.Draft202012Validator(load_schema(name), registry=REGISTRY)
 
@@ -53,18 +57,18 @@ def test_an_unknown_schema_is_an_error():
 
 
 def test_a_comparison_is_valid(result):
-    validator("diff").validate(json.loads(result.to_json()))
+    assert not mistakes("diff", json.loads(result.to_json()))
 
 
 def test_one_node_in_full_is_valid_too(result, made):
     detail = NodeDetail(result=result.nodes[1], worst=[made.worst()], backend=TensorInfo(name="conv1_q"))
-    validator("diff").validate(with_detail(result, detail))
+    assert not mistakes("diff", with_detail(result, detail))
 
 
 def test_several_comparisons_are_valid_and_lined_up_by_reference_tensor(made, result):
     other = made.result([made.node(1, metrics=made.stats(sqnr_db=-math.inf)), made.node(9)])
     plain = json.loads(diffs_json({"a.h5": result, "b.h5": other}))
-    validator("diffs").validate(plain)
+    assert not mistakes("diffs", plain)
     matrix = plain["matrix"]
     assert matrix["backends"] == ["a.h5", "b.h5"]
     rows = dict(zip(matrix["nodes"], matrix["rows"], strict=True))
@@ -92,8 +96,8 @@ def test_what_a_recording_holds_is_valid():
         outputs=["y"],
     )
     contents = Contents(recording=MemoryRecording.single(graph, {"y": np.zeros((1, 2), np.int8)}), path="a", size=3)
-    validator("info").validate(contents_dict(contents))
-    validator("info").validate(contents_dict(contents, tensors=True))
+    assert not mistakes("info", contents_dict(contents))
+    assert not mistakes("info", contents_dict(contents, tensors=True))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,165 @@
+"""Bad input: one clear sentence and a hint, exit code 2, no traceback, nothing left behind."""
+
+import pytest
+
+from qdebug.cli import demo
+from qdebug.errors import QdebugError
+
+
+def check(done, *parts, hint=True):
+    assert done.code == 2
+    assert done.out == ""
+    message, *rest = done.err.splitlines()
+    assert message.startswith("qdebug")
+    assert "Traceback" not in done.err
+    for part in parts:
+        assert part in done.err
+    assert bool(rest) == hint
+    assert all(line.startswith("  hint: ") for line in rest)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("inputs_npz", "is a zip archive (such as .npz), not a recording"),
+        ("array_npy", "is a single numpy array, not a recording"),
+        ("result_json", "is JSON, not a recording"),
+        ("empty_h5", "is an empty file, not a recording"),
+        ("text_h5", "text.h5"),
+        ("folder", "is a directory, not a recording"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["info", "diff", "tui"])
+def test_what_is_no_recording_is_named(run, recordings, verb, name, what):
+    path = getattr(recordings, name)
+    check(run(verb, *((path,) if verb == "info" else (recordings.reference, path))), what)
+
+
+def test_a_model_is_no_recording(run, recordings, tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x07model")
+    check(
+        run("diff", recordings.reference, "net.onnx"), "is a model, not a recording", "qdebug record net.onnx --backend"
+    )
+
+
+@pytest.mark.parametrize("words", [["info", "missing.h5"], ["diff", "missing.h5", "missing.h5"]])
+def test_a_missing_file_is_named(run, words):
+    check(run(*words), "missing.h5")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["diff", "REF", "WITHIN", "--node", "conv"], ["'conv'", "'conv1'"]),
+        (["diff", "REF", "WITHIN", "--sample", "3"], ["no sample 3", "0 to 2"]),
+        (["diff", "REF", "WITHIN", "--sample", "-1"], ["'-1' is not a whole number"]),
+        (["diff", "REF", "WITHIN", "--sample", "x"], ["'x' is not a whole number"]),
+        (["diff", "REF", "WITHIN", "--min-sqnr", "nan"], ["'nan' is not a number of decibels"]),
+        (["diff", "REF", "WITHIN", "--max-lsb", "-1"], ["'-1' is not a number of at least 0"]),
+        (["diff", "REF", "WITHIN", "--atol", "much"], ["'much' is not a number"]),
+        (["diff", "REF", "WITHIN", "--allow-uncompared", "2", "--allow-uncompared", "a*"], ["number 2 beside"]),
+        (["diff", "REF", "WITHIN", "-o", "no/such/folder.json"], ["does not exist", "mkdir"]),
+        (["diff", "REF", "WITHIN", "-o", "."], ["is a directory"]),
+        (["diff", "REF", "WITHIN", "-f", "html"], ["invalid choice: 'html'"]),
+        (["diff", "REF"], ["required: BACKEND"]),
+        (["diff", "REF", "WITHIN", "--min-snr", "3"], ["unrecognized arguments: --min-snr"]),
+        (["dif", "REF", "WITHIN"], ["invalid choice: 'dif'", "'diff'"]),
+        (["info"], ["required: FILE"]),
+        (["record", "net.onnx", "--inputs", "x.npz", "-o", "a.h5"], ["required: --backend"]),
+        (["record", "m", "--backend", "b:opt", "--inputs", "x", "-o", "a"], ["'opt' is no option", "b:key=value"]),
+        (["record", "m", "--backend", "b:a=1,a=2", "--inputs", "x", "-o", "a"], ["'a' is given twice"]),
+        (["record", "m", "--backend", ":a=1", "--inputs", "x", "-o", "a"], ["name of the backend is missing"]),
+        (["record", "m", "--backend", "b", "--inputs", "x", "-o", "a", "--samples", "0"], ["at least 1"]),
+        (["record", "REF", "--backend", "nope", "--inputs", "NPZ", "-o", "a.h5"], ["nope"]),
+        (["record", "no.onnx", "--backend", "interpreter", "--inputs", "NPZ", "-o", "a.h5"], ["no.onnx"]),
+        (["record", "REF", "--backend", "interpreter", "--inputs", "no.npz", "-o", "a.h5"], ["no.npz"]),
+        (["record", "REF", "--backend", "interpreter", "--inputs", "NPZ", "-o", "REF"], ["overwrite"]),
+        (["record", "REF", "--backend", "interpreter", "--inputs", "NPZ", "-o", "WITHIN"], ["exists", "--force"]),
+    ],
+)
+def test_wrong_usage_is_said_in_one_sentence(run, recordings, tmp_path, words, parts):
+    names = {"REF": recordings.reference, "WITHIN": recordings.within, "NPZ": recordings.inputs_npz}
+    check(run(*(names.get(word, word) for word in words)), *parts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_recordings_of_two_networks_have_nothing_in_common(run, recordings, tmp_path):
+    import numpy as np
+
+    from qdebug.record.recorder import Recorder
+
+    with Recorder(tmp_path / "other.h5", backend="numpy") as rec:
+        rec.put("something", np.zeros(3, np.float32), node="else", op="Relu")
+    check(run("diff", recordings.reference, "other.h5"), "hint")
+
+
+def test_a_message_cannot_steer_the_terminal(run):
+    done = run("info", "evil\x1b[2J\u202e.h5")
+    assert "\x1b" not in done.err
+    assert "\u202e" not in done.err
+    assert r"evil\x1b[2J\u202e.h5" in done.err or r"evil\\x1b" in done.err
+    done = run("diff", "--\x1b[2J")
+    assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (ZeroDivisionError("a\x1bb"), "internal error: ZeroDivisionError: a\\x1bb"),
+        (PermissionError(13, "Permission denied", "/etc/x"), "Permission denied: '/etc/x'"),
+        (OSError("disk on fire"), "disk on fire"),
+        (MemoryError(), "not enough memory."),
+        (QdebugError("No luck.", hint="Try again."), "qdebug: No luck.\n  hint: Try again."),
+    ],
+)
+def test_whatever_goes_wrong_ends_in_one_sentence(run, monkeypatch, failure, said):
+    def fail(*_, **__):
+        raise failure
+
+    monkeypatch.setattr("qdebug.workflow.demo.run_demo", fail)
+    done = run("demo")
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert ("--debug" in done.err) == isinstance(failure, ZeroDivisionError)
+
+
+def test_debug_shows_the_traceback(run, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("qdebug.workflow.demo.run_demo", fail)
+    with pytest.raises(ZeroDivisionError):
+        run("demo", "--debug")
+
+
+def test_ctrl_c_says_that_nothing_was_kept(run, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qdebug.workflow.demo.run_demo", interrupt)
+    done = run("demo")
+    assert (done.code, done.err) == (130, "qdebug: interrupted; nothing was kept.\n")
+    assert demo.DemoOptions.__doc__
+
+
+def test_ctrl_c_during_a_recording_says_what_was_kept(run, monkeypatch, recordings, tmp_path):
+    import numpy as np
+
+    from qdebug.record.recorder import Recorder
+
+    def interrupt(*_, out, **__):
+        with Recorder(out, backend="numpy") as rec:
+            rec.put("x", np.zeros(3, np.float32))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("qdebug.workflow.record.record_run", interrupt)
+    words = ("record", "m.onnx", "--backend", "b", "--inputs", "x.npz", "-o", "part.h5")
+    done = run(*words)
+    assert done.code == 130
+    assert "what was recorded so far is in part.h5 (incomplete): qdebug info part.h5" in done.err
+    assert '"complete": false' in run("info", "part.h5", "--json").out
+    partial = run("diff", "part.h5", "part.h5")
+    assert partial.code == 3
+    assert "--allow-partial" in partial.err
+    assert run("diff", "part.h5", "part.h5", "--allow-partial").code == 0

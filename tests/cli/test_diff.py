@@ -1,0 +1,188 @@
+"""qdebug diff: exit codes, forms of the result, what is allowed to be missing."""
+
+import json
+
+import jsonschema
+import pytest
+from referencing import Registry, Resource
+
+from qdebug.report.schema import SCHEMAS, load_schema
+
+REGISTRY = Registry().with_resources(
+    [(load_schema(name)["$id"], Resource.from_contents(load_schema(name))) for name in SCHEMAS]
+)
+
+
+def valid(name, text):
+    plain = json.loads(text)
+    jsonschema.Draft202012Validator(load_schema(name), registry=REGISTRY).validate(plain)
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("backend", "code", "word"),
+    [
+        ("identical", 0, "IDENTICAL"),
+        ("within", 0, "WITHIN"),
+        ("unknown", 0, "IDENTICAL"),
+        ("diverged", 1, "DIVERGED"),
+        ("unfaithful", 3, "INCOMPLETE"),
+        ("lost", 3, "INCOMPLETE"),
+    ],
+)
+def test_the_exit_code_says_how_it_came_out_and_the_verdict_is_always_printed(run, recordings, backend, code, word):
+    done = run("diff", recordings.reference, getattr(recordings, backend))
+    assert done.code == code
+    assert done.out.startswith(word)
+
+
+def test_the_highest_of_several_reasons_decides(run, recordings):
+    done = run("diff", recordings.unfaithful, recordings.diverged)
+    assert done.code == 3
+    assert done.out.startswith("DIVERGED")
+    assert "exit code 3: recording changed the result of the reference run" in done.err
+    assert "accept it with --allow-unfaithful" in done.err
+    assert run("diff", recordings.unfaithful, recordings.diverged, "--allow-unfaithful").code == 1
+
+
+def test_unknown_fidelity_is_said_and_is_no_failure(run, recordings):
+    done = run("diff", recordings.reference, recordings.unknown)
+    assert "fidelity unknown: nobody checked" in done.out
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(
+    ("allowed", "code"),
+    [
+        (["--allow-uncompared", "conv2*"], 0),
+        (["--allow-uncompared", "head*", "--allow-uncompared", "*_out"], 0),
+        (["--allow-uncompared", "1"], 0),
+        (["--allow-uncompared", "head*"], 3),
+        (["--allow-uncompared", "0"], 3),
+    ],
+)
+def test_lost_tensors_are_accepted_by_pattern_or_number(run, recordings, allowed, code):
+    done = run("diff", recordings.reference, recordings.lost, *allowed)
+    assert done.code == code
+    assert "LOST reference conv2_out" in done.out
+
+
+def test_limits_of_the_user_replace_the_default_and_are_said(run, recordings):
+    strict = run("diff", recordings.reference, recordings.within, "--max-lsb", "0.1")
+    assert strict.code == 1
+    assert "given: at most 0.1 LSB" in strict.out
+    loose = run("diff", recordings.reference, recordings.diverged, "--min-sqnr", "-50")
+    assert loose.code == 0
+    assert "given: SQNR at least -50 dB" in loose.out
+    assert run("diff", recordings.reference, recordings.within, "--atol", "0.03", "--rtol", "0").code == 0
+    assert run("diff", recordings.reference, recordings.within, "--atol", "0.001").code == 1
+
+
+def test_json_is_valid_and_alone_on_stdout(run, recordings):
+    done = run("diff", recordings.reference, recordings.diverged, "--json")
+    plain = valid("diff", done.out)
+    assert done.code == 1
+    assert plain["verdict"]["first_divergence"] == "conv2"
+    assert [node["tensor"] for node in plain["nodes"]] == ["x", "conv1_out", "conv2_out", "head_out"]
+    assert plain["nodes"][1]["quant"] == {
+        "dtype": "int8",
+        "scale": [pytest.approx(0.04)],
+        "zero_point": [-3],
+        "axis": None,
+    }
+    assert done.err == ""
+
+
+def test_one_node_in_full(run, recordings):
+    done = run("diff", recordings.reference, recordings.diverged, "--node", "conv2")
+    assert done.code == 1
+    assert done.out.startswith("DIVERGED  #2 conv2  Conv  (all samples)")
+    for expected in ("scale / zero point", "0.04 / -3", "worst elements", "sample 2: diverged", "1x4x6"):
+        assert expected in done.out
+    plain = valid("diff", run("diff", recordings.reference, recordings.diverged, "--node", "conv2_out", "--json").out)
+    (node,) = plain["nodes"]
+    assert len(node["worst_elements"]) == 20
+    assert node["inputs"][0]["tensor"] == "conv1_out"
+
+
+def test_one_sample_alone_keeps_its_number(run, recordings):
+    done = run("diff", recordings.reference, recordings.diverged, "--sample", "2", "--json")
+    plain = valid("diff", done.out)
+    assert all([sample["sample"] for sample in node["samples"]] == [2] for node in plain["nodes"])
+    assert plain["nodes"][2]["metrics"]["worst_sample"] == 2
+    whole = valid("diff", run("diff", recordings.reference, recordings.diverged, "--json").out)
+    assert whole["nodes"][2]["samples"][2]["sqnr_db"] == plain["nodes"][2]["metrics"]["sqnr_db"]
+    shown = run("diff", recordings.reference, recordings.diverged, "--sample", "2", "--node", "conv2").out
+    assert "(sample 2)" in shown
+
+
+def test_markdown(run, recordings):
+    done = run("diff", recordings.reference, recordings.diverged, "-f", "markdown")
+    assert done.out.startswith("## qdebug: diverged\n")
+    assert "| 2 | diverged | `conv2` | `Conv` |" in done.out
+    one = run("diff", recordings.reference, recordings.diverged, "-f", "markdown", "--node", "conv2")
+    assert one.out.startswith("## conv2: diverged\n")
+
+
+def test_several_backends(run, recordings):
+    paths = (recordings.reference, recordings.within, recordings.diverged)
+    plain = valid("diffs", run("diff", *paths, "--json").out)
+    assert [diff["verdict"]["status"] for diff in plain["diffs"]] == ["within", "diverged"]
+    assert plain["matrix"]["backends"] == [str(path) for path in paths[1:]]
+    assert len(plain["matrix"]["rows"]) == len(plain["matrix"]["nodes"]) == 4
+    done = run("diff", *paths)
+    assert done.code == 1
+    assert done.out.index("WITHIN") < done.out.index("DIVERGED")
+    assert f"==> {recordings.diverged}" in done.out
+    assert (
+        valid("diffs", run("diff", *paths, "--json", "--node", "conv1").out)["diffs"][0]["nodes"][0]["node"] == "conv1"
+    )
+
+
+def test_what_to_type_next_is_on_stderr_and_works(run, recordings):
+    done = run("diff", recordings.reference, recordings.diverged)
+    first, second = done.err.splitlines()
+    assert first == f"next: qdebug diff {recordings.reference} {recordings.diverged} --node conv2"
+    assert second.strip() == f"qdebug tui {recordings.reference} {recordings.diverged}"
+    assert run(*first.split()[2:]).code == 1
+
+
+def test_a_result_goes_to_a_file_whole_and_never_over_another(run, recordings, tmp_path):
+    target = tmp_path / "result.json"
+    done = run("diff", recordings.reference, recordings.diverged, "-o", target)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"wrote {target}\n"
+    assert valid("diff", target.read_text())["verdict"]["status"] == "diverged"
+    before = target.read_bytes()
+    again = run("diff", recordings.reference, recordings.within, "-o", target)
+    assert again.code == 2
+    assert "exists" in again.err
+    assert "--force" in again.err
+    assert target.read_bytes() == before
+    assert run("diff", recordings.reference, recordings.within, "-o", target, "--force").code == 0
+    assert target.read_bytes() != before
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_the_form_of_a_file_follows_its_ending_unless_given(run, recordings, tmp_path):
+    for name, start in (("a.md", "## qdebug"), ("a.txt", "WITHIN"), ("a.json", "{")):
+        run("diff", recordings.reference, recordings.within, "-o", tmp_path / name)
+        assert (tmp_path / name).read_text().startswith(start)
+    run("diff", recordings.reference, recordings.within, "-o", tmp_path / "b.json", "-f", "table")
+    assert (tmp_path / "b.json").read_text().startswith("WITHIN")
+    assert "\x1b" not in (tmp_path / "b.json").read_text()
+
+
+def test_a_recording_that_is_read_is_never_written(run, recordings):
+    before = recordings.reference.read_bytes()
+    done = run("diff", recordings.reference, recordings.within, "-o", recordings.reference, "--force")
+    assert done.code == 2
+    assert "is a file that is read here" in done.err
+    assert recordings.reference.read_bytes() == before
+
+
+def test_metrics_are_explained_without_any_recording(run):
+    done = run("diff", "--explain-metrics")
+    assert done.code == 0
+    assert "10 log10(sum reference^2 / sum difference^2)" in done.out
+    assert json.loads(run("diff", "-f", "json", "--explain-metrics").out)["format"] == "qdebug.metrics"
