@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import Alignment, Pair, View
-from qdebug.analysis.compare import Comparison, compare_pair
+from qdebug.analysis.examine import examine
 from qdebug.analysis.layouts import in_reference_order, turned_quant
 from qdebug.analysis.limits import Limits
+from qdebug.analysis.origin import gain_of, origin_of
 from qdebug.analysis.plan import PlannedNode, plan
-from qdebug.analysis.result import Coverage, DiffResult, NodeResult, SampleResult, Status
+from qdebug.analysis.result import Coverage, DiffResult, NodeResult, Status
 from qdebug.analysis.verdict import shortcomings, verdict
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import QuantParams, Recording
@@ -116,6 +117,7 @@ class DiffSession:
         self._plan = plan(reference, backend, self.alignment)
         self._by_tensor = {entry.tensor: entry for entry in self._plan}
         self._done: dict[int, NodeResult] = {}
+        self._of_tensor: dict[str, NodeResult] = {}
 
     @property
     def total(self) -> int:
@@ -130,9 +132,13 @@ class DiffSession:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
         for entry in self._plan:
             if entry.index not in self._done:
-                comparison = compare_pair(self.reference, self.backend, entry.pair, relu_floor=entry.relu_floor)
-                self._done[entry.index] = self._judged(entry, comparison)
+                self._keep(examine(self.reference, self.backend, entry, self.limits))
             yield self._done[entry.index]
+
+    def _keep(self, node: NodeResult) -> None:
+        """Keep a result, with the gain that the results of its inputs make known."""
+        gain = gain_of(node, self.backend.graph, self._of_tensor)
+        self._done[node.index] = self._of_tensor[node.tensor] = replace(node, gain=gain)
 
     def result(self, *, progress: Callable[[int, int], None] | None = None) -> DiffResult:
         """Compare everything that is left and sum up.
@@ -165,7 +171,7 @@ class DiffSession:
         return DiffResult(
             reference=self.reference.info,
             backend=self.backend.info,
-            verdict=verdict(nodes, missing),
+            verdict=verdict(nodes, missing, origin=origin_of(nodes, self.backend.graph)),
             coverage=coverage,
             nodes=tuple(nodes),
             limits=self.limits.to_dict(),
@@ -175,10 +181,10 @@ class DiffSession:
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         chunks = [self._plan[start : start + 16] for start in range(0, len(self._plan), 16)]
-        jobs = [executor.submit(_compare_chunk, reference, backend, chunk) for chunk in chunks]
-        for chunk, job in zip(chunks, jobs, strict=True):
-            for entry, comparison in zip(chunk, job.result(), strict=True):
-                self._done[entry.index] = self._judged(entry, comparison)
+        jobs = [executor.submit(_examine_chunk, reference, backend, chunk, self.limits) for chunk in chunks]
+        for job in jobs:
+            for node in job.result():
+                self._keep(node)
 
     def entry(self, name: str) -> PlannedNode:
         """Find what is compared by the name of a backend node, a backend tensor or a reference tensor.
@@ -247,42 +253,11 @@ class DiffSession:
         ref_quant = self.reference.graph.tensors[pair.reference].quant
         return theirs, ours, ref_quant, turned_quant(self.backend.graph.tensors[pair.backend].quant, pair.backend_view)
 
-    def _judged(self, entry: PlannedNode, comparison: Comparison) -> NodeResult:
-        if comparison.stats is None:
-            status, reason = Status.INCOMPARABLE, comparison.reason
-        else:
-            status, reason = self.limits.judge(comparison.stats)
-        return NodeResult(
-            index=entry.index,
-            node=entry.node,
-            op=entry.op,
-            tensor=entry.tensor,
-            reference_tensor=entry.reference_tensor,
-            match=entry.match,
-            match_reason=entry.match_reason,
-            status=status,
-            reason=reason,
-            note=comparison.note,
-            basis=comparison.basis,
-            metrics=comparison.stats,
-            saturation=comparison.rails,
-            quant=entry.quant,
-            samples=tuple(
-                SampleResult(
-                    sample=sample.sample,
-                    max_abs=sample.stats.max_abs,
-                    sqnr_db=sample.stats.sqnr_db,
-                    status=self.limits.judge(sample.stats)[0],
-                )
-                for sample in comparison.samples
-            ),
-        )
 
-
-def _compare_chunk(reference: Path, backend: Path, chunk: Sequence[PlannedNode]) -> list[Comparison]:
+def _examine_chunk(reference: Path, backend: Path, chunk: Sequence[PlannedNode], limits: Limits) -> list[NodeResult]:
     """Compare some pairs in a worker process."""
     one, other = open_recording(reference), open_recording(backend)
-    return [compare_pair(one, other, entry.pair, relu_floor=entry.relu_floor) for entry in chunk]
+    return [examine(one, other, entry, limits) for entry in chunk]
 
 
 def _clamp(view: View | None) -> tuple[float | None, float | None]:

@@ -6,17 +6,20 @@ introduced = backend output - replay; propagated = replay - reference output. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.analysis.alignment import View
+from qdebug.analysis.band import allowed_error, unit_roundoff
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.ops import clamp_bounds
 from qdebug.analysis.plan import PlannedNode
-from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Graph, Node, Recording
+from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.stats import ErrorStats
@@ -24,6 +27,8 @@ from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
 
 __all__ = ["Attribution", "attribute", "replay"]
+
+_Clamp = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +38,18 @@ class Attribution:
     Args:
         introduced: Error of the backend's output against the replay; None if the node cannot be replayed.
         propagated: Error of the replay against the reference's output; None likewise.
+        in_range: Introduced error with the replay held to what the codes can represent: what saturation does not
+            account for. The same as `introduced` for a tensor without integer codes.
+        allowed: Norm of the introduced error that rounding alone accounts for; None for a tensor with integer codes.
+        samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
     """
 
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None
+    in_range: ErrorStats | None = None
+    allowed: float | None = None
+    samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
 
 
@@ -48,31 +60,17 @@ def attribute(reference: Recording, backend: Recording, entry: PlannedNode) -> A
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
-        return Attribution(reason="an input of the network")
+        return Attribution(reason="it is an input of the network")
     form, _ = real_form(node, backend.graph.opset)
     if not has_kernel(form.op, form.domain):
         return Attribution(reason=f"no kernel is known for {node.op}")
-    pair = entry.pair
-    view = pair.backend_view
-    introduced = ErrorAccumulator(backend_quant=entry.quant, backend_clamp=_bounds(view))
-    propagated = ErrorAccumulator(
-        reference_quant=reference.graph.tensors[pair.reference].quant, reference_clamp=_bounds(pair.reference_view)
-    )
-    clamp = _folded_clamp(reference, backend, entry)
+    split = _Split(reference, backend, entry, node)
     try:
         for sample, step in _recorded(reference, backend, entry):
-            replayed = replay(backend, node, entry.tensor, sample=sample, step=step)
-            if clamp is not None:
-                replayed = np.clip(replayed, *clamp)
-            ours = backend.load(entry.tensor, sample, step)
-            if not same_elements(replayed.shape, ours.shape):
-                return Attribution(reason=f"the replay gives shape {replayed.shape}, the recording has {ours.shape}")
-            introduced.update(replayed, ours, sample=sample)
-            theirs = reference.load(pair.reference, sample, step)
-            propagated.update(theirs, in_reference_order(replayed, view, theirs.shape), sample=sample)
-    except (KernelError, RecordingError) as error:
-        return Attribution(reason=error.message)
-    return Attribution(introduced=introduced.stats(), propagated=propagated.stats())
+            split.add(sample, step)
+    except (KernelError, RecordingError, UsageError) as error:
+        return Attribution(reason=error.message[0].lower() + error.message[1:].rstrip("."))
+    return split.attribution()
 
 
 def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -83,15 +81,109 @@ def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, st
         RecordingError: An input was not recorded.
     """
     form, opset = real_form(node, recording.graph.opset)
-    values = {name: _real(recording, name, sample, step) for name in form.inputs if name}
+    return _compute(node, form, opset, _inputs(recording, form, sample, step), tensor)
+
+
+class _Split:
+    """Accumulates the two parts of one tensor's error over samples and steps."""
+
+    def __init__(self, reference: Recording, backend: Recording, entry: PlannedNode, node: Node) -> None:
+        self._reference, self._backend = reference, backend
+        self._entry, self._node = entry, node
+        self._form, self._opset = real_form(node, backend.graph.opset)
+        pair, quant = entry.pair, entry.quant
+        self._view = pair.backend_view
+        self._span = _code_span(quant)
+        self._folded = _folded_clamp(reference, backend, entry)
+        self._parts: dict[int, _Part] = {}
+
+    def add(self, sample: int, step: int) -> None:
+        """Replay the node for one sample and step."""
+        entry = self._entry
+        values = _inputs(self._backend, self._form, sample, step)
+        replayed = _compute(self._node, self._form, self._opset, values, entry.tensor)
+        if self._folded is not None:
+            replayed = np.clip(replayed, *self._folded)
+        ours = self._backend.load(entry.tensor, sample, step)
+        if not same_elements(replayed.shape, ours.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        part = self._parts.setdefault(sample, self._new_part())
+        part.introduced.update(replayed, ours, sample=sample)
+        if self._span != (None, None):
+            part.in_range.update(replayed, ours, sample=sample)
+        elif entry.quant is None:
+            unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
+            part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
+        theirs = self._reference.load(entry.reference_tensor, sample, step)
+        part.propagated.update(theirs, in_reference_order(replayed, self._view, theirs.shape), sample=sample)
+
+    def _new_part(self) -> _Part:
+        pair, quant = self._entry.pair, self._entry.quant
+        bounds = _bounds(self._view)
+        return _Part(
+            introduced=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds),
+            in_range=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds, reference_clamp=self._span),
+            propagated=ErrorAccumulator(
+                reference_quant=self._reference.graph.tensors[pair.reference].quant,
+                reference_clamp=_bounds(pair.reference_view),
+                step=None if quant is None or quant.per_channel else float(quant.scale[0]),
+            ),
+        )
+
+    def attribution(self) -> Attribution:
+        """Give what was accumulated."""
+        samples = {sample: self._given(part) for sample, part in self._parts.items()}
+        total = self._new_part()
+        for part in self._parts.values():
+            total.merge(part)
+        return replace(self._given(total), samples=MappingProxyType(samples))
+
+    def _given(self, part: _Part) -> Attribution:
+        introduced = part.introduced.stats()
+        return Attribution(
+            introduced=introduced,
+            propagated=part.propagated.stats(),
+            in_range=introduced if self._span == (None, None) else part.in_range.stats(),
+            allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """Sums over one sample, or over all; `allowed` is a squared norm."""
+
+    introduced: ErrorAccumulator
+    in_range: ErrorAccumulator
+    propagated: ErrorAccumulator
+    allowed: float = 0.0
+
+    def merge(self, other: _Part) -> None:
+        """Add what another part has seen."""
+        self.introduced.merge(other.introduced)
+        self.in_range.merge(other.in_range)
+        self.propagated.merge(other.propagated)
+        self.allowed += other.allowed
+
+
+def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[str, np.ndarray]:
+    """Load a node's inputs as real values."""
+    values = {}
+    for name in form.inputs:
+        if name:
+            if not recording.has(name, sample, step):
+                raise RecordingError(f"Its input {name!r} was not recorded.")
+            values[name] = dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
+    return values
+
+
+def _compute(
+    node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray], tensor: str
+) -> np.ndarray:
+    """Run a node's real form; kernels of real numbers want channels second."""
+    if form.op != node.op and node.attrs.get("channels_last"):
+        turned = {**values, form.inputs[0]: np.moveaxis(values[form.inputs[0]], -1, 1)}
+        return np.moveaxis(run_node(form, turned, opset)[tensor], 1, -1)
     return run_node(form, values, opset)[tensor]
-
-
-def _real(recording: Recording, name: str, sample: int, step: int) -> np.ndarray:
-    """Load a tensor as real values; what only hangs on constants and was not recorded is computed."""
-    if recording.has(name, sample, step):
-        return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
-    raise RecordingError(f"Its input {name!r} was not recorded.")
 
 
 def _folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
@@ -101,6 +193,14 @@ def _folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) 
     if theirs is None or ours is None or theirs.op not in ("Relu", "Clip") or ours.op == theirs.op:
         return None
     return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
+
+
+def _code_span(quant: QuantParams | None) -> _Clamp:
+    """Give the real values of the lowest and highest code; no bounds where channels differ or codes are no integers."""
+    if quant is None or quant.per_channel or quant.qmin is None or quant.qmax is None:
+        return None, None
+    scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
+    return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
 
 
 def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
@@ -118,5 +218,5 @@ def _recorded(reference: Recording, backend: Recording, entry: PlannedNode) -> I
                 yield sample, step
 
 
-def _bounds(view: View | None) -> tuple[float | None, float | None]:
+def _bounds(view: View | None) -> _Clamp:
     return (None, None) if view is None else (view.clamp_low, view.clamp_high)

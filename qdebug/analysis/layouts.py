@@ -30,15 +30,15 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
         shape: The reference's shape, which tells padding channels from real ones.
 
     Returns:
-        A view of the array where that is possible, else a copy. An array that the view does not fit is given back as it
-        is, so that the difference of the shapes is seen and said.
+        The array itself if nothing is to be done, else a copy in C order, since a turned view is read slowly. An array
+        that the view does not fit is given back as it is, so that the difference of the shapes is seen and said.
     """
     if view is None:
         return array
     if view.channel_block is not None:
-        return _unblocked(array, view.channel_block, shape)
+        return np.ascontiguousarray(_unblocked(array, view.channel_block, shape))
     if view.transpose is not None and len(view.transpose) == array.ndim:
-        return array.transpose(view.transpose)
+        return np.ascontiguousarray(array.transpose(view.transpose))
     return array
 
 

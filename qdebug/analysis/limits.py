@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from qdebug.analysis.alignment import Unmatched
+from qdebug.analysis.attribute import Attribution
 from qdebug.analysis.result import Status
 from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["DEFAULT_MIN_SQNR", "Limits"]
 
 DEFAULT_MIN_SQNR = 20.0
-"""Decibels that a tensor must reach where the user gives no limit: an error of a tenth of the signal."""
+"""Decibels that a tensor must reach where no limit is given and its node cannot be replayed."""
+
+DERIVED_LSB = 1.0
+"""Steps that a quantized node may introduce where no limit is given: half a step of rounding, and as much again for
+backends that requantize with few bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a tensor's error may be, and what may be left out.
 
-    With no limit given, `min_sqnr` is `DEFAULT_MIN_SQNR`. Where several are given, all must hold.
+    Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
+    are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
+    against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
+    `DEFAULT_MIN_SQNR`.
 
     Args:
         min_sqnr: Least SQNR in dB.
@@ -55,12 +64,19 @@ class Limits:
         """The pair (atol, rtol) if either was given."""
         return None if self.atol is None and self.rtol is None else (self.atol or 0.0, self.rtol or 0.0)
 
-    def judge(self, stats: ErrorStats) -> tuple[Status, str | None]:
-        """Give the status of a compared tensor, and the limit it breaks if any."""
+    def judge(self, stats: ErrorStats, attribution: Attribution | None = None) -> tuple[Status, str | None]:
+        """Give the status of a compared tensor, and the limit it breaks if any.
+
+        Args:
+            stats: Its whole error.
+            attribution: How that splits up; None if that is not known.
+        """
         if stats.nonfinite:
             return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
         if not stats.mismatches:
             return Status.IDENTICAL, None
+        if not self.given and attribution is not None and attribution.in_range is not None:
+            return _judge_introduced(attribution.in_range, attribution.allowed)
         floor = self.sqnr_in_force
         if floor is not None and stats.sqnr_db is not None and not stats.sqnr_db >= floor:
             return Status.DIVERGED, f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
@@ -81,10 +97,10 @@ class Limits:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the limits in force as plain values, with the keys of the diff JSON."""
-        plain: dict[str, Any] = {"source": "given" if self.given else "default"}
-        if self.sqnr_in_force is not None:
-            plain["min_sqnr"] = self.sqnr_in_force
-        for name in ("max_lsb", "atol", "rtol"):
+        plain: dict[str, Any] = {"source": "given" if self.given else "derived"}
+        if not self.given:
+            plain |= {"introduced_lsb": DERIVED_LSB, "min_sqnr_without_replay": DEFAULT_MIN_SQNR}
+        for name in ("min_sqnr", "max_lsb", "atol", "rtol"):
             if getattr(self, name) is not None:
                 plain[name] = getattr(self, name)
         allowed = {
@@ -95,3 +111,17 @@ class Limits:
             ),
         }
         return {**plain, "allow": allowed}
+
+
+def _judge_introduced(stats: ErrorStats, allowed: float | None) -> tuple[Status, str | None]:
+    """Judge the error that a node introduces, saturation left aside."""
+    if stats.nonfinite:
+        return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
+    if allowed is not None and stats.rmse is not None:
+        norm = stats.rmse * math.sqrt(stats.count)
+        if not norm <= allowed:
+            times = norm / allowed if allowed else math.inf
+            return Status.DIVERGED, f"it introduces {times:.3g} times the error that rounding its sums accounts for"
+    elif stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB:
+        return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
+    return Status.WITHIN, None

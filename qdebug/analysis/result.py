@@ -74,6 +74,7 @@ class NodeResult:
         metrics: The error over all samples; None if incomparable.
         introduced: Error this node adds; None until it is known.
         propagated: Error that reaches it through its inputs; None until it is known.
+        attribution_note: Why `introduced` is not known; None if it is.
         gain: rms(error out) / rms(largest error in); None until it is known.
         explained: Arithmetic that reproduces it exactly; None if not asked or unknown.
         saturation: Codes at the ends of their range; None if the tensor is not quantized.
@@ -95,6 +96,7 @@ class NodeResult:
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None
+    attribution_note: str | None = None
     gain: float | None = None
     explained: str | None = None
     saturation: Rails | None = None
@@ -118,6 +120,7 @@ class NodeResult:
             "metrics": _metrics_dict(self.metrics),
             "introduced": _metrics_dict(self.introduced),
             "propagated": _metrics_dict(self.propagated),
+            "attribution_note": self.attribution_note,
             "gain": self.gain,
             "explained": self.explained,
             "saturation": _rails_dict(self.saturation),

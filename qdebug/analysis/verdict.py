@@ -36,20 +36,26 @@ def shortcomings(
     return tuple(found)
 
 
-def verdict(nodes: Sequence[NodeResult], missing: Sequence[str]) -> Verdict:
+def verdict(nodes: Sequence[NodeResult], missing: Sequence[str], *, origin: NodeResult | None = None) -> Verdict:
     """Sum up compared tensors.
 
     Args:
         nodes: Every compared tensor, in the backend's topological order.
         missing: What `shortcomings` found.
+        origin: The node whose own error feeds the worst output error, if there is one.
     """
     beyond = [node for node in nodes if node.status in _BEYOND]
     first = beyond[0] if beyond else None
     status = _status(nodes, incomplete=bool(missing))
-    sentence = _sentence(nodes, beyond)
+    sentence = _sentence(nodes, beyond, origin)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
-    return Verdict(status=status, first_divergence=first.node if first else None, origin=None, sentence=sentence)
+    return Verdict(
+        status=status,
+        first_divergence=first.node if first else None,
+        origin=origin.node if origin else None,
+        sentence=sentence,
+    )
 
 
 def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
@@ -62,7 +68,7 @@ def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
     return Status.IDENTICAL if present <= {Status.IDENTICAL} else Status.WITHIN
 
 
-def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult]) -> str:
+def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult], origin: NodeResult | None) -> str:
     incomparable = sum(node.status is Status.INCOMPARABLE for node in nodes)
     count = len(nodes) - incomparable
     every = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
@@ -72,6 +78,8 @@ def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult]) -> str:
         text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
         verb = "is" if len(beyond) == 1 else "are"
         text += f"{len(beyond)} of {count} compared tensors {verb} beyond the limit."
+        if origin is not None and origin.node != first.node:
+            text += f" What is wrong at the output comes from {origin.op} {origin.node!r}."
     elif all(node.status is Status.IDENTICAL for node in nodes):
         text = f"{every} identical."
     else:

@@ -59,6 +59,12 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
         parts.append(f"absolute difference at most {atol or 0:g}{relative}")
     said = " and ".join(parts) or "none"
     source = safe_text(limits.get("source", "default"), limit=40)
+    if source == "derived":
+        return (
+            f"derived: a quantized node may introduce {limits.get('introduced_lsb', 1):g} LSB beside saturation, a float "
+            "node what rounding its sums accounts for; a node that cannot be replayed needs an SQNR of "
+            f"{limits.get('min_sqnr_without_replay', 0):g} dB"
+        )
     if source == "default":
         return f"default: {said}; give --min-sqnr, --max-lsb, --atol or --rtol for your own"
     return f"{source}: {said}"

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from qdebug.analysis.alignment import Kind, Side, Unmatched
-from qdebug.analysis.limits import DEFAULT_MIN_SQNR, Limits
+from qdebug.analysis.attribute import Attribution
+from qdebug.analysis.limits import DEFAULT_MIN_SQNR, DERIVED_LSB, Limits
 from qdebug.analysis.result import Status
 from qdebug.numerics.stats import ErrorStats
 
@@ -37,8 +38,12 @@ def status(limits, **changes):
 
 
 def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
-    assert Limits().to_dict()["source"] == "default"
-    assert Limits().to_dict()["min_sqnr"] == DEFAULT_MIN_SQNR
+    assert Limits().to_dict() == {
+        "source": "derived",
+        "introduced_lsb": DERIVED_LSB,
+        "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
+        "allow": {"partial": False, "unfaithful": False, "uncompared": []},
+    }
     assert Limits(max_lsb=1).to_dict() == {
         "source": "given",
         "max_lsb": 1,
@@ -85,3 +90,30 @@ def test_lost_tensors_are_accepted_by_number_or_by_pattern():
     assert Limits(allow_uncompared=3).not_allowed(entries) == ()
     assert Limits(allow_uncompared=2).not_allowed(entries) == entries
     assert [e.tensor for e in Limits(allow_uncompared=("a/*",)).not_allowed(entries)] == ["b"]
+
+
+def test_without_limits_of_the_user_a_quantized_node_is_judged_by_what_it_introduces():
+    far_off = replace(STATS, sqnr_db=3.0)
+    clean = Attribution(introduced=STATS, in_range=replace(STATS, max_lsb=0.5))
+    assert Limits().judge(far_off, clean) == (Status.WITHIN, None)
+    wrong = Attribution(introduced=STATS, in_range=replace(STATS, max_lsb=7.0))
+    status_, reason = Limits().judge(replace(STATS, sqnr_db=60.0), wrong)
+    assert status_ is Status.DIVERGED
+    assert reason == "it introduces 7 LSB, more than the 1 of any rounding"
+
+
+def test_without_limits_of_the_user_a_float_node_is_judged_by_the_rounding_of_its_sums():
+    small = replace(STATS, rmse=1e-6, count=100)
+    assert Limits().judge(STATS, Attribution(in_range=small, allowed=1.1e-5))[0] is Status.WITHIN
+    assert Limits().judge(STATS, Attribution(in_range=small, allowed=0.9e-5))[0] is Status.DIVERGED
+    assert Limits().judge(STATS, Attribution(in_range=small, allowed=0.0))[0] is Status.DIVERGED
+
+
+def test_limits_of_the_user_judge_the_whole_error_whatever_a_replay_says():
+    wrong = Attribution(introduced=STATS, in_range=replace(STATS, max_lsb=7.0))
+    assert Limits(min_sqnr=30).judge(STATS, wrong)[0] is Status.WITHIN
+
+
+def test_an_equal_tensor_is_identical_whatever_a_replay_says():
+    wrong = Attribution(introduced=STATS, in_range=replace(STATS, max_lsb=7.0))
+    assert Limits().judge(replace(STATS, mismatches=0), wrong)[0] is Status.IDENTICAL

@@ -1,0 +1,94 @@
+"""How much a float node may differ from its replay through nothing but the order and rounding of its sums.
+
+A sum of K products computed in any order in a format of unit roundoff u differs from the exact one by about
+sqrt(K) * u times the sum of the products' magnitudes, with a factor that holds with high probability (Higham and
+Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019). Both sides round, and
+an elementwise function adds a few units of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+from qdebug.errors import KernelError
+from qdebug.model import Node
+from qdebug.replay.registry import run_node
+
+__all__ = ["allowed_error", "unit_roundoff"]
+
+_LAMBDA = 8.0
+"""Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
+_OTHER = 256.0
+"""Units that an operator without a known sum may be off: approximations of functions, normalizations."""
+_MOST = 0.1
+"""However coarse the format, an error of a tenth of the signal is never explained by rounding alone."""
+
+_SUMS = frozenset(
+    {"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Add", "Sum", "Mean"}
+    | {"AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
+)
+
+
+def unit_roundoff(dtype: np.dtype) -> float:
+    """Give half the distance from 1 to the next number of a float format; that of float32 for any other dtype."""
+    try:
+        return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]  # untyped upstream
+    except ValueError:
+        return 2.0**-24
+
+
+def allowed_error(
+    node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
+) -> float:
+    """Give the norm that the difference between a float node's output and its replay may have.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        opset: Version of each operator set.
+        unit: Unit roundoff of the coarser of the formats involved.
+    """
+    size = _norm(output)
+    if node.op not in _SUMS:
+        return min(_OTHER * unit, _MOST) * size
+    magnitudes = _magnitudes(node, values, opset)
+    if magnitudes is None:
+        return min(_OTHER * unit, _MOST) * size
+    terms = _terms(node, values, output)
+    return min((_LAMBDA * math.sqrt(terms) + _LAMBDA) * unit * magnitudes, max(_MOST * size, 16 * unit * magnitudes))
+
+
+def _norm(values: np.ndarray) -> float:
+    flat = np.asarray(values, np.float64).reshape(-1)
+    flat = flat[np.isfinite(flat)]
+    return float(np.sqrt(np.dot(flat, flat)))
+
+
+def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> float | None:
+    """Give the norm of the sums with every term's magnitude in place of the term."""
+    attrs = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
+    bare = Node(name=node.name, op=node.op, domain=node.domain, inputs=node.inputs, outputs=node.outputs, attrs=attrs)
+    try:
+        return _norm(run_node(bare, {name: np.abs(array) for name, array in values.items()}, opset)[node.outputs[0]])
+    except KernelError:
+        return None
+
+
+def _terms(node: Node, values: Mapping[str, np.ndarray], output: np.ndarray) -> float:
+    """Give the number of terms of each sum."""
+    arrays = [values[name] for name in node.inputs if name]
+    if node.op in ("Conv", "FusedConv", "ConvTranspose"):
+        weight = arrays[1]
+        return float(weight.size / weight.shape[0]) + 1
+    if node.op in ("Gemm", "FusedGemm", "MatMul", "FusedMatMul"):
+        return max(arrays[0].shape[-1], arrays[0].shape[0]) + 1 if arrays[0].ndim else 1
+    if node.op in ("GlobalAveragePool", "ReduceMean", "ReduceSum"):
+        return max(arrays[0].size / max(output.size, 1), 1)
+    if node.op == "AveragePool":
+        return float(np.prod(np.asarray(node.attrs.get("kernel_shape", 1))))
+    return len(arrays)

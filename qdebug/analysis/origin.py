@@ -1,0 +1,92 @@
+"""Finds the node that the error at the network's output comes from, and by how much each node enlarges error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from qdebug.analysis.result import NodeResult, Status
+from qdebug.model import Graph
+from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["gain_of", "origin_of"]
+
+_BEYOND = (Status.DIVERGED, Status.NONFINITE)
+
+
+def gain_of(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> float | None:
+    """Give rms(error out) / rms(largest error in); None where no input was compared or no error comes in.
+
+    Args:
+        node: The node's result.
+        graph: The backend's graph.
+        results: Results by backend tensor; those of the node's inputs are read.
+    """
+    producer = graph.producer(node.tensor)
+    out = _rms(node.metrics)
+    if producer is None or out is None:
+        return None
+    into = [rms for name in producer.inputs if name in results and (rms := _rms(results[name].metrics)) is not None]
+    largest = max(into, default=0.0)
+    return out / largest if largest else None
+
+
+def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
+    """Find the node whose own error feeds the worst output error.
+
+    From the output with the largest relative error, go to the input that carries most error, until a node introduces
+    at least as much as it passes on. Only nodes beyond a limit come into question; if the way leads past all of them,
+    it is the one among them that introduces most.
+
+    Args:
+        nodes: Compared tensors, in the backend's topological order.
+        graph: The backend's graph.
+    """
+    beyond = [node for node in nodes if node.status in _BEYOND]
+    if not beyond:
+        return None
+    if len(beyond) == 1 or all(node.introduced is None for node in beyond):
+        return beyond[0]
+    nonfinite = next((node for node in beyond if node.status is Status.NONFINITE), None)
+    if nonfinite is not None:
+        return nonfinite
+    results = {node.tensor: node for node in nodes}
+    candidates = {node.tensor for node in beyond}
+    at: NodeResult | None = _worst_output(nodes, graph)
+    while at is not None:
+        if at.tensor in candidates and _introduces(at):
+            return at
+        at = _worst_input(at, graph, results)
+    return max(beyond, key=lambda node: _relative(node.introduced))
+
+
+def _worst_output(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult:
+    outputs = [node for node in nodes if node.tensor in graph.outputs] or list(nodes[-1:])
+    return max(outputs, key=lambda node: _relative(node.metrics))
+
+
+def _worst_input(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> NodeResult | None:
+    """Give the input that carries most error, relative to its signal."""
+    producer = graph.producer(node.tensor)
+    if producer is None:
+        return None
+    inputs = [results[name] for name in producer.inputs if name in results]
+    erring = [result for result in inputs if _relative(result.metrics) > 0]
+    return max(erring, key=lambda result: _relative(result.metrics), default=None)
+
+
+def _introduces(node: NodeResult) -> bool:
+    """Tell whether a node adds at least as much error as reaches it; one that cannot be replayed may."""
+    own, passed = _rms(node.introduced), _rms(node.propagated)
+    return own is None or passed is None or own >= passed
+
+
+def _rms(stats: ErrorStats | None) -> float | None:
+    return None if stats is None else stats.rmse
+
+
+def _relative(stats: ErrorStats | None) -> float:
+    """Give the error's size relative to the signal, for ranking: unknown is none, undefined is endless."""
+    if stats is None or stats.rel_l2 is None:
+        return 0.0
+    return math.inf if math.isnan(stats.rel_l2) else stats.rel_l2
