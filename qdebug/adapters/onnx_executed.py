@@ -8,7 +8,7 @@ from dataclasses import replace
 from qdebug.adapters.onnx_twins import LAYOUT_CHANGES, source_tensors
 from qdebug.model import Graph, Node, Role, TensorInfo
 
-__all__ = ["describe"]
+__all__ = ["channel_block", "describe"]
 
 _NCHWC = "com.microsoft.nchwc"
 _RANDOM = frozenset(
@@ -17,11 +17,16 @@ _RANDOM = frozenset(
 
 
 def describe(
-    source: Graph, executed: Graph, *, named: Graph | None = None, dtypes: Mapping[str, str] | None = None
+    source: Graph,
+    executed: Graph,
+    *,
+    named: Graph | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    block: int = 16,
 ) -> Graph:
     """Add to an optimized graph what the source model says about its nodes and tensors.
 
-    Nodes get their origin. Tensors get what they stand for, the layout of blocked ones, and their dtype.
+    Nodes get their origin. Tensors get what they stand for, a layout where it is not the source's, and their dtype.
     Tensors that depend on no input of the graph become constants: dequantized weights, for instance.
 
     Args:
@@ -29,9 +34,10 @@ def describe(
         executed: The graph after optimization.
         named: The graph after optimizations that keep tensor names, if the executed one lost some.
         dtypes: Logical dtypes of tensors of the executed graph, where the runtime knows them.
+        block: Channels in a block of blocked tensors, as the processor's kernels have it.
     """
     holds = source_tensors(source, executed, named)
-    layouts = _blocked(executed)
+    layouts = _layouts(executed, block)
     folded = _depend_on_constants(executed)
     tensors: list[TensorInfo] = []
     for name, info in executed.tensors.items():
@@ -59,24 +65,33 @@ def _stands_for(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> st
     return root if root is not None and root in source.tensors and root in holds else None
 
 
-def _blocked(executed: Graph) -> dict[str, str]:
-    """Name the layout of tensors in blocks of channels, as the NCHWc operators keep them.
+def channel_block(cpu_flags: Iterable[str]) -> int:
+    """Give the channels in a block of the NCHWc operators: 16 with AVX-512 and on ARM, else 8 (MLAS, platform.cpp)."""
+    return 16 if not {"avx512f", "asimd", "asimddp"}.isdisjoint(cpu_flags) else 8
 
-    The size of a block is a property of the processor that the file does not state: it is 16 where all
-    padded channel counts of weights allow it, else 8 (MLAS: 16 with AVX-512, 8 otherwise).
+
+def _layouts(executed: Graph, block: int) -> dict[str, str]:
+    """Name the layout of tensors in blocks of channels, as the NCHWc operators keep them, and of channels-last ones.
+
+    The file does not state how long a block is. Padded weights can refute what is known of the processor.
     """
     counts = [
         shape[0]
         for node in executed.nodes
         if (node.domain, node.op) == (_NCHWC, "Conv") and (shape := executed.tensors[node.inputs[1]].shape)
     ]
-    block = 16 if all(count is not None and count % 16 == 0 for count in counts) else 8
+    fits = all(count is not None and count % block == 0 for count in counts)
     layouts: dict[str, str] = {}
+    blocked: set[str] = set()
     for node in executed.nodes:
+        outputs = [output for output in node.outputs if output]
         computes = node.domain == _NCHWC and node.op != "ReorderOutput"
-        passes = not node.domain and node.op not in LAYOUT_CHANGES and bool(node.inputs) and node.inputs[0] in layouts
+        passes = not node.domain and node.op not in LAYOUT_CHANGES and bool(node.inputs) and node.inputs[0] in blocked
         if computes or passes:
-            layouts.update((output, f"NCHW{block}c") for output in node.outputs if output)
+            blocked.update(outputs)
+            layouts.update((output, f"NCHW{block if fits else 8}c") for output in outputs)
+        elif node.attrs.get("channels_last") or node.op.startswith("Nhwc"):
+            layouts.update((output, "NHWC") for output in outputs)
     return layouts
 
 

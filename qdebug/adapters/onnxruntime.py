@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.adapters.onnx_executed import describe
+from qdebug.adapters.onnx_executed import channel_block, describe
 from qdebug.adapters.onnx_model import OnnxModel, read_proto, reader
 from qdebug.adapters.onnx_session import LEVELS, Session, Settings
 from qdebug.adapters.onnx_tapping import TappedGraph, expose, unreadable
@@ -81,7 +81,9 @@ class OnnxRuntimeRun:
         tapped = TappedGraph(executed.path, _with_outputs(executed, source), self._settings, names)
         if taps == "all":
             return source, tapped, source.graph
-        return executed, tapped, describe(source.graph, executed.graph, named=self._named(), dtypes=tapped.dtypes)
+        block = channel_block(self.facts.cpu_flags)
+        graph = describe(source.graph, executed.graph, named=self._named(), dtypes=tapped.dtypes, block=block)
+        return executed, tapped, graph
 
     def _named(self) -> Graph | None:
         """Give the graph of the highest level that keeps names, where the chosen level does not."""

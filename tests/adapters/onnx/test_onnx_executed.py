@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.adapters.onnx_executed import describe
+from qdebug.adapters.onnx_executed import channel_block, describe
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 
 NCHWC = "com.microsoft.nchwc"
@@ -100,13 +100,36 @@ def test_layout_changes_have_no_origin_and_blocked_tensors_a_layout():
     assert described.tensors["c"].stands_for is None
 
 
-@pytest.mark.parametrize(("channels", "layout"), [(32, "NCHW16c"), (24, "NCHW8c")])
-def test_the_block_size_is_one_that_all_padded_weights_allow(channels, layout):
+@pytest.mark.parametrize(
+    ("channels", "block", "layout"), [(32, 16, "NCHW16c"), (32, 8, "NCHW8c"), (24, 16, "NCHW8c"), (24, 8, "NCHW8c")]
+)
+def test_the_block_size_is_the_processors_unless_padded_weights_refute_it(channels, block, layout):
     weight = TensorInfo(name="r", shape=(channels, 3, 3, 3), role=Role.CONSTANT)
     executed = graph(
         node("Conv", "x r", "t", domain=NCHWC), node("ReorderOutput", "t", "y", domain=NCHWC), known=(weight,)
     )
-    assert describe(executed, executed).tensors["t"].layout == layout
+    assert describe(executed, executed, block=block).tensors["t"].layout == layout
+
+
+@pytest.mark.parametrize(
+    ("flags", "block"), [(("avx2", "avx512f"), 16), (("avx2", "fma"), 8), (("asimd",), 16), ((), 8)]
+)
+def test_processors_differ_in_the_size_of_a_block(flags, block):
+    assert channel_block(flags) == block
+
+
+def test_channels_last_operators_have_their_layout_said():
+    turned = Node(
+        name="conv", op="QLinearConv", inputs=("t",), outputs=("c",), attrs={"channels_last": 1}, domain="com.microsoft"
+    )
+    executed = graph(
+        node("Transpose", "x", "t"),
+        turned,
+        node("NhwcMaxPool", "c", "p", domain="com.microsoft"),
+        node("Transpose", "p", "y"),
+    )
+    tensors = describe(executed, executed).tensors
+    assert {name: tensors[name].layout for name in "tcpy"} == {"t": None, "c": "NHWC", "p": "NHWC", "y": None}
 
 
 def test_what_hangs_on_constants_alone_is_a_constant():
