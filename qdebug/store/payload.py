@@ -13,6 +13,9 @@ from qdebug.store.layout import MAX_NDIM, physical_dtype
 
 __all__ = ["from_physical", "payload_hash", "storable_dtype", "to_bytes"]
 
+_SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
+_SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1fn": 0x0F}
+
 
 def storable_dtype(name: str, array: np.ndarray) -> str:
     """Give the logical dtype of an array that a recording can hold.
@@ -47,7 +50,12 @@ def to_bytes(array: np.ndarray, logical: str) -> memoryview:
         logical: Its logical dtype.
     """
     physical = physical_dtype(logical)
-    if array.dtype.isnative and physical.itemsize == 1:
+    if logical in _SMALL_INTEGERS:
+        # ml_dtypes keeps them in the low bits of a byte, whatever the high bits are; the file holds the value.
+        stored = np.require(array.astype(physical), requirements="C")
+    elif logical in _SMALL_FLOAT_BITS:
+        stored = np.require(array, requirements="C").view(np.uint8) & _SMALL_FLOAT_BITS[logical]
+    elif array.dtype.isnative and physical.itemsize == 1:
         stored = np.require(array, requirements="C")
     elif logical == "bfloat16":
         stored = np.require(array, requirements="C").view(np.uint16).astype(physical, copy=False)
@@ -64,8 +72,16 @@ def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
 
 
 def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
-    """Give stored elements as an array of their logical dtype; a view on little-endian machines."""
+    """Give stored elements as an array of their logical dtype.
+
+    A view on little-endian machines, but for elements of less than a byte: those have their high bits cleared, so
+    that an element has one representation in memory.
+    """
     dtype = logical_dtype(logical)
+    if logical in _SMALL_INTEGERS:
+        return raw.astype(dtype)
+    if logical in _SMALL_FLOAT_BITS:
+        return np.asarray(raw & _SMALL_FLOAT_BITS[logical]).view(dtype)
     if raw.dtype == dtype:
         return raw
     if raw.dtype.itemsize == dtype.itemsize and raw.dtype.isnative:
