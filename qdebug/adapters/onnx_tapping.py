@@ -84,7 +84,8 @@ class TappedGraph:
                     node = self._proto.graph.node[int(details["node_index"])]
                     outputs = [name for name in node.output if name]
                     total = int(details["output_size"])
-                    sizes.update(dict.fromkeys(outputs, total))  # an upper bound, exact for a single output
+                    # An upper bound, exact for a single output; nodes of subgraphs are counted by numbers of their own.
+                    sizes.update({name: max(total, sizes.get(name, 0)) for name in outputs})
         return sizes
 
     def run(self, taps: Sequence[str]) -> TapRun:

