@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import Alignment, Pair, View
-from qdebug.analysis.examine import examine
+from qdebug.analysis.examine import Examiner
 from qdebug.analysis.layouts import in_reference_order, turned_quant
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.origin import gain_of, origin_of
@@ -116,6 +117,7 @@ class DiffSession:
         self.alignment: Alignment = align(reference, backend)
         self._plan = plan(reference, backend, self.alignment)
         self._by_tensor = {entry.tensor: entry for entry in self._plan}
+        self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits)
         self._done: dict[int, NodeResult] = {}
         self._of_tensor: dict[str, NodeResult] = {}
 
@@ -132,7 +134,7 @@ class DiffSession:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
         for entry in self._plan:
             if entry.index not in self._done:
-                self._keep(examine(self.reference, self.backend, entry, self.limits))
+                self._keep(self._examiner.examine(entry))
             yield self._done[entry.index]
 
     def _keep(self, node: NodeResult) -> None:
@@ -181,7 +183,10 @@ class DiffSession:
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         chunks = [self._plan[start : start + 16] for start in range(0, len(self._plan), 16)]
-        jobs = [executor.submit(_examine_chunk, reference, backend, chunk, self.limits) for chunk in chunks]
+        jobs = [
+            executor.submit(_examine_chunk, (reference, backend), self.alignment.pairs, chunk, self.limits)
+            for chunk in chunks
+        ]
         for job in jobs:
             for node in job.result():
                 self._keep(node)
@@ -254,10 +259,13 @@ class DiffSession:
         return theirs, ours, ref_quant, turned_quant(self.backend.graph.tensors[pair.backend].quant, pair.backend_view)
 
 
-def _examine_chunk(reference: Path, backend: Path, chunk: Sequence[PlannedNode], limits: Limits) -> list[NodeResult]:
+def _examine_chunk(
+    paths: tuple[Path, Path], pairs: Sequence[Pair], limits: Limits, chunk: Sequence[PlannedNode]
+) -> list[NodeResult]:
     """Compare some pairs in a worker process."""
-    one, other = open_recording(reference), open_recording(backend)
-    return [examine(one, other, entry, limits) for entry in chunk]
+    reference, backend = (open_recording(path) for path in paths)
+    examiner = Examiner(reference, backend, pairs, limits)
+    return [examiner.examine(entry) for entry in chunk]
 
 
 def _clamp(view: View | None) -> tuple[float | None, float | None]:

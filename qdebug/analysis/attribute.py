@@ -7,14 +7,14 @@ introduced = backend output - replay; propagated = replay - reference output. Th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.analysis.alignment import View
-from qdebug.analysis.band import allowed_error, unit_roundoff
+from qdebug.analysis.band import allowed_error, norm, unit_roundoff
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.ops import clamp_bounds
 from qdebug.analysis.plan import PlannedNode
@@ -26,9 +26,14 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["Attribution", "attribute", "replay"]
+__all__ = ["Attribution", "StandIn", "attribute", "folded_clamp", "recorded_places", "replay"]
 
 _Clamp = tuple[float | None, float | None]
+
+StandIn = Callable[[int, int], np.ndarray]
+
+_STAND_IN_UNITS = 1024.0
+"""Units of roundoff that a float node may be off its reference nodes: constants may be folded in either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,23 +58,34 @@ class Attribution:
     reason: str | None = None
 
 
-def attribute(reference: Recording, backend: Recording, entry: PlannedNode) -> Attribution:
+def attribute(
+    reference: Recording, backend: Recording, entry: PlannedNode, *, stand_in: StandIn | None = None
+) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
     A tensor that no node produces introduces nothing and has no attribution.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        entry: The compared tensor.
+        stand_in: Replays a node without kernel in another way: called with sample and step, gives real values in the
+            reference's order of dimensions.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
         return Attribution(reason="it is an input of the network")
     form, _ = real_form(node, backend.graph.opset)
-    if not has_kernel(form.op, form.domain):
+    known = has_kernel(form.op, form.domain)
+    if not known and stand_in is None:
         return Attribution(reason=f"no kernel is known for {node.op}")
-    split = _Split(reference, backend, entry, node)
+    split = _Split(reference, backend, entry, node, None if known else stand_in)
     try:
-        for sample, step in _recorded(reference, backend, entry):
+        for sample, step in recorded_places(reference, backend, entry):
             split.add(sample, step)
     except (KernelError, RecordingError, UsageError) as error:
-        return Attribution(reason=error.message[0].lower() + error.message[1:].rstrip("."))
+        why = "" if known else f"no kernel is known for {node.op}, and "
+        return Attribution(reason=why + error.message[0].lower() + error.message[1:].rstrip("."))
     return split.attribution()
 
 
@@ -87,18 +103,23 @@ def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, st
 class _Split:
     """Accumulates the two parts of one tensor's error over samples and steps."""
 
-    def __init__(self, reference: Recording, backend: Recording, entry: PlannedNode, node: Node) -> None:
+    def __init__(
+        self, reference: Recording, backend: Recording, entry: PlannedNode, node: Node, stand_in: StandIn | None
+    ) -> None:
         self._reference, self._backend = reference, backend
-        self._entry, self._node = entry, node
+        self._entry, self._node, self._stand_in = entry, node, stand_in
         self._form, self._opset = real_form(node, backend.graph.opset)
         pair, quant = entry.pair, entry.quant
         self._view = pair.backend_view
         self._span = _code_span(quant)
-        self._folded = _folded_clamp(reference, backend, entry)
+        self._folded = folded_clamp(reference, backend, entry)
         self._parts: dict[int, _Part] = {}
 
     def add(self, sample: int, step: int) -> None:
         """Replay the node for one sample and step."""
+        if self._stand_in is not None:
+            self._add_stand_in(sample, step, self._stand_in(sample, step))
+            return
         entry = self._entry
         values = _inputs(self._backend, self._form, sample, step)
         replayed = _compute(self._node, self._form, self._opset, values, entry.tensor)
@@ -116,6 +137,18 @@ class _Split:
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
         theirs = self._reference.load(entry.reference_tensor, sample, step)
         part.propagated.update(theirs, in_reference_order(replayed, self._view, theirs.shape), sample=sample)
+
+    def _add_stand_in(self, sample: int, step: int, replayed: np.ndarray) -> None:
+        """Add a replay by the reference's own nodes, which is in the reference's order of dimensions."""
+        entry = self._entry
+        theirs = self._reference.load(entry.reference_tensor, sample, step)
+        ours = in_reference_order(self._backend.load(entry.tensor, sample, step), self._view, theirs.shape)
+        if not same_elements(replayed.shape, ours.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        part = self._parts.setdefault(sample, self._new_part())
+        part.introduced.update(replayed, ours, sample=sample)
+        part.propagated.update(theirs, replayed, sample=sample)
+        part.allowed += (_STAND_IN_UNITS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
@@ -140,6 +173,9 @@ class _Split:
 
     def _given(self, part: _Part) -> Attribution:
         introduced = part.introduced.stats()
+        if self._stand_in is not None and self._entry.quant is not None:
+            # the reference's weights are not rounded to codes: what a clean node introduces here is not known
+            return Attribution(introduced=introduced, propagated=part.propagated.stats())
         return Attribution(
             introduced=introduced,
             propagated=part.propagated.stats(),
@@ -186,7 +222,7 @@ def _compute(
     return run_node(form, values, opset)[tensor]
 
 
-def _folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
+def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
     """Give the interval of the reference's Relu or Clip that the backend computes along with its node."""
     theirs = _producer_of_values(reference.graph, entry.reference_tensor)
     ours = backend.graph.producer(entry.tensor)
@@ -210,7 +246,8 @@ def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
     return node
 
 
-def _recorded(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
+def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
+    """Give the samples and steps that both sides hold of a compared tensor."""
     for sample in range(min(reference.samples, backend.samples)):
         for step in range(min(reference.steps, backend.steps)):
             held = reference.has(entry.reference_tensor, sample, step) and backend.has(entry.tensor, sample, step)

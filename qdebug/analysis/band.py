@@ -18,7 +18,7 @@ from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
 
-__all__ = ["allowed_error", "unit_roundoff"]
+__all__ = ["allowed_error", "norm", "unit_roundoff"]
 
 _LAMBDA = 8.0
 """Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
@@ -53,7 +53,7 @@ def allowed_error(
         opset: Version of each operator set.
         unit: Unit roundoff of the coarser of the formats involved.
     """
-    size = _norm(output)
+    size = norm(output)
     if node.op not in _SUMS:
         return min(_OTHER * unit, _MOST) * size
     magnitudes = _magnitudes(node, values, opset)
@@ -63,7 +63,8 @@ def allowed_error(
     return min((_LAMBDA * math.sqrt(terms) + _LAMBDA) * unit * magnitudes, max(_MOST * size, 16 * unit * magnitudes))
 
 
-def _norm(values: np.ndarray) -> float:
+def norm(values: np.ndarray) -> float:
+    """Give the Euclidean norm of the finite values."""
     flat = np.asarray(values, np.float64).reshape(-1)
     flat = flat[np.isfinite(flat)]
     return float(np.sqrt(np.dot(flat, flat)))
@@ -74,7 +75,7 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
     attrs = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
     bare = Node(name=node.name, op=node.op, domain=node.domain, inputs=node.inputs, outputs=node.outputs, attrs=attrs)
     try:
-        return _norm(run_node(bare, {name: np.abs(array) for name, array in values.items()}, opset)[node.outputs[0]])
+        return norm(run_node(bare, {name: np.abs(array) for name, array in values.items()}, opset)[node.outputs[0]])
     except KernelError:
         return None
 

@@ -2,33 +2,117 @@
 
 from __future__ import annotations
 
-from qdebug.analysis.attribute import Attribution, attribute
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.analysis.alignment import Pair
+from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, recorded_places, replay
+from qdebug.analysis.band import norm
 from qdebug.analysis.compare import Comparison, compare_pair
-from qdebug.analysis.limits import Limits
+from qdebug.analysis.declared import Declared, Segment
+from qdebug.analysis.layouts import in_reference_order
+from qdebug.analysis.limits import DERIVED_LSB, Limits
 from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.result import NodeResult, SampleResult, Status
-from qdebug.model import Recording
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, Recording
 
-__all__ = ["examine"]
+__all__ = ["Examiner"]
+
+_FOLDING = 4.0
+"""Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
 
 
-def examine(reference: Recording, backend: Recording, entry: PlannedNode, limits: Limits) -> NodeResult:
-    """Compare one tensor, split its error and judge it.
+class Examiner:
+    """Compares tensors of two aligned recordings one by one.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        entry: What to compare.
+        pairs: All pairs of the alignment.
         limits: What counts as divergence.
     """
-    comparison = compare_pair(reference, backend, entry.pair, relu_floor=entry.relu_floor, tolerance=limits.tolerance)
-    if comparison.stats is None:
-        return _node_result(entry, comparison, None, (Status.INCOMPARABLE, comparison.reason), limits)
-    attribution = attribute(reference, backend, entry)
-    judged = limits.judge(comparison.stats, attribution)
-    if judged[0] is Status.DIVERGED and not limits.given and attribution.introduced is None:
-        judged = judged[0], f"{judged[1]}; judged by its whole error, since {attribution.reason}"
-    return _node_result(entry, comparison, attribution, judged, limits)
+
+    def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair], limits: Limits) -> None:
+        self._reference, self._backend = reference, backend
+        self._limits = limits
+        self._declared = Declared(reference, backend, pairs)
+
+    def examine(self, entry: PlannedNode) -> NodeResult:
+        """Compare one tensor, split its error and judge it."""
+        limits = self._limits
+        comparison = compare_pair(
+            self._reference, self._backend, entry.pair, relu_floor=entry.relu_floor, tolerance=limits.tolerance
+        )
+        node = self._backend.graph.producer(entry.tensor)
+        segment = None if node is None else self._declared.segment(entry.pair)
+        if comparison.stats is None:
+            reason = self._why_incomparable(comparison.reason, node, segment)
+            return _node_result(entry, comparison, None, (Status.INCOMPARABLE, reason), limits)
+        attribution = self._attribution(entry, segment)
+        judged = limits.judge(comparison.stats, attribution)
+        declared = None
+        if node is not None and segment is not None and comparison.stats.mismatches:
+            declared = self._declared_difference(entry, node, segment, attribution, comparison)
+        if judged[0] is Status.DIVERGED and not limits.given and attribution.in_range is None:
+            judged = judged[0], f"{judged[1]}; judged by its whole error, since {attribution.reason}"
+        if declared is not None and not limits.given and judged[0] in (Status.WITHIN, Status.DIVERGED):
+            judged = Status.DIVERGED, declared
+        return _node_result(entry, comparison, attribution, judged, limits, declared=declared)
+
+    def _attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
+        def stand_in(sample: int, step: int) -> np.ndarray:
+            assert segment is not None  # noqa: S101  called only if there is one
+            return self._declared.replay(entry.pair, segment, sample=sample, step=step)
+
+        return attribute(self._reference, self._backend, entry, stand_in=None if segment is None else stand_in)
+
+    def _why_incomparable(self, reason: str | None, node: Node | None, segment: Segment | None) -> str | None:
+        """Add what the graphs declare differently, which is mostly why two shapes differ."""
+        if node is None or segment is None or not segment.nodes or self._declared.same(node, segment):
+            return reason
+        return f"{reason}; {self._declared.difference(node, segment)}"
+
+    def _declared_difference(
+        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
+    ) -> str | None:
+        """Say what the graphs declare differently, if it changes this tensor by more than rounding does.
+
+        Looked at for the first sample and the worst one.
+        """
+        if attribution.in_range is None or self._declared.same(node, segment):
+            return None
+        worst = comparison.stats.worst_sample if comparison.stats else None
+        places = list(recorded_places(self._reference, self._backend, entry))
+        chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
+        try:
+            found = any(self._differs(entry, node, segment, attribution, place) for place in chosen)
+        except (KernelError, RecordingError):
+            return None  # what cannot be replayed is judged without this check
+        return self._declared.difference(node, segment) if found else None
+
+    def _differs(
+        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, place: tuple[int, int]
+    ) -> bool:
+        sample, step = place
+        theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
+        ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
+        clamp = folded_clamp(self._reference, self._backend, entry)
+        if clamp is not None:
+            ours = np.clip(ours, *clamp)
+        allowed = self._declared.rounding(node, sample=sample, step=step)
+        view = entry.pair.backend_view
+        ours = in_reference_order(ours, view, theirs.shape)
+        if ours.shape != theirs.shape:
+            return True
+        if isinstance(allowed, np.ndarray):
+            allowed = in_reference_order(allowed, view, theirs.shape)
+        excess = np.maximum(np.abs(theirs - ours) - 1.001 * allowed, 0)
+        if entry.quant is not None and entry.quant.qmin is not None:
+            return bool(np.max(excess, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale)))
+        part = attribution.samples.get(sample, attribution)
+        return norm(excess) > _FOLDING * (part.allowed or 0.0)
 
 
 def _node_result(
@@ -37,8 +121,10 @@ def _node_result(
     attribution: Attribution | None,
     judged: tuple[Status, str | None],
     limits: Limits,
+    *,
+    declared: str | None = None,
 ) -> NodeResult:
-    status, reason = judged
+    parts = {} if attribution is None else attribution.samples
     return NodeResult(
         index=entry.index,
         node=entry.node,
@@ -47,13 +133,14 @@ def _node_result(
         reference_tensor=entry.reference_tensor,
         match=entry.match,
         match_reason=entry.match_reason,
-        status=status,
-        reason=reason,
+        status=judged[0],
+        reason=judged[1],
         note=comparison.note,
         basis=comparison.basis,
         metrics=comparison.stats,
         introduced=None if attribution is None else attribution.introduced,
         propagated=None if attribution is None else attribution.propagated,
+        declared=declared,
         attribution_note=None if attribution is None else attribution.reason,
         saturation=comparison.rails,
         quant=entry.quant,
@@ -62,7 +149,7 @@ def _node_result(
                 sample=sample.sample,
                 max_abs=sample.max_abs,
                 sqnr_db=sample.sqnr_db,
-                status=limits.judge(sample.stats, attribution.samples.get(sample.sample) if attribution else None)[0],
+                status=limits.judge(sample.stats, parts.get(sample.sample))[0],
             )
             for sample in comparison.samples
         ),

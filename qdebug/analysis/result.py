@@ -74,6 +74,7 @@ class NodeResult:
         metrics: The error over all samples; None if incomparable.
         introduced: Error this node adds; None until it is known.
         propagated: Error that reaches it through its inputs; None until it is known.
+        declared: What the two graphs declare differently of this node, with an effect beyond rounding; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
         gain: rms(error out) / rms(largest error in); None until it is known.
         explained: Arithmetic that reproduces it exactly; None if not asked or unknown.
@@ -96,6 +97,7 @@ class NodeResult:
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None
+    declared: str | None = None
     attribution_note: str | None = None
     gain: float | None = None
     explained: str | None = None
@@ -120,6 +122,7 @@ class NodeResult:
             "metrics": _metrics_dict(self.metrics),
             "introduced": _metrics_dict(self.introduced),
             "propagated": _metrics_dict(self.propagated),
+            "declared": self.declared,
             "attribution_note": self.attribution_note,
             "gain": self.gain,
             "explained": self.explained,
