@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
@@ -78,8 +79,7 @@ def _told(demo: DemoRun) -> str:
     lines = [
         f"Recorded a float net:     {safe_text(demo.reference)}, {right.format(demo.reference_right)}",
         f"Recorded its int8 form:   {safe_text(demo.backend)}, {right.format(demo.backend_right)}",
-        f"The int8 form has a bug that was planted in node {safe_text(demo.planted)}:",
-        f"{safe_text(demo.bug)}.",
+        fill(f"The int8 form has a bug that was planted in node {safe_text(demo.planted)}: {safe_text(demo.bug)}.", 78),
         "",
         "This is what qdebug diff says about the two recordings:",
     ]
@@ -93,5 +93,4 @@ def _next(reference: Path, backend: Path, node: str | None) -> str:
         steps.append((command("qdebug", "diff", reference, backend, "--node", node), "that node in full"))
     steps.append((command("qdebug", "tui", reference, backend), "walk through all of it"))
     steps.append(("qdebug record --help", "record a model of your own"))
-    width = max(len(typed_) for typed_, _ in steps)
-    return "\n".join(["Type next:", *(f"  {typed_:<{width}}   {why}" for typed_, why in steps)])
+    return "\n".join(["Type next:", *(f"  {typed_}\n      {why}" for typed_, why in steps)])

@@ -40,7 +40,9 @@ _DESCRIPTION = """\
 Compare the recording of a backend with the recording of a reference: pair their
 tensors, measure every pair on real values, and name the first node that is beyond
 the limit. What was not compared is listed with its reason, and never counts as
-good. Without limits of your own, a node must reach an SQNR of 20 dB."""
+good. Without limits of your own, a quantized node may add at most one step of its
+own output, a float node what rounding its sums accounts for; a node that cannot be
+replayed must reach an SQNR of 20 dB. The report says which limits were in force."""
 
 _EPILOG = """\
 examples:
@@ -111,7 +113,9 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def _add_limits(parser: Parser) -> None:
-    limits = parser.add_argument_group("limits (all that are given must hold; default: --min-sqnr 20)")
+    limits = parser.add_argument_group(
+        "limits on the whole error (all that are given must hold; default: derived from what each node adds)"
+    )
     limits.add_argument(
         "--min-sqnr", type=decibels, metavar="DB", help="least signal to quantization noise ratio in dB"
     )

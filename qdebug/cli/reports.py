@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["contents_text", "definitions_text", "diff_text", "node_text"]
 
 
+_UNBOUNDED = 10_000
+
+
 def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain: bool = False) -> str:
     """Give a comparison as text.
 
@@ -54,7 +57,9 @@ def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
         return node_markdown(detail)
     from qdebug.report.node import node_report
 
-    return _table(node_report(detail), plain=plain)
+    width = None if plain else terminal_width()
+    report = node_report(detail, width=width or _UNBOUNDED)
+    return rendered(report, width=width or natural_width(report), plain=plain)
 
 
 def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain: bool = False) -> str:

@@ -26,8 +26,9 @@ def definitions_report() -> RenderableType:
             Text(str(spec.better)),
             Text(spec.definition),
         )
-    saturated = columns()["saturated"]
-    table.add_row(Text("saturated"), Text(saturated.title), Text("%"), Text("lower"), Text(saturated.definition))
+    for key, unit in (("saturated", "%"), ("introduced", "LSB")):
+        column = columns()[key]
+        table.add_row(Text(key), Text(column.title), Text(unit), Text("lower"), Text(column.definition))
     return table
 
 

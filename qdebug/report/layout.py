@@ -20,6 +20,8 @@ _ORDER = (
     "node",
     "op",
     "sqnr_db",
+    "introduced",
+    "gain",
     "max_lsb",
     "rel_l2",
     "max_abs",
@@ -30,8 +32,8 @@ _ORDER = (
     "match",
 )
 _ALWAYS = ("index", "status", "node", "op", "sqnr_db")
-_SOON = ("max_lsb", "rel_l2")
-_LATER = ("saturated", "max_abs", "match", "quant", "cosine", "mismatches")
+_SOON = ("introduced", "max_lsb", "rel_l2")
+_LATER = ("saturated", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
 _CAPS = {"op": 24, "quant": 30}
 _TIGHT_OP = 14
 _FIRST_TO_GO = ("op", "status", "index")

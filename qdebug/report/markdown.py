@@ -11,7 +11,7 @@ from qdebug.view import sentences
 from qdebug.view.detail import (
     WORST_TITLES,
     NodeDetail,
-    metric_facts,
+    error_rows,
     rail_facts,
     sample_lines,
     side_facts,
@@ -25,7 +25,21 @@ __all__ = ["MARKDOWN_LIMIT", "code", "diff_markdown", "markdown_table", "markdow
 MARKDOWN_LIMIT = 900 * 1024
 """Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
 
-_KEYS = ("index", "status", "node", "op", "sqnr_db", "max_lsb", "rel_l2", "max_abs", "mismatches", "saturated", "quant")
+_KEYS = (
+    "index",
+    "status",
+    "node",
+    "op",
+    "sqnr_db",
+    "introduced",
+    "gain",
+    "max_lsb",
+    "rel_l2",
+    "max_abs",
+    "mismatches",
+    "saturated",
+    "quant",
+)
 _SPECIAL = str.maketrans(
     {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
     | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash stops no mention and no issue reference
@@ -108,10 +122,9 @@ def node_markdown(detail: NodeDetail) -> str:
         ("", "reference", "backend"),
         [(f.label, markdown_text(f.reference), markdown_text(f.backend)) for f in side_facts(detail)],
     )
-    metrics = metric_facts(result.metrics)
-    if metrics:
-        rows = [(f.title, markdown_text(f.value), markdown_text(f.definition)) for f in metrics]
-        lines += ["", *markdown_table(("error", "value", "definition"), rows)]
+    titles, rows = error_rows(result)
+    if rows:
+        lines += ["", *markdown_table(titles, [tuple(map(markdown_text, row)) for row in rows])]
     rails = rail_facts(result.saturation)
     if rails:
         lines += ["", *markdown_table(("saturation", "codes"), [(label, markdown_text(text)) for label, text in rails])]

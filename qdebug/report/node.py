@@ -12,7 +12,8 @@ from qdebug.view import numbers
 from qdebug.view.detail import (
     WORST_TITLES,
     NodeDetail,
-    metric_facts,
+    attribution_facts,
+    error_rows,
     rail_facts,
     sample_lines,
     side_facts,
@@ -23,12 +24,16 @@ from qdebug.view.text import safe_text
 
 __all__ = ["node_report"]
 
+_DEFINITIONS_FROM = 110
+"""Characters of a line from which definitions stand beside three columns of numbers."""
 
-def node_report(detail: NodeDetail) -> RenderableType:
+
+def node_report(detail: NodeDetail, *, width: int) -> RenderableType:
     """Make the full report of one compared tensor.
 
     Args:
         detail: What to show.
+        width: Characters a line may take; definitions of metrics are left out where they would not fit.
     """
     result = detail.result
     parts: list[RenderableType] = [_headline(detail)]
@@ -37,11 +42,16 @@ def node_report(detail: NodeDetail) -> RenderableType:
     facts = [("pair", Text(f"{result.match}: {safe_text(result.match_reason)}"))]
     if result.note:
         facts.append(("note", Text(safe_text(result.note), style="yellow")))
-    facts += [(label, Text(text)) for label, text in _input_lines(detail)]
+    facts += [(label, Text(text)) for label, text in (*attribution_facts(result), *_input_lines(detail))]
     parts += [fact_table(facts), Text(""), plain_grid(("", "reference", "backend"), _side_rows(detail))]
-    metrics = [(fact.title, fact.value, fact.definition) for fact in metric_facts(result.metrics)]
+    titles, metrics = error_rows(result)
     if metrics:
-        parts += [Text(""), plain_grid(("error", "", "definition"), metrics, right={1}, dim={2})]
+        last = len(titles) - 1
+        if width < _DEFINITIONS_FROM and last > 2:
+            titles, metrics = titles[:-1], [row[:-1] for row in metrics]
+        parts += [Text(""), plain_grid(titles, metrics, right=set(range(1, last)), dim={last})]
+        if len(titles) == last:
+            parts.append(Text("qdebug diff --explain-metrics says what each of them means", style="dim"))
     rails = rail_facts(result.saturation)
     if rails:
         parts += [Text(""), plain_grid(("saturation", ""), rails, right={1})]

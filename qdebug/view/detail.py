@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from qdebug.analysis.result import NodeResult
 from qdebug.model import QuantParams, TensorInfo
+from qdebug.numerics.metric_table import metric
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.view import numbers
 from qdebug.view.rows import ERROR_METRICS, SCALE_TITLE, metric_title, on_rails, position
@@ -18,6 +19,8 @@ __all__ = [
     "MetricFact",
     "NodeDetail",
     "SideFact",
+    "attribution_facts",
+    "error_rows",
     "metric_facts",
     "quant_summary",
     "rail_facts",
@@ -103,6 +106,34 @@ def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
         text = position(value) if isinstance(value, tuple) else numbers.metric(spec.name, value)
         unit = spec.unit if isinstance(value, float) and spec.unit not in {"real", "elements"} else ""
         facts.append(MetricFact(metric_title(spec.name), f"{text} {unit}".rstrip(), spec.definition))
+    return facts
+
+
+def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Give the metrics as a table: its headings and its rows.
+
+    The whole error stands beside what the node introduces and what reaches it, where that is known.
+
+    Args:
+        result: The comparison; without metrics there are no rows.
+    """
+    total = metric_facts(result.metrics)
+    if result.introduced is None or result.propagated is None:
+        return ("error", "value", "definition"), [(fact.title, fact.value, fact.definition) for fact in total]
+    parts = zip(total, metric_facts(result.introduced), metric_facts(result.propagated), strict=True)
+    rows: list[tuple[str, ...]] = [
+        (whole.title, whole.value, own.value, reaching.value, whole.definition) for whole, own, reaching in parts
+    ]
+    return ("error", "whole", "introduced", "propagated", "definition"), rows
+
+
+def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
+    """Give what is known of where the error comes from, as (label, text)."""
+    facts = []
+    if result.attribution_note:
+        facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
+    if result.gain is not None:
+        facts.append(("gain", f"{numbers.number(result.gain)} ({metric('gain').definition})"))
     return facts
 
 

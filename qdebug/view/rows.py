@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import QuantParams
-from qdebug.numerics.metric_table import METRICS, MetricGroup
+from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
 from qdebug.numerics.stats import ErrorStats, Rails
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
@@ -133,6 +133,14 @@ def columns() -> Mapping[str, Column]:
     )
     rest = (
         Column(
+            key="introduced",
+            title="introduced",
+            numeric=True,
+            definition="error that the node adds itself: its output against a replay of it on its own recorded inputs; "
+            "the largest in LSB if the output is quantized (saturation included), else relative (rel L2)",
+        ),
+        Column(key="gain", title="gain", numeric=True, definition=metric("gain").definition),
+        Column(
             key="saturated",
             title="saturated",
             numeric=True,
@@ -178,6 +186,8 @@ def node_row(result: NodeResult) -> NodeRow:
         "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
         "dtype": _name("" if result.quant is None else result.quant.dtype),
         "saturated": _saturation(result.saturation),
+        "introduced": _introduced(result),
+        "gain": Cell(text=numbers.number(result.gain), value=result.gain),
     }
     cells.update(_metric_cells(result))
     return NodeRow(
@@ -190,11 +200,15 @@ def node_row(result: NodeResult) -> NodeRow:
 
 
 def badness(result: NodeResult) -> tuple[int, float, float]:
-    """Give a key that sorts the worst results first: non-finite ones, then by falling SQNR, then by relative error."""
-    stats = result.metrics
+    """Give a key that sorts the worst results first.
+
+    Non-finite ones come first, then diverged ones, then the others, incomparable ones last; within each, the
+    lowest SQNR of what the node introduces comes first, or of its whole error where that is not known.
+    """
+    stats = result.introduced or result.metrics
     if stats is None:
-        return (2, math.inf, 0.0)
-    rank = 0 if result.status is Status.NONFINITE else 1
+        return (3, math.inf, 0.0)
+    rank = {Status.NONFINITE: 0, Status.DIVERGED: 1}.get(result.status, 2)
     sqnr = math.inf if stats.sqnr_db is None or math.isnan(stats.sqnr_db) else stats.sqnr_db
     largest = 0.0 if stats.max_abs is None or math.isnan(stats.max_abs) else stats.max_abs
     return (rank, sqnr, -largest)
@@ -208,6 +222,19 @@ def _first_scale(quant: QuantParams | None) -> float | None:
     return None if quant is None else float(quant.scale.ravel()[0]) if quant.scale.size else None
 
 
+def _introduced(result: NodeResult) -> Cell:
+    stats = result.introduced
+    if stats is None:
+        return Cell(text=numbers.MISSING, state="muted")
+    relative = 0.0 if stats.rel_l2 is None else stats.rel_l2
+    text = f"{numbers.number(relative)} rel" if stats.max_lsb is None else f"{numbers.number(stats.max_lsb)} LSB"
+    return Cell(text="0" if relative == 0 else text, value=relative, state=_alarm(result))
+
+
+def _alarm(result: NodeResult) -> str:
+    return result.status if result.status in {Status.DIVERGED, Status.NONFINITE} else ""
+
+
 def _saturation(rails: Rails | None) -> Cell:
     if rails is None or rails.total == 0:
         return Cell(text=numbers.MISSING, state="muted")
@@ -217,8 +244,7 @@ def _saturation(rails: Rails | None) -> Cell:
 
 
 def _metric_cells(result: NodeResult) -> dict[str, Cell]:
-    bad = result.status if result.status in {Status.DIVERGED, Status.NONFINITE} else ""
-    return {spec.name: _metric_cell(spec.name, result.metrics, bad) for spec in ERROR_METRICS}
+    return {spec.name: _metric_cell(spec.name, result.metrics, _alarm(result)) for spec in ERROR_METRICS}
 
 
 def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:

@@ -60,10 +60,11 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
     said = " and ".join(parts) or "none"
     source = safe_text(limits.get("source", "default"), limit=40)
     if source == "derived":
+        steps, floor = limits.get("introduced_lsb", 1), limits.get("min_sqnr_without_replay", 0)
         return (
-            f"derived: a quantized node may introduce {limits.get('introduced_lsb', 1):g} LSB beside saturation, a float "
-            "node what rounding its sums accounts for; a node that cannot be replayed needs an SQNR of "
-            f"{limits.get('min_sqnr_without_replay', 0):g} dB"
+            f"derived: a quantized node may introduce {steps:g} LSB beside saturation, a float node what rounding its "
+            f"sums accounts for; a node that cannot be replayed needs an SQNR of {floor:g} dB; "
+            "--min-sqnr, --max-lsb, --atol or --rtol set your own"
         )
     if source == "default":
         return f"default: {said}; give --min-sqnr, --max-lsb, --atol or --rtol for your own"

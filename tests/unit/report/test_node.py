@@ -32,7 +32,7 @@ def detail(made, **changed):
 
 
 def test_the_report_says_everything_about_the_node(made):
-    text = shown(node_report(detail(made)))
+    text = shown(node_report(detail(made), width=100))
     assert text.startswith("DIVERGED  #4 conv4  QLinearConv  (all samples)\nSQNR 8 dB is below 20 dB\n")
     for expected in (
         "pair    quantization: codes of the same tensor",
@@ -51,20 +51,34 @@ def test_the_report_says_everything_about_the_node(made):
     assert row.split() == ["0,3,1", "1", "1.2500", "0.75000", "-0.5000", "-10.0", "-", "12"]
 
 
+def test_the_parts_of_the_error_stand_side_by_side_where_there_is_room(made):
+    result = made.node(4, introduced=made.stats(sqnr_db=41.5), propagated=made.stats(sqnr_db=31.0), gain=2.0)
+    wide = shown(node_report(detail(made, result=result), width=160), width=160)
+    assert "whole  introduced  propagated  definition" in wide
+    assert "gain    2.00" in wide
+    row = next(line for line in wide.splitlines() if line.startswith("SQNR dB"))
+    assert row.split()[2:8] == ["30.0", "dB", "41.5", "dB", "31.0", "dB"]
+    narrow = shown(node_report(detail(made, result=result), width=80), width=80)
+    assert "41.5 dB" in narrow
+    assert "10 log10" not in narrow
+    assert "--explain-metrics" in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
+
+
 def test_an_incomparable_node_says_why_and_shows_no_empty_parts(made):
     result = made.node(4, Status.INCOMPARABLE, reason="shape 1x2 against 1x3", saturation=None, samples=())
-    text = shown(node_report(detail(made, result=result, worst=(), inputs=())))
+    text = shown(node_report(detail(made, result=result, worst=(), inputs=()), width=100))
     assert "shape 1x2 against 1x3" in text
     for part in ("worst elements", "saturation", "definition", "sample "):
         assert part not in text
 
 
 def test_one_sample_is_named(made):
-    assert "(sample 3)" in shown(node_report(detail(made, sample=3)))
+    assert "(sample 3)" in shown(node_report(detail(made, sample=3), width=100))
 
 
 def test_it_fits_80_columns(made):
-    assert max(map(len, shown(node_report(detail(made)), width=80).splitlines())) <= 80
+    assert max(map(len, shown(node_report(detail(made), width=80), width=80).splitlines())) <= 80
 
 
 def test_the_json_is_the_comparison_with_one_node_in_full(made):

@@ -9,6 +9,8 @@ from qdebug.model import QuantParams, TensorInfo
 from qdebug.view.detail import (
     WORST_TITLES,
     NodeDetail,
+    attribution_facts,
+    error_rows,
     metric_facts,
     quant_summary,
     rail_facts,
@@ -76,6 +78,24 @@ def test_a_metric_without_value_is_no_number(made):
     assert facts["max LSB"] == "-"
     assert facts["cosine"] == "NaN"
     assert facts["worst at"] == "-"
+
+
+def test_the_whole_error_stands_beside_its_parts(made):
+    titles, rows = error_rows(made.node(introduced=made.stats(sqnr_db=40.0), propagated=made.stats(sqnr_db=31.0)))
+    assert titles == ("error", "whole", "introduced", "propagated", "definition")
+    (row,) = [row for row in rows if row[0] == "SQNR dB"]
+    assert row[:4] == ("SQNR dB", "30.0 dB", "40.0 dB", "31.0 dB")
+    assert error_rows(made.node())[0] == ("error", "value", "definition")
+    assert error_rows(made.node(status=Status.INCOMPARABLE))[1] == []
+
+
+def test_gain_and_a_missing_replay_are_said(made):
+    facts = attribution_facts(made.node(gain=1.5, attribution_note="no kernel for 'Foo\x1b'"))
+    assert facts == [
+        ("introduced", r"not known: no kernel for 'Foo\x1b'"),
+        ("gain", "1.50 (rms(error out) / rms(largest error in))"),
+    ]
+    assert attribution_facts(made.node()) == []
 
 
 def test_rails_tell_a_relus_zero_from_saturation(made):

@@ -78,6 +78,22 @@ def test_nonfinite_is_worst_and_incomparable_is_last(made):
     assert ordered[-1] == 0
 
 
+def test_what_a_node_introduces_is_in_steps_or_relative(made):
+    stepped = node_row(made.node(introduced=made.stats(max_lsb=0.5, rel_l2=0.01))).cells["introduced"]
+    assert (stepped.text, stepped.value) == ("0.500 LSB", 0.01)
+    relative = node_row(made.node(introduced=made.stats(max_lsb=None, rel_l2=2.5e-7))).cells["introduced"]
+    assert relative.text == "2.50e-7 rel"
+    assert node_row(made.node(introduced=made.stats(max_lsb=0.0, rel_l2=0.0))).cells["introduced"].text == "0"
+    assert node_row(made.node()).cells["introduced"].text == "-"
+    assert node_row(made.node(gain=1.25)).cells["gain"].text == "1.25"
+
+
+def test_the_node_that_introduces_most_is_worse_than_one_that_passes_on_more(made):
+    passes_on = made.node(0, metrics=made.stats(sqnr_db=5.0), introduced=made.stats(sqnr_db=60.0))
+    introduces = made.node(1, metrics=made.stats(sqnr_db=15.0), introduced=made.stats(sqnr_db=16.0))
+    assert sorted([passes_on, introduces], key=badness)[0] is introduces
+
+
 def test_titles_and_positions():
     assert metric_title("sqnr_db") == "SQNR dB"
     assert metric_title("at_qmin") == "at qmin"

@@ -28,6 +28,13 @@ def test_limits_are_said_exactly(limits, said):
     assert sentences.limits_sentence(limits) == said
 
 
+def test_derived_limits_say_how_they_judge():
+    said = sentences.limits_sentence({"source": "derived", "introduced_lsb": 1.0, "min_sqnr_without_replay": 20.0})
+    assert said.startswith("derived: a quantized node may introduce 1 LSB beside saturation")
+    assert "a node that cannot be replayed needs an SQNR of 20 dB" in said
+    assert "--min-sqnr" in said
+
+
 def test_the_samples_looked_at_are_said(made):
     assert sentences.samples_sentence([made.node(0)]) == "2, judged together"
     alone = made.node(0, samples=made.node(0).samples[1:])
