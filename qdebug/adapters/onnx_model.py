@@ -133,6 +133,7 @@ class OnnxReader:
 
 
 reader = OnnxReader()
+"""What `qdebug.adapters` loads for .onnx files."""
 
 
 def read_proto(path: Path) -> Any:

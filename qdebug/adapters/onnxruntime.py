@@ -308,3 +308,4 @@ def _facts(source: OnnxModel, settings: Settings, chosen: Mapping[str, str], tap
 
 
 backend = OnnxRuntimeBackend()
+"""What `qdebug.adapters` loads under the name "onnxruntime"."""
