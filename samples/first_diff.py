@@ -16,7 +16,7 @@ import numpy as np
 
 import qdebug
 
-SCALES = {"x": 1 / 127, "fc1": 0.03, "fc2": 0.1, "fc3": 0.1}
+SCALES = {"x": 1 / 127, "fc1": 0.036, "fc2": 0.1, "fc3": 0.1}
 
 
 def make_net() -> dict[str, np.ndarray]:
@@ -41,10 +41,12 @@ def record_reference(net: dict[str, np.ndarray], samples: np.ndarray, path: Path
             rec.put("x", x)
             before, values = "x", x
             for name, weight in net.items():
-                values = np.maximum(values @ weight, 0)
-                rec.put(name, values, node=name, op="GemmRelu", inputs=(before, f"{name}.weight"))
-                before = name
-        rec.outputs("fc3")
+                values = values @ weight
+                rec.put(name, values, node=name, op="MatMul", inputs=(before, f"{name}.weight"))
+                values = np.maximum(values, 0)
+                rec.put(f"{name}_relu", values, node=f"{name}_relu", op="Relu", inputs=(name,))
+                before = f"{name}_relu"
+        rec.outputs(before)
 
 
 def record_backend(net: dict[str, np.ndarray], samples: np.ndarray, path: Path) -> None:
@@ -58,16 +60,18 @@ def record_backend(net: dict[str, np.ndarray], samples: np.ndarray, path: Path) 
             rec.at(number)
             codes = quantize(x, SCALES["x"])
             rec.put("x", codes, scale=SCALES["x"])
-            before = "x"
+            before, scale = "x", SCALES["x"]
             for name, weight in weight_codes.items():
                 sums = codes.astype(np.int32) @ weight.astype(np.int32)
                 if name == "fc2":
                     sums = sums.astype(np.int16)  # the bug: 16 bits are too few
-                real = np.maximum(sums, 0) * (SCALES[before] * weight_scales[name])
-                codes = quantize(real, SCALES[name])
-                rec.put(name, codes, node=name, op="GemmRelu", inputs=(before, f"{name}.weight"), scale=SCALES[name])
-                before = name
-        rec.outputs("fc3")
+                codes = quantize(sums * (scale * weight_scales[name]), SCALES[name])
+                scale = SCALES[name]
+                rec.put(name, codes, node=name, op="MatMul", inputs=(before, f"{name}.weight"), scale=scale)
+                codes = np.maximum(codes, 0)
+                rec.put(f"{name}_relu", codes, node=f"{name}_relu", op="Relu", inputs=(name,), scale=scale)
+                before = f"{name}_relu"
+        rec.outputs(before)
 
 
 def main() -> None:
@@ -80,7 +84,8 @@ def main() -> None:
         record_backend(net, samples, backend)
         result = qdebug.diff(reference, backend)
     for node in result.nodes:
-        print(f"{node.tensor:4} {node.status:10} SQNR {node.metrics.sqnr_db:6.1f} dB")
+        added = "" if node.introduced is None else f"adds {node.introduced.max_lsb:7.1f} LSB"
+        print(f"{node.tensor:8} {node.status:9} SQNR {node.metrics.sqnr_db:5.1f} dB  {added}")
     print(result.verdict.sentence)
     print("first divergence:", result.first_divergence)
 

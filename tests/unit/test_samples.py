@@ -33,7 +33,7 @@ def run(tmp_path):
         assert "Traceback" not in done.stderr
         assert "Warning" not in done.stderr
         assert list(here.iterdir()) == []
-        assert list(scratch.iterdir()) == []
+        assert {path.name for path in scratch.iterdir()} <= {".ses"}  # ONNX Runtime leaves that when it is imported
         return done.stdout + done.stderr
 
     return go
@@ -42,8 +42,9 @@ def run(tmp_path):
 def test_first_diff_finds_the_narrow_accumulator(run):
     printed = run("first_diff.py")
     assert "first divergence: fc2" in printed
-    assert "fc1  within" in printed
-    assert "fc2  diverged" in printed
+    states = {line.split()[0]: line.split()[1] for line in printed.splitlines() if " SQNR " in line}
+    assert [name for name, status in states.items() if status == "diverged"] == ["fc2"]
+    assert "fc3_relu" in states  # far off too, and innocent
 
 
 def test_harness_passes(run):
