@@ -1,0 +1,51 @@
+"""A recording file with a bit of everything, for the tests of the store."""
+
+import numpy as np
+import pytest
+
+from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.store.writer import RecordingWriter
+
+
+def small_graph():
+    return Graph(
+        [
+            Node(name="conv", op="Conv", inputs=("x", "w", ""), outputs=("y",), attrs={"pads": (1, 1), "alpha": 0.5}),
+            Node(name="relu", op="Relu", inputs=("y",), outputs=("z",), domain="com.example", origin=("a", "b")),
+        ],
+        tensors=[
+            TensorInfo(name="w", role=Role.CONSTANT, dtype="int8", shape=(2, 3)),
+            TensorInfo(
+                name="y", dtype="int8", shape=(None, 3), quant=QuantParams(dtype="int8", scale=0.02, zero_point=-3)
+            ),
+        ],
+        inputs=("x",),
+        outputs=("z",),
+        name="small",
+        opset={"": 21, "com.example": 1},
+    )
+
+
+@pytest.fixture
+def graph():
+    return small_graph()
+
+
+@pytest.fixture
+def info():
+    return RunInfo(backend="test", model="small.onnx")
+
+
+@pytest.fixture
+def recorded(tmp_path, graph, info):
+    """A finished file of two samples and a constant; `big` is large enough to be mapped."""
+    path = tmp_path / "run.h5"
+    writer = RecordingWriter(path)
+    writer.append("w", np.arange(6, dtype=np.int8).reshape(2, 3), constant=True)
+    for sample in range(2):
+        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, sample=sample)
+        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3), sample=sample)
+        writer.append("z", np.full((4, 3), sample, dtype=np.float64), sample=sample)
+        writer.append("big", np.arange(1 << 18, dtype=np.float32) + sample, sample=sample)
+    writer.close(graph, info)
+    return path
