@@ -5,13 +5,15 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 
 import qdebug
 
-__all__ = ["cpu_flags", "cpu_model", "package_versions"]
+__all__ = ["cpu_flags", "cpu_model", "machine", "package_versions"]
 
 _ARITHMETIC_FLAGS = (
     *("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx_vnni"),
@@ -32,6 +34,12 @@ def package_versions(*packages: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+@cache
+def machine() -> Mapping[str, str]:
+    """Give the operating system and the processor, which a result may depend on as much as on a version."""
+    return MappingProxyType({"platform": f"{platform.system()} {platform.machine()}", "cpu": cpu_model()})
 
 
 @cache

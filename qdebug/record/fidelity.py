@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from qdebug.model import Fidelity
 
 __all__ = ["FidelityCheck"]
+
+
+class _Difference(NamedTuple):
+    """How far an output is from its plain run; ordered by size."""
+
+    size: float
+    sentence: str
 
 
 class FidelityCheck:
@@ -15,7 +24,7 @@ class FidelityCheck:
     def __init__(self) -> None:
         self._places: set[tuple[int, int]] = set()
         self._differing: set[tuple[int, int]] = set()
-        self._worst: tuple[float, str] = (-1.0, "")
+        self._worst = _Difference(-1.0, "")
 
     def compare(self, name: str, recorded: np.ndarray, plain: np.ndarray, place: tuple[int, int]) -> None:
         """Compare one output, NaN payloads and signs of zero included.
@@ -27,10 +36,12 @@ class FidelityCheck:
             place: Sample and step.
         """
         self._places.add(place)
-        if recorded.dtype == plain.dtype and recorded.shape == plain.shape and recorded.tobytes() == plain.tobytes():
+        if recorded.dtype == plain.dtype and recorded.shape == plain.shape and _bits_equal(recorded, plain):
             return
         self._differing.add(place)
-        self._worst = max(self._worst, _difference(name, recorded, plain))
+        found = _difference(f"output {name!r} of sample {place[0]}", recorded, plain)
+        if found.size > self._worst.size:
+            self._worst = found
 
     @property
     def fidelity(self) -> Fidelity:
@@ -50,16 +61,46 @@ class FidelityCheck:
         count = f"{len(self._places)} of {recorded} recorded runs"
         if not self._differing:
             return f"outputs equal those of a plain run bit for bit, checked for {count}"
-        return f"{self._worst[1]}; outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
+        return (
+            f"{self._worst.sentence}; outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
+        )
 
 
-def _difference(name: str, recorded: np.ndarray, plain: np.ndarray) -> tuple[float, str]:
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _bits_equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.array_equal(_bits(one), _bits(other)))
+
+
+def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Difference:
+    """Say how far two outputs are apart, and where most."""
     if recorded.shape != plain.shape or recorded.dtype != plain.dtype:
         kinds = [f"{array.dtype}{list(array.shape)}" for array in (recorded, plain)]
-        return np.inf, f"output {name!r} was recorded as {kinds[0]} and is {kinds[1]} in a plain run"
-    kind = np.complex128 if recorded.dtype.kind == "c" else np.float64
+        return _Difference(np.inf, f"{title} was recorded as {kinds[0]} and is {kinds[1]} in a plain run")
+    size = recorded.dtype.itemsize
+    unequal = np.any(_bits(recorded).reshape(-1, size) != _bits(plain).reshape(-1, size), axis=1)
+    count = f"{int(np.count_nonzero(unequal))} of {unequal.size} elements"
+    apart = np.where(unequal, _distance(recorded.reshape(-1), plain.reshape(-1)), 0.0)
+    worst = int(np.argmax(apart))
+    if apart[worst] == 0:
+        return _Difference(0.0, f"{title} differs from a plain run in the bits of {count} of equal value")
+    index = tuple(int(position) for position in np.unravel_index(worst, recorded.shape))
+    return _Difference(
+        float(apart[worst]),
+        f"{title} differs from a plain run in {count}, by up to {apart[worst]:.6g} at {list(index)}",
+    )
+
+
+def _distance(recorded: np.ndarray, plain: np.ndarray) -> np.ndarray:
+    """Give the distance of elements whose bits differ; 0 of two NaN or zeros, infinite of a number to a NaN."""
+    kind: Any = np.complex128 if recorded.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        apart = np.abs(recorded.astype(kind) - plain.astype(kind))
-    apart[np.isnan(apart)] = np.inf
-    largest = float(apart.max(initial=0.0))
-    return largest, f"output {name!r} differs from a plain run by up to {largest:.6g}"
+        one, other = recorded.astype(kind), plain.astype(kind)
+        apart: np.ndarray = np.abs(one - other)
+    if recorded.dtype.kind in "iu":
+        apart[apart < 1.0] = 1.0  # wide integers that differ may be the same float64
+        return apart
+    alike = (one == other) | (np.isnan(one) & np.isnan(other))
+    return np.where(alike, 0.0, np.where(np.isnan(apart), np.inf, apart))

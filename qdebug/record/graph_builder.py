@@ -1,108 +1,144 @@
-"""Puts a graph together from what is said of tensors as they are put."""
+"""Puts a graph together from what is said of tensors as they are put. Nothing is noted unless all of it agrees."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import numpy as np
+from qdebug.errors import GraphError, RecordingError
+from qdebug.model import Graph, Node, Role, TensorInfo
+from qdebug.record.node_facts import NodeFacts, in_short, merged_facts
 
-from qdebug.errors import RecordingError
-from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
-
-__all__ = ["GraphBuilder"]
+__all__ = ["UNKNOWN_OP", "GraphBuilder"]
 
 UNKNOWN_OP = "Unknown"
 """Operator of a tensor that was put without saying what made it."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _NodeFacts:
-    op: str = ""
-    domain: str = ""
-    inputs: tuple[str, ...] = ()
-    outputs: list[str] = field(default_factory=list)
-    attrs: dict[str, AttrValue] = field(default_factory=dict)
-    origin: tuple[str, ...] = ()
+class _Key(NamedTuple):
+    """What a node is known by: its name, or its first tensor's if it has none."""
+
+    named: bool
+    name: str
 
 
 class GraphBuilder:
     """Collects facts of nodes and tensors; what is said twice must agree.
 
     Args:
-        graph: The graph, if it is known beforehand; then facts only add to its tensors.
+        graph: The graph, if it is known beforehand; tensors that it does not have are added to it.
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
         self._graph = graph
         self._tensors: dict[str, TensorInfo] = dict(graph.tensors) if graph else {}
-        self._nodes: dict[str, _NodeFacts] = {}
-        self._outputs: tuple[str, ...] = graph.outputs if graph else ()
+        self._shapes: dict[str, tuple[int | None, ...] | None] = {}
+        self._nodes: dict[_Key, NodeFacts] = {}
+        self._owner: dict[str, _Key] = {}
+        self._readers: dict[str, list[_Key]] = {}
+        self.output_names: tuple[str, ...] = ()
 
     def is_constant(self, tensor: str) -> bool:
         """Tell whether a tensor is known as a constant."""
         info = self._tensors.get(tensor)
         return info is not None and info.role is Role.CONSTANT
 
-    def tensor(self, name: str, **facts: Any) -> None:
-        """Note facts of a tensor: fields of `TensorInfo`, None for what is not said.
+    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> None:
+        """Note what is said of a tensor with its values.
+
+        Args:
+            name: The tensor.
+            shape: Shape of these values.
+            facts: The node that makes it.
+            **said: Fields of `TensorInfo`, None for what is not said.
 
         Raises:
-            RecordingError: A fact contradicts what was said before.
+            RecordingError: A fact contradicts what was said before; then nothing is noted.
+            GraphError: The node would read its own output; then nothing is noted.
         """
+        info = self._merged_tensor(name, {key: value for key, value in said.items() if value is not None})
+        if facts:
+            self._note_node(name, facts)
+        self._tensors[name] = info
+        self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
+
+    def _merged_tensor(self, name: str, said: Mapping[str, Any]) -> TensorInfo:
         known = self._tensors.get(name, TensorInfo(name=name))
-        said = {key: value for key, value in facts.items() if value is not None}
         for key, value in said.items():
             before = getattr(known, key)
-            if before is not None and before != value and key in ("quant", "dtype", "layout", "stands_for"):
+            if before is not None and before != value and key != "role":
                 raise RecordingError(
-                    f"Tensor {name!r} was first put with {key} {_short(before)} and now with {_short(value)}.",
+                    f"Tensor {name!r} has {key} {in_short(before)} and is now put with {in_short(value)}.",
                     hint="Say each fact once, or the same each time.",
                 )
-        self._tensors[name] = replace(known, **said)
+        return replace(known, **said)
 
-    def node(  # noqa: PLR0917  the facts of a node
-        self,
-        tensor: str,
-        node: str | None,
-        op: str | None,
-        inputs: Sequence[str],
-        attrs: Mapping[str, Any] | None,
-        domain: str,
-        origin: Sequence[str],
-    ) -> None:
-        """Note the node that makes a tensor.
-
-        Raises:
-            RecordingError: A fact contradicts what was said before.
-        """
-        if self._graph is not None or not (node or op or inputs or attrs):
+    def _note_node(self, tensor: str, facts: NodeFacts) -> None:
+        if self._graph is not None and (tensor in self._graph.tensors or _has_node(self._graph, facts.name)):
+            self._check_given(self._graph, tensor, facts)
             return
-        facts = self._nodes.setdefault(node or tensor, _NodeFacts())
-        if tensor not in facts.outputs:
-            facts.outputs.append(tensor)
-        said = {
-            "op": op or "",
-            "domain": domain,
-            "inputs": tuple(inputs),
-            "attrs": {key: _plain(value) for key, value in (attrs or {}).items()},
-            "origin": tuple(origin),
-        }
-        for key, value in said.items():
-            before = getattr(facts, key)
-            if value and before and not _same(before, value):
-                title = repr(node or tensor)
-                raise RecordingError(
-                    f"Node {title} was first put with {key} {_short(before)} and now with {_short(value)}.",
-                    hint="Give each node a name of its own.",
+        key = self._key(tensor, facts)
+        known = self._nodes.get(key, NodeFacts(name=facts.name))
+        merged = merged_facts(known, facts, facts.name or tensor)
+        if tensor in known.outputs and merged.inputs == known.inputs:
+            self._nodes[key] = merged
+            return
+        merged.outputs = list(dict.fromkeys([*known.outputs, tensor]))
+        self._check_order(merged, key.name)
+        if merged.inputs != known.inputs:
+            for name in filter(None, dict.fromkeys(merged.inputs)):
+                self._readers.setdefault(name, []).append(key)
+        self._nodes[key] = merged
+        self._owner[tensor] = key
+
+    def _key(self, tensor: str, facts: NodeFacts) -> _Key:
+        owner = self._owner.get(tensor)
+        key = (owner or _Key(named=False, name=tensor)) if facts.name is None else _Key(named=True, name=facts.name)
+        if owner is not None and owner != key:
+            raise RecordingError(
+                f"Tensor {tensor!r} was first put as an output of node {owner.name!r} and now of {key.name!r}.",
+                hint="Give each tensor a name of its own.",
+            )
+        return key
+
+    def _check_order(self, facts: NodeFacts, title: str) -> None:
+        """Refuse a node that reads what is made of its own outputs."""
+        reached, waiting = set(facts.outputs), list(facts.outputs)
+        while waiting:
+            for key in self._readers.get(waiting.pop(), ()):
+                fresh = [name for name in self._nodes[key].outputs if name not in reached]
+                reached.update(fresh)
+                waiting.extend(fresh)
+        for name in facts.inputs:
+            if name in reached:
+                raise GraphError(
+                    f"Node {title!r} reads {name!r}, which is made of its own output.",
+                    hint="Give the state of a step a name of its own, such as 'h_in' and 'h_out'.",
                 )
-            if value:
-                setattr(facts, key, value)
+
+    @staticmethod
+    def _check_given(graph: Graph, tensor: str, facts: NodeFacts) -> None:
+        """Compare what is said of a node with the graph that was given."""
+        node = graph.producer(tensor)
+        if node is None:
+            raise RecordingError(
+                f"Tensor {tensor!r} is put as an output of node {facts.name or facts.op!r}; in the graph no node "
+                "makes it.",
+                hint="Leave node, op and inputs out where the graph is given.",
+            )
+        for fact in ("name", "op", "inputs"):
+            value = getattr(facts, fact)
+            if value and value != getattr(node, fact):
+                raise RecordingError(
+                    f"Tensor {tensor!r} is put with {'node' if fact == 'name' else fact} {value!r}; the graph has "
+                    f"{getattr(node, fact)!r}.",
+                    hint="Leave node, op and inputs out where the graph is given.",
+                )
 
     def outputs(self, names: Iterable[str]) -> None:
-        """Note the graph's outputs."""
-        self._outputs = tuple(names)
+        """Note outputs of the graph, beside those noted before."""
+        self.output_names = tuple(dict.fromkeys((*self.output_names, *names)))
 
     def build(self, recorded: Iterable[str], name: str = "") -> Graph:
         """Make the graph.
@@ -117,61 +153,85 @@ class GraphBuilder:
         Raises:
             GraphError: The nodes form no graph.
         """
-        if self._graph is not None:
-            given = self._graph
-            return Graph(
-                given.nodes,
-                tensors=self._tensors.values(),
-                inputs=given.inputs,
-                outputs=self._outputs,
-                name=given.name,
-                opset=given.opset,
-            )
-        produced = {output for facts in self._nodes.values() for output in facts.outputs}
-        read = {tensor for facts in self._nodes.values() for tensor in facts.inputs if tensor}
-        loose = [t for t in recorded if t not in produced and not self.is_constant(t)]
-        inputs = [t for t in loose if t in read]
-        bare = [Node(name=t, op=UNKNOWN_OP, outputs=(t,)) for t in loose if t not in read and t not in self._nodes]
-        nodes = [
-            Node(
-                name=node,
-                op=facts.op or UNKNOWN_OP,
-                domain=facts.domain,
-                inputs=facts.inputs,
-                outputs=tuple(facts.outputs),
-                attrs=facts.attrs,
-                origin=facts.origin,
-            )
-            for node, facts in self._nodes.items()
+        given = self._graph
+        loose = [
+            tensor
+            for tensor in recorded
+            if tensor not in self._owner
+            and not self.is_constant(tensor)
+            and (given is None or tensor not in given.tensors)
         ]
-        roles = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(self._outputs, Role.OUTPUT)}
-        tensors = [
-            replace(info, role=roles.get(info.name, info.role)) if info.role is Role.ACTIVATION else info
-            for info in self._tensors.values()
-        ]
-        return Graph([*nodes, *bare], tensors=tensors, inputs=inputs, outputs=self._outputs, name=name)
-
-
-def _plain(value: Any) -> AttrValue:
-    """Give an attribute as a value that a node may hold."""
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)  # type: ignore[return-value]  # of one kind, as frameworks have it
-    if isinstance(value, int | float | str | bool | np.ndarray):
-        return value
-    raise RecordingError(f"An attribute is a {type(value).__name__}; expected a number, a text, a list or an array.")
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
-    return bool(one == other)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, QuantParams):
-        return (
-            f"{value.dtype} scale {value.scale.ravel()[:3].tolist()} zero point {value.zero_point.ravel()[:3].tolist()}"
+        inputs = [tensor for tensor in loose if tensor in self._readers]
+        bare = {tensor: NodeFacts(op=UNKNOWN_OP, outputs=[tensor]) for tensor in loose if tensor not in self._readers}
+        if given is not None:
+            inputs = [*given.inputs, *inputs]
+        outputs = self.output_names or (() if given is None else given.outputs)
+        return Graph(
+            [*(() if given is None else given.nodes), *self._built_nodes(recorded, bare)],
+            tensors=self._built_tensors(inputs, outputs),
+            inputs=inputs,
+            outputs=outputs,
+            name=name if given is None else given.name,
+            opset=None if given is None else given.opset,
         )
-    return repr(value)
+
+    def _built_nodes(self, recorded: Iterable[str], bare: Mapping[str, NodeFacts]) -> list[Node]:
+        """Make the nodes in the order of their first tensor; a node without name gets its tensor's, made unique."""
+        nodes: dict[_Key, NodeFacts] = {}
+        for tensor in recorded:
+            if tensor in self._owner:
+                nodes.setdefault(self._owner[tensor], self._nodes[self._owner[tensor]])
+            elif tensor in bare:
+                nodes[_Key(named=False, name=tensor)] = bare[tensor]
+        taken = {key.name for key in nodes if key.named}
+        taken |= {node.name for node in self._graph.nodes} if self._graph is not None else set()
+        result = []
+        for key, facts in nodes.items():
+            title, number = key.name, 1
+            while not key.named and title in taken:
+                number += 1
+                title = f"{key.name}#{number}"
+            taken.add(title)
+            result.append(_node(title, facts))
+        return result
+
+    def _built_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:
+        roles = {**dict.fromkeys(outputs, Role.OUTPUT), **dict.fromkeys(inputs, Role.INPUT)}
+        result = []
+        for info in self._tensors.values():
+            role = roles.get(info.name, info.role) if info.role is Role.ACTIVATION else info.role
+            shape = info.shape
+            if info.name in self._shapes and not _fits(shape, self._shapes[info.name]):
+                shape = self._shapes[info.name]
+            result.append(replace(info, role=role, shape=shape))
+        return result
+
+
+def _has_node(graph: Graph, name: str | None) -> bool:
+    return name is not None and any(node.name == name for node in graph.nodes)
+
+
+def _node(name: str, facts: NodeFacts) -> Node:
+    return Node(
+        name=name,
+        op=facts.op or UNKNOWN_OP,
+        domain=facts.domain,
+        inputs=facts.inputs,
+        outputs=tuple(facts.outputs),
+        attrs=facts.attrs,
+        origin=facts.origin,
+    )
+
+
+def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...]) -> tuple[int | None, ...] | None:
+    """Give what two shapes have in common: None for an extent that varies, None as a whole for the rank."""
+    if first is None or len(first) != len(second):
+        return None
+    return tuple(one if one == other else None for one, other in zip(first, second, strict=True))
+
+
+def _fits(declared: tuple[int | None, ...] | None, seen: tuple[int | None, ...] | None) -> bool:
+    """Tell whether a declared shape is right for the shapes seen."""
+    if declared is None or seen is None or len(declared) != len(seen):
+        return False
+    return all(one is None or one == other for one, other in zip(declared, seen, strict=True))

@@ -6,21 +6,23 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 
-from qdebug.errors import RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
+from qdebug.errors import QdebugError, RecordingError, UsageError
+from qdebug.model import Fidelity, Graph, MemoryRecording, Role, RunInfo
 from qdebug.model.dtypes import logical_name
 from qdebug.record.arrays import as_array
 from qdebug.record.environment import cpu_flags as read_cpu_flags
-from qdebug.record.environment import cpu_model, package_versions
+from qdebug.record.environment import machine, package_versions
 from qdebug.record.fidelity import FidelityCheck
 from qdebug.record.graph_builder import GraphBuilder
+from qdebug.record.node_facts import NodeFacts, node_facts
+from qdebug.record.quantization import QuantFacts
 from qdebug.record.sinks import FileSink, MemorySink, Sink
+from qdebug.store.attributes import encode_attrs
 
 __all__ = ["Recorder"]
 
@@ -45,7 +47,8 @@ class Recorder:
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        RecordingError: The file cannot be made, or somebody else is writing it.
+        RecordingError: The file cannot be made, somebody else is writing it, or an attribute of the graph cannot be
+            stored.
     """
 
     def __init__(
@@ -62,21 +65,27 @@ class Recorder:
         options: Mapping[str, Any] | None = None,
         cpu_flags: Sequence[str] | None = None,
     ) -> None:
+        for each in () if graph is None else graph.nodes:
+            encode_attrs(each.attrs, each.name)  # what a file could not take is refused here, not after the run
         self.path = None if path is None else Path(path)
         self._sink: Sink = MemorySink() if self.path is None else FileSink(self.path, force=force)
         self._builder = GraphBuilder(graph)
         self._facts: dict[str, Any] = {
-            "backend": backend,
-            "model": model,
-            "model_sha256": model_sha256,
-            "taps": taps,
+            "backend": str(backend),
+            "model": str(model),
+            "model_sha256": str(model_sha256),
+            "taps": str(taps),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": {**package_versions(), **(versions or {})},
+            "versions": {
+                **package_versions(),
+                **machine(),
+                **{name: str(each) for name, each in (versions or {}).items()},
+            },
             "cpu_flags": tuple(read_cpu_flags() if cpu_flags is None else cpu_flags),
-            "options": {**(options or {}), "cpu": cpu_model()},
+            "options": dict(options or {}),
         }
-        self._places: dict[tuple[str, int, int], None] = {}
-        self._names: dict[str, None] = {}
+        self._places: set[tuple[str, int, int]] = set()
+        self._names: dict[str, str | None] = {}
         self._skipped: dict[str, str] = {}
         self._check = FidelityCheck()
         self._sample = self._step = 0
@@ -91,13 +100,14 @@ class Recorder:
         *,
         node: str | None = None,
         op: str | None = None,
-        inputs: Sequence[str] = (),
+        inputs: Sequence[str] | str = (),
         attrs: Mapping[str, Any] | None = None,
         domain: str = "",
-        origin: Sequence[str] = (),
+        origin: Sequence[str] | str = (),
         scale: npt.ArrayLike | None = None,
         zero_point: npt.ArrayLike | None = None,
         axis: int | None = None,
+        block_size: int | None = None,
         qmin: int | None = None,
         qmax: int | None = None,
         multiplier: npt.ArrayLike | None = None,
@@ -119,7 +129,8 @@ class Recorder:
             origin: Nodes of the source model that the backend folded into this node.
             scale: Real units per code; one, or one per channel along `axis`.
             zero_point: Code of real 0; 0 if left out.
-            axis: Channel axis of `scale`.
+            axis: Channel axis of `scale`; negative ones count from the end.
+            block_size: Elements along `axis` that share a scale, if it is given block-wise.
             qmin: Lowest code in use, if it is not the dtype's lowest.
             qmax: Highest code in use, if it is not the dtype's highest.
             multiplier: Integer requantization multiplier, if the backend has one.
@@ -130,25 +141,34 @@ class Recorder:
 
         Raises:
             RecordingError: The tensor was put already for this sample and step, facts contradict earlier ones, or
-                the array cannot be stored.
+                the array cannot be stored; then nothing of this call is kept.
+            GraphError: The node would read what is made of its own output.
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        place = (name, self._sample, self._step)
-        if place in self._places:
+        if (name, self._sample, self._step) in self._places:
             raise RecordingError(
                 f"Tensor {name!r} is put twice for sample {self._sample}, step {self._step}.",
                 hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
             )
         if self._builder.is_constant(name):
             raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
-        quant = _quant(name, data, scale, zero_point, axis, qmin, qmax, multiplier, shift)
-        self._builder.tensor(name, quant=quant, layout=layout, stands_for=stands_for)
-        self._builder.node(name, node, op, inputs, attrs, domain, origin)
+        quant = QuantFacts(
+            scale=scale,
+            zero_point=zero_point,
+            axis=axis,
+            block_size=block_size,
+            qmin=qmin,
+            qmax=qmax,
+            multiplier=multiplier,
+            shift=shift,
+        ).params(name, data)
+        facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
+        said = {"quant": quant, "layout": layout, "stands_for": stands_for, "dtype": logical_name(data.dtype)}
+        self._builder.note(name, data.shape, facts, **said)
         self._sink.append(name, data, sample=self._sample, step=self._step, constant=False)
-        self._builder.tensor(name, dtype=_first_dtype(self._names, name, data))
-        self._places[place] = None
-        self._names[name] = None
+        self._places.add((name, self._sample, self._step))
+        self._names.setdefault(name, dtype)
 
     def constant(
         self,
@@ -158,9 +178,12 @@ class Recorder:
         scale: npt.ArrayLike | None = None,
         zero_point: npt.ArrayLike | None = None,
         axis: int | None = None,
+        block_size: int | None = None,
         qmin: int | None = None,
         qmax: int | None = None,
         dtype: str | None = None,
+        layout: str | None = None,
+        stands_for: str | None = None,
     ) -> None:
         """Record a weight or another constant, once for all samples. Arguments as in `put`.
 
@@ -169,15 +192,15 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        if (name, 0, 0) in self._places:
+        if name in self._names:
             raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
-        quant = _quant(name, data, scale, zero_point, axis, qmin, qmax, None, None)
-        self._builder.tensor(
-            name, quant=quant, role=Role.CONSTANT, dtype=_first_dtype(self._names, name, data), shape=data.shape
-        )
+        quant = QuantFacts(
+            scale=scale, zero_point=zero_point, axis=axis, block_size=block_size, qmin=qmin, qmax=qmax
+        ).params(name, data)
+        said = {"quant": quant, "layout": layout, "stands_for": stands_for, "dtype": logical_name(data.dtype)}
+        self._builder.note(name, data.shape, NodeFacts(), role=Role.CONSTANT, **said)
         self._sink.append(name, data, sample=0, step=0, constant=True)
-        self._places[name, 0, 0] = None
-        self._names[name] = None
+        self._names[name] = dtype
 
     def next_sample(self) -> None:
         """Go on to the next sample, step 0."""
@@ -201,10 +224,10 @@ class Recorder:
     def skip(self, tensor: str, reason: str) -> None:
         """Note that a tensor of the run is not recorded, and why."""
         self._check_open()
-        self._skipped[tensor] = reason
+        self._skipped[tensor] = str(reason)
 
     def outputs(self, *names: str) -> None:
-        """Say which tensors are the network's outputs."""
+        """Say which tensors are the network's outputs; again adds to them."""
         self._check_open()
         self._builder.outputs(names)
 
@@ -223,13 +246,13 @@ class Recorder:
             raise UsageError("check() got no outputs.", hint="Pass the outputs of a run without recorder by name.")
         place = (self._sample, self._step)
         for name, value in outputs.items():
-            recorded = self._sink.read_back(name, *place)
+            recorded = self._sink.read_back(name, *((0, 0) if self._builder.is_constant(name) else place))
             if recorded is None:
                 raise RecordingError(
                     f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
                     hint="Put it before check(), under the same name.",
                 )
-            self._check.compare(name, recorded, as_array(name, value), place)
+            self._check.compare(name, recorded, as_array(name, value, self._names[name]), place)
 
     @property
     def fidelity(self) -> Fidelity:
@@ -264,8 +287,7 @@ class Recorder:
             RecordingError: Nothing was recorded, or the file cannot be finished; nothing is left behind.
         """
         self._check_open()
-        activations = [name for name in self._names if not self._builder.is_constant(name)]
-        if not activations:
+        if not self._places:
             self.discard()
             raise RecordingError(
                 "Nothing was recorded: no tensor was put.",
@@ -274,18 +296,20 @@ class Recorder:
         self._open = False
         try:
             graph = self._builder.build(self._names, self._facts["model"])
-            places = {key[1:] for key in self._places if not self._builder.is_constant(key[0])}
-            info = RunInfo(
-                **self._facts,
-                complete=complete,
-                fidelity=self._check.fidelity,
-                fidelity_detail=self._check.detail(len(places)),
-                skipped=MappingProxyType(self._skipped),
-            )
-            self._sink.close(graph, info)
+            self._sink.close(graph, self._info(complete=complete))
         except BaseException:
             self._sink.discard()
             raise
+
+    def _info(self, *, complete: bool) -> RunInfo:
+        missing = [name for name in self._builder.output_names if name not in self._names]
+        return RunInfo(
+            **self._facts,
+            complete=complete,
+            fidelity=self._check.fidelity,
+            fidelity_detail=self._check.detail(len({place[1:] for place in self._places})),
+            skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
+        )
 
     def discard(self) -> None:
         """Close and leave nothing behind. Again, or after `close`, does nothing."""
@@ -301,53 +325,16 @@ class Recorder:
     ) -> None:
         if not self._open:
             return
-        if kind is None:
+        if error is None:
             self.close()
-        elif any(not self._builder.is_constant(name) for name in self._names):
-            self.close(complete=False)
-        else:
+        elif not self._places:
             self.discard()
+        else:
+            try:
+                self.close(complete=False)
+            except QdebugError as failure:
+                error.add_note(f"The recording was lost too: {failure}")
 
     def _check_open(self) -> None:
         if not self._open:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
-
-
-def _quant(  # noqa: PLR0917  the facts of a quantization
-    name: str,
-    data: np.ndarray,
-    scale: npt.ArrayLike | None,
-    zero_point: npt.ArrayLike | None,
-    axis: int | None,
-    qmin: int | None,
-    qmax: int | None,
-    multiplier: npt.ArrayLike | None,
-    shift: npt.ArrayLike | None,
-) -> QuantParams | None:
-    """Make quantization parameters of what was said; None if no scale was."""
-    if scale is None:
-        given = {"zero_point": zero_point, "qmin": qmin, "qmax": qmax, "multiplier": multiplier, "shift": shift}
-        said = [key for key, value in given.items() if value is not None]
-        if said:
-            raise RecordingError(
-                f"Tensor {name!r} is put with {said[0]} and without scale.", hint="Give its scale too."
-            )
-        return None
-    try:
-        return QuantParams(
-            dtype=logical_name(data.dtype),
-            scale=np.asarray(scale),
-            zero_point=np.asarray(0 if zero_point is None else zero_point),
-            axis=axis,
-            qmin=qmin,
-            qmax=qmax,
-            multiplier=None if multiplier is None else np.asarray(multiplier),
-            shift=None if shift is None else np.asarray(shift),
-        )
-    except ValueError as exc:
-        raise RecordingError(f"The quantization of tensor {name!r} makes no sense: {exc}.") from None
-
-
-def _first_dtype(known: Mapping[str, None], name: str, data: np.ndarray) -> str | None:
-    """Give the dtype to note with a tensor's first values; a later one may differ and is kept with its values."""
-    return None if name in known else logical_name(data.dtype)

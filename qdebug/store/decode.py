@@ -8,14 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
+from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.store.attributes import decode_attrs
-from qdebug.store.layout import ROLES, UNKNOWN, Has
+from qdebug.store.layout import INDEX_DIMS, MAX_NDIM, NO_PAYLOAD, ROLES, UNKNOWN, Has, physical_dtype
 
-__all__ = ["Tables", "decode_graph", "decode_info", "decode_run", "decode_texts"]
+__all__ = [
+    "Tables",
+    "check_graph",
+    "check_index",
+    "check_rows",
+    "check_runs",
+    "constant_rows",
+    "decode_graph",
+    "decode_info",
+    "decode_run",
+    "decode_texts",
+]
 
 Tables = Mapping[str, np.ndarray]
+"""Tables by name, with the row types of `qdebug.store.layout.TABLES`."""
+
+_ITEMSIZES = np.array([physical_dtype(name).itemsize for name in LOGICAL_DTYPES], dtype=np.uint64)
 
 
 def decode_texts(tables: Tables) -> list[str]:
@@ -95,6 +109,52 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
+
+
+def check_index(tables: Tables, run: Mapping[str, Any], payloads: int) -> None:
+    """Check the index, column by column.
+
+    Args:
+        tables: The tables.
+        run: Facts of the run, of `decode_run`.
+        payloads: Number of datasets that hold payloads.
+
+    Raises:
+        ValueError: A row points nowhere or contradicts itself, or two rows are for one place.
+    """
+    index, tensors = tables["index"], tables["tensors"]
+    if not len(index):
+        raise ValueError("it holds no tensor")
+    check_rows("tensors of the index", index["tensor"], len(tensors))
+    check_rows("dtypes of the index", index["dtype"], len(LOGICAL_DTYPES))
+    check_rows("dimensions of the index", index["ndim"], MAX_NDIM + 1)
+    check_rows("quantizations of the index", index["quant"], len(tables["quants"]), lowest=-1)
+    check_rows("roles", tensors["role"], len(ROLES))
+    stored = index[index["payload"] != NO_PAYLOAD]
+    if len(np.unique(stored["payload"])) > payloads:
+        raise ValueError("payloads are missing")
+    small = index[index["ndim"] <= INDEX_DIMS]
+    unused = np.arange(INDEX_DIMS) >= small["ndim"][:, None]
+    counts = np.where(unused, np.uint64(1), small["shape"]).prod(axis=1, dtype=np.float64)
+    if not np.array_equal(counts * _ITEMSIZES[small["dtype"]], small["nbytes"].astype(np.float64)):
+        raise ValueError("sizes and shapes of the index contradict each other")
+    constant = np.zeros(len(tensors), dtype=bool)
+    constant[constant_rows(tables)] = True
+    of_constants = index[constant[index["tensor"]]]
+    if bool(of_constants["sample"].any() or of_constants["step"].any()):
+        raise ValueError("a constant has values for a sample")
+    places = [np.ascontiguousarray(index[column]) for column in ("step", "sample", "tensor")]
+    order = np.lexsort(places)
+    if bool(np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in places]).any()):
+        raise ValueError("a tensor has two values for one sample and step")
+    if int(index["sample"].max()) >= run["samples"] or int(index["step"].max()) >= run["steps"]:
+        raise ValueError("the index has samples or steps beyond those of the run")
+
+
+def constant_rows(tables: Tables) -> list[int]:
+    """Give the rows of the tensor table that are constants."""
+    rows: list[int] = np.flatnonzero(tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)).tolist()
+    return rows
 
 
 def check_graph(tables: Tables) -> None:

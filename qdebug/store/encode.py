@@ -14,7 +14,7 @@ from qdebug.model import Graph, QuantParams, RunInfo, TensorInfo
 from qdebug.store.attributes import encode_attrs
 from qdebug.store.layout import DTYPE_CODES, ROLES, TABLES, UNKNOWN, Has
 
-__all__ = ["encode_tables"]
+__all__ = ["check_storable", "encode_tables"]
 
 
 def encode_tables(
@@ -47,8 +47,8 @@ def encode_tables(
     run = {
         "info": _plain_facts(info),
         "graph": {
-            "name": graph.name,
-            "opset": dict(graph.opset),
+            "name": str(graph.name),
+            "opset": {str(domain): int(version) for domain, version in graph.opset.items()},
             "inputs": [rows[name] for name in graph.inputs],
             "outputs": [rows[name] for name in graph.outputs],
         },
@@ -56,6 +56,15 @@ def encode_tables(
         "steps": steps,
     }
     return encoder.tables(json.dumps(run, allow_nan=False).encode("ascii")), rows
+
+
+def check_storable(graph: Graph) -> None:
+    """Refuse a graph that no file can hold: better before a run than after it.
+
+    Raises:
+        RecordingError: An attribute or a tensor cannot be stored; the message names it.
+    """
+    encode_tables(graph, RunInfo(backend=""), (), samples=1, steps=1)
 
 
 def _plain_facts(info: RunInfo) -> dict[str, Any]:
@@ -104,6 +113,7 @@ class _Encoder:
     def add_tensor(self, tensor: TensorInfo) -> None:
         """Append the row of a tensor."""
         shape = tensor.shape
+        _check_described(tensor)
         dims, _ = self._run("dims", () if shape is None else (-1 if extent is None else extent for extent in shape))
         self._rows["tensors"].append(
             (
@@ -198,6 +208,24 @@ _OPTIONAL = {
     "multiplier": Has.MULTIPLIER,
     "shift": Has.SHIFT,
 }
+
+
+def _check_described(tensor: TensorInfo) -> None:
+    if tensor.dtype is not None and tensor.dtype not in DTYPE_CODES:
+        raise RecordingError(
+            f"Tensor {tensor.name!r} of the graph has dtype {tensor.dtype!r}, which a recording does not know.",
+            hint="Leave its dtype out (None).",
+        )
+    shape = tensor.shape or ()
+    if len(shape) >= UNKNOWN or not all(extent is None or _is_extent(extent) for extent in shape):
+        raise RecordingError(
+            f"Tensor {tensor.name!r} of the graph has shape {str(shape)[:80]}; an extent is a number or None.",
+            hint="Give None for an extent that varies.",
+        )
+
+
+def _is_extent(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and 0 <= value < 2**63
 
 
 def _signed(limit: int | None, dtype: str, tensor: str) -> int:

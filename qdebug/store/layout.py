@@ -121,6 +121,7 @@ INDEX_DIMS = 8
 MAX_NDIM = 32
 """The largest number of dimensions HDF5 can store."""
 
+# Numbers in the file are positions here: append only.
 ROLES: tuple[Role, ...] = (Role.ACTIVATION, Role.INPUT, Role.OUTPUT, Role.CONSTANT)
 DTYPE_CODES: dict[str, int] = {name: code for code, name in enumerate(LOGICAL_DTYPES)}
 

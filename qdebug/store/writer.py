@@ -83,17 +83,23 @@ class RecordingWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        self.path = Path(os.path.realpath(path))
-        _check_target(self.path, force=force)
-        self._force = force
         self._pid = os.getpid()
+        self._open = False  # until there is something to let go of
+        try:
+            self.path = Path(os.path.realpath(path))
+            _check_target(self.path, force=force)
+        except (OSError, ValueError) as exc:
+            if isinstance(exc, QdebugError):
+                raise
+            raise _cannot_write(Path(path), exc) from None
+        self._force = force
         self._rows = bytearray()
         self._tensors: dict[str, tuple[int, str]] = {}
         self._constants: set[str] = set()
+        self._numbers = 0
         self._known: dict[tuple[bytes, str, tuple[int, ...]], Stored] = {}
         self._last: Stored | None = None
         self._extent = [0, 0]
-        self._open = True
         self._failure: str | None = None
         try:
             self._lock = WriterLock(self.path)
@@ -105,6 +111,7 @@ class RecordingWriter:
         except OSError as exc:
             self._lock.release()
             raise _cannot_write(self.path, exc) from None
+        self._open = True
         _WRITERS.add(self)
 
     def _start(self) -> None:
@@ -162,19 +169,26 @@ class RecordingWriter:
         key = (payload_hash(data), logical, array.shape)
         if key in self._known:
             return self._known[key], take_census(array), Flag.DEDUP
-        number = len(self._known)
+        number, self._numbers = self._numbers, self._numbers + 1  # never again, however this ends
         try:
             offset = self._allocate(number, logical, array.shape)
             if offset is not None:
                 _write_all(self._fd, data, offset)
         except (OSError, RuntimeError) as exc:
             self._failure = f"Tensor {name!r} could not be written to {str(self._part)!r}: {_cause(exc)}."
-            with contextlib.suppress(Exception):
-                self._group.unlink(payload_key(number))
+            self._forget(number)
             raise RecordingError(self._failure, hint="Free some space, or record to another disk.") from None
+        except BaseException:
+            self._forget(number)
+            raise
         stored = Stored(number, offset, key[0], logical, array.shape)
         self._known[key] = stored
         return stored, take_census(array), Flag(0)
+
+    def _forget(self, number: int) -> None:
+        """Remove a dataset whose values were not written."""
+        with contextlib.suppress(Exception):
+            self._group.unlink(payload_key(number))
 
     def _allocate(self, number: int, logical: str, shape: tuple[int, ...]) -> int | None:
         """Make a payload's dataset; give the address of its bytes, None if it has none."""
@@ -222,14 +236,21 @@ class RecordingWriter:
             raise
         self._open = False
         try:
-            if self.path.exists() and not self._force:
-                raise _exists(self.path, f"The recording is in {str(self._part)!r}: give it another name.")
-            self._part.replace(self.path)
-        except IsADirectoryError as exc:
-            raise _cannot_write(self.path, exc) from None
+            self._give_name()
         finally:
             self._lock.release()
         return self.path
+
+    def _give_name(self) -> None:
+        if self.path.exists() and not self._force:
+            raise _exists(self.path, f"The recording is in {str(self._part)!r}: give it another name.")
+        try:
+            self._part.replace(self.path)
+        except OSError as exc:
+            raise RecordingError(
+                f"{str(self.path)!r} cannot be replaced: {_cause(exc)}.",
+                hint=f"The recording is in {str(self._part)!r}: give it another name.",
+            ) from None
 
     def _write_tables(self, graph: Graph, info: RunInfo) -> None:
         recorded = [
@@ -296,8 +317,18 @@ class RecordingWriter:
         HDF5 writes its cached metadata when a file is closed, which a forked child does at its
         exit: over the parent's file. It can also crash when the disk is full.
         """
-        with tempfile.TemporaryFile() as scratch:
+        try:
+            scratch = tempfile.TemporaryFile()  # noqa: SIM115  closed below
+        except OSError:
+            scratch = Path(os.devnull).open("w+b")  # noqa: SIM115  no place for temporary files is left
+        with scratch:
             os.dup2(scratch.fileno(), self._fd, inheritable=False)
+
+    def __del__(self) -> None:
+        # Nobody can finish it any more: the path becomes free.
+        if getattr(self, "_open", False):
+            with contextlib.suppress(Exception):
+                self.discard()
 
     def abandon(self) -> None:
         """Let go of the file in a forked child, without a trace in it."""
@@ -360,6 +391,8 @@ def _write_attribute(holder: Any, name: bytes, value: np.generic) -> None:
 def _check_target(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
+    if path.exists() and not path.is_file():
+        raise RecordingError(f"{str(path)!r} is no regular file.", hint="Name a file that may be replaced.")
     if path.exists() and not force:
         raise _exists(path, "Give another name, or overwrite it: --force (in Python: force=True).")
     if not path.parent.is_dir():

@@ -1,0 +1,126 @@
+"""What a caller says of the node that makes a tensor, and how it adds up over several calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model import AttrValue, QuantParams
+from qdebug.model.frozen import same_value
+from qdebug.store.attributes import encode_attrs
+
+__all__ = ["NodeFacts", "in_short", "merged_facts", "node_facts"]
+
+_FACTS = ("op", "domain", "inputs", "attrs", "origin")
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeFacts:
+    """What was said of the node that makes a tensor; empty for what was not.
+
+    Args:
+        name: Its name; None if it is known by its tensor only.
+        op: Its operator.
+        domain: The operator's set.
+        inputs: Tensors it reads.
+        attrs: The operator's attributes.
+        origin: Nodes of the source model folded into it.
+        outputs: Tensors that were put as its outputs, in order.
+    """
+
+    name: str | None = None
+    op: str = ""
+    domain: str = ""
+    inputs: tuple[str, ...] = ()
+    attrs: dict[str, AttrValue] = field(default_factory=dict)
+    origin: tuple[str, ...] = ()
+    outputs: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.name is not None or any(getattr(self, fact) for fact in _FACTS)
+
+
+def node_facts(
+    tensor: str,
+    *,
+    node: str | None,
+    op: str | None,
+    inputs: Sequence[str] | str,
+    attrs: Mapping[str, Any] | None,
+    domain: str,
+    origin: Sequence[str] | str,
+) -> NodeFacts:
+    """Bring what a caller says of a node into its lasting form.
+
+    Raises:
+        RecordingError: An attribute is of no kind that a node can hold.
+    """
+    plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in (attrs or {}).items()}
+    encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
+    return NodeFacts(
+        name=node,
+        op=op or "",
+        domain=domain,
+        inputs=_names(inputs),
+        attrs=plain,
+        origin=_names(origin),
+        outputs=[tensor],
+    )
+
+
+def merged_facts(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
+    """Give a node's facts with those newly said.
+
+    Raises:
+        RecordingError: Two of them contradict each other.
+    """
+    merged = replace(known)
+    for fact in _FACTS:
+        before, value = getattr(known, fact), getattr(said, fact)
+        if value and before and not _same(before, value):
+            raise RecordingError(
+                f"Node {title!r} was first put with {fact} {in_short(before)} and now with {in_short(value)}.",
+                hint="Give each node a name of its own.",
+            )
+        if value:
+            setattr(merged, fact, value)
+    return merged
+
+
+def _names(names: Sequence[str] | str) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _plain(value: Any, title: str) -> AttrValue:
+    """Give an attribute as a value that a node may hold."""
+    if isinstance(value, np.generic):
+        return _plain(value.item(), title)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item, title) for item in value)  # type: ignore[return-value]  # of one kind, as frameworks have it
+    if isinstance(value, int | float | str | bool | np.ndarray):
+        return value
+    raise RecordingError(
+        f"Attribute {title} is a {type(value).__name__}; expected a number, a text, a list or an array.",
+        hint="Leave it out, or put it as text.",
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def in_short(value: Any) -> str:
+    """Give a value for a message, not longer than a line."""
+    if isinstance(value, QuantParams):
+        return (
+            f"{value.dtype} scale {value.scale.ravel()[:3].tolist()} zero point {value.zero_point.ravel()[:3].tolist()}"
+        )
+    return repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."

@@ -1,0 +1,180 @@
+"""The HDF5 file under a recording: opened, checked, its tables read. Nothing here knows what they mean."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5f, h5p
+
+from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
+from qdebug.store.layout import FORMAT_NAME, FORMAT_VERSION, PAYLOADS, TABLES, payload_key
+from qdebug.store.safety import (
+    MAX_ROWS,
+    Extent,
+    open_checked,
+    open_group,
+    read_bytes,
+    read_text_attribute,
+)
+
+__all__ = ["BAD_FILE", "Container", "damaged"]
+
+BAD_FILE = (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
+"""What h5py and numpy raise on a file that is not what it seems."""
+
+_MAGIC = b"\x89HDF\r\n\x1a\n"
+_POOL_ITEMS = 64 * MAX_ROWS
+_RECORD = "Record a run first: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5."
+
+
+class Container:
+    """An open recording file whose format, links, storage, types and sizes are those of the layout.
+
+    Args:
+        path: The file.
+
+    Raises:
+        NotARecordingError: The file is missing or is something else.
+        FormatVersionError: A newer qdebug wrote it.
+        RecordingError: It is damaged, or holds what a recording never does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = _open_regular(path)
+        self._file: Any = None
+        try:
+            self.size = os.fstat(self.fd).st_size
+            self._file = _open_hdf5(path, self.fd)
+            self.complete = self._check_format()
+            self.tables = {name: self._table(name) for name in TABLES}
+            self._payloads = open_group(self._file, PAYLOADS.encode())
+            self.payloads = int(self._payloads.get_num_objs())
+        except BAD_FILE as exc:
+            self.close()
+            raise damaged(path, exc) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_format(self) -> bool:
+        """Check format and version before anything else is looked at; tell whether the run finished."""
+        if read_text_attribute(self._file, b"format") != FORMAT_NAME:
+            raise NotARecordingError(f"{str(self.path)!r} is an HDF5 file but no qdebug recording.", hint=_RECORD)
+        version = self._integer_attribute(b"format_version")
+        if version > FORMAT_VERSION:
+            writer = read_text_attribute(self._file, b"created_by")
+            raise FormatVersionError(
+                f"{str(self.path)!r} has recording format {version}{f', written by {writer}' if writer else ''}; "
+                f"this qdebug reads up to {FORMAT_VERSION}.",
+                hint="Upgrade qdebug: pip install --upgrade qdebug.",
+            )
+        if version < 1:
+            raise ValueError(f"its format version is {version}")
+        return bool(self._integer_attribute(b"complete"))
+
+    def _integer_attribute(self, name: bytes) -> int:
+        if not h5py.h5a.exists(self._file, name):
+            raise ValueError(f"it lacks the attribute {name.decode()}")
+        attribute = h5py.h5a.open(self._file, name)
+        if attribute.get_type().get_class() != h5py.h5t.INTEGER or attribute.shape != ():
+            raise ValueError(f"its attribute {name.decode()} is no integer")
+        value = np.zeros((), dtype=np.int64)
+        attribute.read(value)
+        return int(value)
+
+    def _table(self, name: str) -> np.ndarray:
+        """Read a whole table; fields that this version does not know are dropped."""
+        dtype = TABLES[name]
+        dataset, extent = open_checked(self._file, name.encode(), file_size=self.size)
+        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if dtype.names else _POOL_ITEMS):
+            raise ValueError(f"/{name} has shape {extent.shape}")
+        if extent.nbytes and extent.offset is None:
+            raise ValueError(f"/{name} is not contiguous")
+        stored = dataset.dtype
+        if stored.itemsize != extent.itemsize:
+            raise ValueError(f"/{name} has elements of a foreign type")
+        raw = np.empty(extent.nbytes, dtype=np.uint8)
+        if extent.nbytes:
+            read_bytes(self.fd, int(extent.offset or 0), raw)
+        table: np.ndarray = raw.view(stored)
+        if dtype.names is None and stored != dtype:
+            raise ValueError(f"/{name} has elements of type {stored}")
+        return table if dtype.names is None else _known_fields(name, table, dtype)
+
+    def open_payload(self, number: int) -> tuple[Any, Extent]:
+        """Open a payload's dataset (h5py DatasetID), checked.
+
+        Raises:
+            RecordingError: It is missing or is something that a recording never contains.
+        """
+        return open_checked(self._payloads, payload_key(number), file_size=self.size)
+
+    def close(self) -> None:
+        """Close the file. Again does nothing."""
+        if self._file is not None and self._file.valid:
+            self._file.close()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def damaged(path: Path, what: Exception | str) -> RecordingError:
+    """Make the error for a file that is not what it should be."""
+    lines = str(what).splitlines()
+    return RecordingError(
+        f"{str(path)!r} is damaged: {lines[0].rstrip('.') if lines else type(what).__name__}.",
+        hint="Record the run again, or restore the file.",
+    )
+
+
+def _open_regular(path: Path) -> int:
+    """Open a file for reading if it can be a recording at all."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise NotARecordingError(
+            f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
+        ) from None
+    except (OSError, ValueError) as exc:
+        reason = os.strerror(exc.errno).lower() if isinstance(exc, OSError) and exc.errno else str(exc)
+        raise NotARecordingError(f"{str(path)!r} cannot be opened: {reason}.", hint=_RECORD) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotARecordingError(f"{str(path)!r} is no regular file.", hint=_RECORD)
+    if os.pread(fd, len(_MAGIC), 0) != _MAGIC:
+        os.close(fd)
+        raise NotARecordingError(f"{str(path)!r} is no qdebug recording.", hint=_RECORD)
+    return fd
+
+
+def _open_hdf5(path: Path, fd: int) -> Any:
+    """Open the container without a lock, which would hinder others; a finished file is never written to."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fapl_sec2()
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
+    file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access)
+    if not os.path.samestat(os.fstat(fd), os.fstat(int(file.get_vfd_handle()))):
+        file.close()
+        raise ValueError("it was replaced while it was opened")
+    return file
+
+
+def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Give a table with this version's fields, whatever the order and further fields of the file."""
+    if table.dtype == dtype:
+        return table
+    known = np.zeros(len(table), dtype=dtype)
+    for field in dtype.names or ():
+        if field not in (table.dtype.names or ()):
+            raise ValueError(f"/{name} lacks the field {field}")
+        if table.dtype[field] != dtype[field]:
+            raise ValueError(f"/{name} has a field {field} of type {table.dtype[field]}")
+        known[field] = table[field]
+    return known
