@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -139,6 +138,8 @@ def write_result(text: str, output: Path | None) -> None:
     if output is None:
         emit(text)
         return
+    import tempfile
+
     content = text if text.endswith("\n") else text + "\n"
     handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name[:40]}.", suffix=".part")
     try:

@@ -1,0 +1,102 @@
+"""Results reach their target whole or not at all, progress only a terminal."""
+
+import io
+import sys
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from qdebug.cli.output import check_target, emit, natural_width, progress, rendered, write_result
+from qdebug.errors import OutputExistsError, RecordingError, UsageError
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    target = tmp_path / "a.json"
+    target.write_text("old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_result("new", target)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_gets_the_usual_permissions_and_a_last_line_end(tmp_path, capsys):
+    (tmp_path / "usual").touch()
+    write_result("text", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text() == "text\n"
+    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    write_result("text", None)
+    emit("more\n")
+    assert capsys.readouterr().out == "text\nmore\n"
+
+
+def test_half_a_character_does_not_stop_a_file(tmp_path):
+    write_result('{"name": "half\ud800"}', tmp_path / "a.json")
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{"name": "half\\ud800"}\n'
+
+
+def test_targets_are_refused_before_any_work(tmp_path):
+    existing = tmp_path / "there.json"
+    existing.touch()
+    check_target(None, force=False)
+    check_target(tmp_path / "new.json", force=False)
+    check_target(existing, force=True)
+    with pytest.raises(OutputExistsError, match="exists"):
+        check_target(existing, force=False)
+    with pytest.raises(UsageError, match="is a directory"):
+        check_target(tmp_path, force=True)
+    with pytest.raises(RecordingError, match="does not exist"):
+        check_target(tmp_path / "no" / "a.json", force=False)
+    link = tmp_path / "link.json"
+    link.symlink_to(existing)
+    with pytest.raises(UsageError, match="is read here"):
+        check_target(link, force=True, sources=[existing])
+
+
+def test_progress_is_shown_on_a_terminal_alone(monkeypatch):
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with progress("comparing") as note:
+        note(1, 2, "conv1")
+    assert pipe.getvalue() == ""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress("comparing") as note:
+        note(1, 2, "[red]conv\x1b[5m")
+        note(2, 2)
+    assert "comparing" in terminal.getvalue()
+    assert "2/2" in terminal.getvalue()
+    assert "\x1b[5m" not in terminal.getvalue()
+
+
+def test_colours_go_to_a_terminal_alone(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text = Text("bad", style="red")
+    assert "\x1b[31m" in rendered(text, width=40)
+    assert rendered(text, width=40, plain=True).strip() == "bad"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in rendered(text, width=40)
+
+
+def test_without_a_terminal_nothing_wraps_and_no_line_ends_in_blanks():
+    table = Table(box=None)
+    table.add_column("a")
+    table.add_row(Text("word " * 40))
+    table.add_row(Text("short"))
+    width = natural_width(table)
+    lines = rendered(table, width=width, plain=True).splitlines()
+    assert len(lines) == 3
+    assert all(line == line.rstrip() for line in lines)
+    assert natural_width(Text("x")) == 80

@@ -1,0 +1,101 @@
+"""Arguments that several verbs share, and how a wrong one is told."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from qdebug.cli.parser import Parser, decibels, limit, natural, positive, suffix_format, typed
+from qdebug.cli.record import BackendChoice, backend_choice
+from qdebug.cli.sources import command
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        (natural, "0", 0),
+        (positive, "3", 3),
+        (limit, "0", 0.0),
+        (limit, "inf", float("inf")),
+        (limit, "1e-6", 1e-6),
+        (decibels, "-3.5", -3.5),
+        (decibels, "-inf", float("-inf")),
+    ],
+)
+def test_numbers_are_read(read, text, value):
+    assert read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (natural, "-1"),
+        (natural, "1.5"),
+        (natural, ""),
+        (positive, "0"),
+        (positive, "many"),
+        (limit, "-0.1"),
+        (limit, "nan"),
+        (limit, "5dB"),
+        (decibels, "nan"),
+        (decibels, "loud"),
+    ],
+)
+def test_what_is_no_such_number_is_refused(read, text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("onnxruntime", "onnxruntime", {}),
+        ("onnxruntime:", "onnxruntime", {}),
+        ("onnxruntime:opt=none", "onnxruntime", {"opt": "none"}),
+        ("b:a=1,c=x=y,d=", "b", {"a": "1", "c": "x=y", "d": ""}),
+    ],
+)
+def test_a_backend_is_a_name_with_options(text, name, options):
+    assert backend_choice(text) == BackendChoice(name, options)
+
+
+def test_a_form_is_chosen_or_follows_the_ending_of_the_file():
+    assert suffix_format(None, None) == "table"
+    assert suffix_format("json", Path("a.md")) == "json"
+    assert suffix_format(None, Path("a.JSON")) == "json"
+    assert suffix_format(None, Path("a.md")) == "markdown"
+    assert suffix_format(None, Path("a")) == "table"
+
+
+def test_a_verb_gets_its_own_options_and_no_namespace():
+    @dataclass(frozen=True, kw_only=True)
+    class Options:
+        a: int
+
+    assert typed(Options, argparse.Namespace(a=1, run=None, debug=False)) == Options(a=1)
+    with pytest.raises(AttributeError):
+        typed(Options, argparse.Namespace(run=None))
+
+
+def test_an_error_is_one_safe_line_with_a_hint(capsys):
+    parser = Parser(prog="qdebug test")
+    with pytest.raises(SystemExit) as stop:
+        parser.parse_args(["\x1b[2J"])
+    assert stop.value.code == 2
+    message, hint = capsys.readouterr().err.splitlines()
+    assert message == r"qdebug test: unrecognized arguments: \x1b[2J"
+    assert hint == "  hint: qdebug test --help explains it."
+
+
+def test_options_are_never_abbreviated(capsys):
+    parser = Parser(prog="x")
+    parser.add_argument("--sample")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--samp", "3"])
+    assert "--samp" in capsys.readouterr().err
+
+
+def test_a_command_to_type_is_quoted_and_safe():
+    assert command("qdebug", "diff", Path("a b.h5"), "x;rm") == "qdebug diff 'a b.h5' 'x;rm'"
+    assert "\x1b" not in command("--node", "a\x1b[2J")
