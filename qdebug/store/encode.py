@@ -225,7 +225,7 @@ def _check_described(tensor: TensorInfo) -> None:
 
 
 def _is_extent(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and 0 <= value < 2**63
+    return isinstance(value, int | np.integer) and 0 <= int(value) < 2**63
 
 
 def _signed(limit: int | None, dtype: str, tensor: str) -> int:
