@@ -14,9 +14,9 @@ from qdebug.adapters import load_backend
 from qdebug.adapters.protocol import OnProgress
 from qdebug.analysis.result import DiffResult
 from qdebug.errors import OutputExistsError
-from qdebug.record.recorder import Recorder
 from qdebug.replay import Fault
 from qdebug.session import diff, open_recording
+from qdebug.workflow.record import record_feeds
 
 if TYPE_CHECKING:
     from qdebug.adapters.interpreter import InterpreterBackend
@@ -137,27 +137,4 @@ def _record(
     """Replay a recorded net on all digits, record every tensor, and check that a plain run gives the same."""
     interpreter = cast("InterpreterBackend", load_backend("interpreter"))
     run = interpreter.open(open_recording(net), options=options, faults=faults)
-    facts = run.facts
-    with Recorder(
-        out,
-        backend=facts.backend,
-        graph=run.graph,
-        force=force,
-        model=facts.model,
-        model_sha256=facts.model_sha256,
-        taps=facts.taps,
-        versions=facts.versions,
-        options=facts.options,
-        cpu_flags=facts.cpu_flags,
-    ) as recorder:
-        try:
-            for name, array in run.constants():
-                recorder.constant(name, array)
-            run.record(digits, recorder, on_progress)
-            recorder.outputs(*run.outputs)
-            for sample in range(digits.samples):
-                recorder.at(sample)
-                recorder.check(run.plain(digits.feed(sample)))
-        except Exception:
-            recorder.discard()
-            raise
+    record_feeds(run, digits, out, force=force, on_progress=on_progress)

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.adapters import load_backend
-from qdebug.adapters.protocol import BackendRun, OnProgress
+from qdebug.adapters.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Recording
 from qdebug.record.recorder import Recorder
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 
-__all__ = ["RecordSummary", "record_run"]
+__all__ = ["RecordSummary", "record_feeds", "record_run"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -92,17 +92,38 @@ def record_run(
     arrays = read_inputs(inputs)
     with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
         feeds = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps)
-        recorder = _recorder(run, out, force=force)
-        try:
-            _record(run, feeds, recorder, on_progress)
-            recorder.close()
-        except KeyboardInterrupt:
-            with suppress(RecordingError):  # nothing was recorded yet: nothing is kept
-                recorder.close(complete=False)
-            raise
-        except BaseException:
-            recorder.discard()
-            raise
+        return record_feeds(run, feeds, out, force=force, on_progress=on_progress)
+
+
+def record_feeds(
+    run: BackendRun, feeds: Feeds, out: Path, *, force: bool = False, on_progress: OnProgress | None = None
+) -> RecordSummary:
+    """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
+
+    Args:
+        run: The model; it is left open.
+        feeds: Its inputs.
+        out: The recording to make.
+        force: Whether `out` may be replaced.
+        on_progress: Called with (done, total, label).
+
+    Raises:
+        BackendError: The backend failed.
+        KernelError: A node cannot be computed (interpreter).
+        OutputExistsError: `out` exists and `force` is not set.
+        RecordingError: `out` cannot be written.
+    """
+    recorder = _recorder(run, out, force=force)
+    try:
+        _record(run, feeds, recorder, on_progress)
+        recorder.close()
+    except KeyboardInterrupt:
+        with suppress(RecordingError):  # nothing was recorded yet: nothing is kept
+            recorder.close(complete=False)
+        raise
+    except BaseException:
+        recorder.discard()
+        raise
     return _summary(out)
 
 
@@ -150,7 +171,7 @@ def _recorder(run: BackendRun, out: Path, *, force: bool) -> Recorder:
     )
 
 
-def _record(run: BackendRun, feeds: ArrayFeeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
+def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
     for name, array in run.constants():
         recorder.constant(name, array)
     run.record(feeds, recorder, on_progress)
