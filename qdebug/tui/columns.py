@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.rows import METRIC_CHOICES, NodeTable, State
 from qdebug.view import numbers
-from qdebug.view.rows import metric_title, quant_text
+from qdebug.view.rows import metric_title, node_row, quant_text
 
 __all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
 
 _NAME_LEAST = 22
+_NAME_FLOOR = 8
 _NAME_MOST = 72
+_INTRODUCED_FROM = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,15 @@ class Layout:
 
 def _optional(navigator: Navigator) -> list[Column]:
     """Give the columns beside the ones always shown, most important first."""
-    other = [name for name in METRIC_CHOICES if name != navigator.metric] if navigator.sample is None else []
+    shown = {navigator.metric, "introduced"}
+    other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
     return [
         Column("state_word", "status", 12, sort="state"),
         Column("op", "op", 15, sort="op"),
         Column("quant", "scale / zero point", 20),
         Column("dtype", "dtype", 8),
         Column("shape", "shape", 16),
+        Column("gain", "gain", 7, right=True),
         *(Column(name, metric_title(name), 10, right=True) for name in other),
         Column("match", "match", 12),
         Column("reference_tensor", "reference tensor", 28),
@@ -87,13 +91,17 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
         Column("mark", "", 3),
         Column("number", "#", digits, right=True, sort="order"),
         Column(navigator.metric, metric_title(navigator.metric), 10, right=True, sort="metric"),
-        Column("saturated", "sat", 7, right=True, sort="saturated"),
     ]
+    if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
+        fixed.append(Column("introduced", "introduced", 10, right=True, sort="introduced"))
+    fixed.append(Column("saturated", "sat", 7, right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]
-    name_least = max(min(_NAME_LEAST, name_wanted), 8)
+    name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)
     chosen: list[Column] = []
-    for column in optional:
+    if offset and optional and (squeezed := min(optional[0].width, room - _NAME_FLOOR - 1)) > _NAME_FLOOR:
+        chosen.append(replace(optional[0], width=squeezed))  # the column that was asked for, at the name's cost
+    for column in optional[len(chosen) :]:
         if room - sum(c.width + 1 for c in chosen) - column.width - 1 < name_least:
             break
         chosen.append(column)
@@ -143,6 +151,13 @@ def _metric(navigator: Navigator, row: int, key: str) -> str:
     return numbers.metric(key, int(value) if key == "mismatches" else float(value))
 
 
+def _from_view(navigator: Navigator, row: int, key: str) -> str:
+    result = navigator.table.results[row]
+    if result is None:
+        return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
+    return node_row(result).cells[key].text
+
+
 def _saturated(navigator: Navigator, row: int, _: str) -> str:
     share = navigator.table.saturated[row]
     if np.isnan(share):
@@ -151,6 +166,8 @@ def _saturated(navigator: Navigator, row: int, _: str) -> str:
 
 
 _TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
+    "introduced": _from_view,
+    "gain": _from_view,
     "mark": lambda *_: "",
     "number": lambda _, row, __: str(row),
     "name": lambda navigator, row, _: navigator.table.names[row],

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from qdebug.analysis.result import NodeResult, Status
+from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.draw import bars, pool, resample
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
@@ -34,6 +35,7 @@ _ERRORS = (
     "mismatches",
     "non-finite",
 )
+_PARTS = ("SQNR dB", "rel L2", "max LSB", "max abs")
 _JUDGED = {"SQNR", "non-finite"}
 _RAILS = {
     "saturated": "saturated",
@@ -94,6 +96,12 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     lines += _wrapped(f"{said}: {why}" if why else said, width, "muted" if state is State.PENDING else style, glyphs)
     if result is not None:
         lines += _wrapped(f"paired by {result.match}: {result.match_reason}", width, "muted", glyphs)[:2]
+        if result.declared:
+            lines += _wrapped(f"the graphs differ: {result.declared}", width, "fail", glyphs)
+        if result.note:
+            lines += _wrapped(result.note, width, "muted", glyphs)
+        if result.attribution_note:
+            lines += _wrapped(f"introduced error not known: {result.attribution_note}", width, "muted", glyphs)
     return lines
 
 
@@ -124,7 +132,7 @@ def _sides(
 ) -> list[Line]:
     """Lay both sides out in two columns, the reference first."""
     label = _label_width(width)
-    side = max((width - label - 1) // 2, 8)
+    side = max((width - label - 1) // 2, 4)
     facts = {fact.label: (fact.reference, fact.backend) for fact in side_facts(detail)}
     dtypes = facts.pop("dtype", (numbers.MISSING, numbers.MISSING))
     shapes = facts.pop("shape", (numbers.MISSING, numbers.MISSING))
@@ -178,14 +186,25 @@ def _histogram(side: SideValues, width: int, glyphs: GlyphSet) -> str:
 
 
 def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
-    facts = {fact.title: fact.value for fact in metric_facts(result.metrics)}
-    items = [
-        (title.removesuffix(" dB"), facts[title])
-        for title in _ERRORS
-        if facts.get(title) not in {None, numbers.MISSING}
+    """Say how large the error is, and how much of it the node adds itself."""
+    beyond = result.status in {Status.DIVERGED, Status.NONFINITE}
+    lines = _packed("error", _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
+    if result.introduced is not None:
+        items = _metrics(result.introduced, _PARTS)
+        if result.gain is not None:
+            items.append(("gain", numbers.number(result.gain)))
+        lines += _packed("introduced", items, width, glyphs, failing=beyond)
+    if result.propagated is not None:
+        lines += _packed("propagated", _metrics(result.propagated, _PARTS), width, glyphs)
+    return lines
+
+
+def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str, str]]:
+    facts = {fact.title: fact.value for fact in metric_facts(stats)}
+    known = [title for title in titles if facts.get(title) not in {None, numbers.MISSING}]
+    return [
+        (title.removesuffix(" dB"), facts[title]) for title in known if title != "non-finite" or facts[title] != "0"
     ]
-    failing = result.status in {Status.DIVERGED, Status.NONFINITE}
-    return _packed("error", items, width, glyphs, failing=failing)
 
 
 def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
@@ -203,13 +222,15 @@ def _packed(
     line: Line = [(label.ljust(indent), "muted")]
     used = indent
     for title, value in items:
+        room = max(width - indent - len(title) - 1, 1)
+        value = glyphs.plain(value) if len(value) <= room else glyphs.fit(value, room)  # noqa: PLW2901  it must fit
         size = len(title) + len(value) + 1
         if used + size > width and len(line) > 1:
             lines.append(line)
             line, used = [(" " * indent, "muted")], indent
         line += [
             (f"{glyphs.plain(title)} ", "muted"),
-            (f"{glyphs.plain(value)}   ", "fail" if failing and title in _JUDGED else "plain"),
+            (f"{value}   ", "fail" if failing and title in _JUDGED else "plain"),
         ]
         used += size + 3
     return [*lines, line] if len(line) > 1 else lines

@@ -11,11 +11,12 @@ from qdebug.view.text import safe_text
 
 __all__ = ["SORTS", "Navigator"]
 
-SORTS = ("order", "metric", "saturated", "state", "name", "op")
+SORTS = ("order", "metric", "introduced", "saturated", "state", "name", "op")
 """What the list can be sorted by; "order" is the topological order."""
 
 _SORT_TITLES = {
     "order": "topological order",
+    "introduced": "introduced error, most first",
     "saturated": "saturation, most first",
     "state": "state, failing first",
     "name": "name",
@@ -206,6 +207,8 @@ class Navigator:
             return np.array(sorted(range(table.size), key=lambda row: table.rows[row].op), dtype=np.int64)
         if self.sort == "metric":
             keys = -severity(self.metric, table.values(self.metric, self.sample))
+        elif self.sort == "introduced":
+            keys = -table.metrics["introduced"]
         elif self.sort == "saturated":
             keys = -table.saturated
         elif self.sort == "state":

@@ -57,7 +57,7 @@ DARK = Palette(
     dark=True,
     background="#12161c",
     foreground="#d6dbe2",
-    selected="#26405e",
+    selected="#1e3550",
     colours=MappingProxyType(
         {
             "plain": "#d6dbe2",

@@ -23,7 +23,9 @@ from qdebug.tui.widgets import FixedLines, NodeList, TextScroll
 
 __all__ = ["Panels"]
 
-_LEAST_DETAIL = 30
+_LEAST_DETAIL = 36
+_REDRAW_SECONDS = 0.05
+"""While results come in, the screen is drawn at most this often."""
 
 Lines = Sequence[Sequence[Piece]]
 
@@ -49,7 +51,7 @@ class Panels(Screen[None]):
     #detail { width: 1fr; padding: 0 0 0 1; }
     #small { height: 1fr; }
     #search { height: 1; display: none; background: $background; }
-    .ascii ScrollView { scrollbar-size: 0 0; }
+    Panels.ascii #nodes, Panels.ascii #detail { scrollbar-size: 0 0; }
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Panels(Screen[None]):
         self._opened: Opened | None = None
         self._result: DiffResult | None = None
         self._desk = DetailDesk(ask)
+        self._redraw_due = False
         self._arrangement = Arrangement()
 
     def compose(self) -> ComposeResult:
@@ -116,10 +119,11 @@ class Panels(Screen[None]):
         if isinstance(event, Opened):
             self._take_opened(event)
         elif isinstance(event, Computed) and self.navigator is not None:
-            for result in event.results:
+            for result in event.take():
                 self.navigator.table.put(result)
-            self.navigator.refresh()
-            self.redraw()
+            if not self._redraw_due:
+                self._redraw_due = True
+                self.set_timer(_REDRAW_SECONDS, self._redraw_results)
         elif isinstance(event, Finished):
             self._result = event.result
             self.redraw()
@@ -138,7 +142,28 @@ class Panels(Screen[None]):
         self._banner.redraw()
         self.redraw()
 
+    def _redraw_results(self) -> None:
+        self._redraw_due = False
+        if self.navigator is not None:
+            self.navigator.refresh()
+        self.redraw()
+
     # Drawing
+
+    @property
+    def finished(self) -> bool:
+        """Whether every pair is compared."""
+        return self._result is not None
+
+    @property
+    def detail_shown(self) -> bool:
+        """Whether the detail is on the screen."""
+        return self._arrangement.detail
+
+    @property
+    def detail_ready(self) -> DetailReady | None:
+        """What the reader has told of the row under the cursor."""
+        return None if self.navigator is None else self._desk.ready(self.navigator)
 
     def redraw(self) -> None:
         """Draw everything that depends on results, cursor or message."""
@@ -169,7 +194,7 @@ class Panels(Screen[None]):
     def _draw_detail(self, width: int) -> Lines:
         if self.navigator is None or width < _LEAST_DETAIL:
             return []
-        return detail_lines(self.navigator, self._desk.ready(self.navigator), width, self._look.glyphs)
+        return detail_lines(self.navigator, self.detail_ready, width, self._look.glyphs)
 
     def _arrange(self) -> None:
         """Show the panels that fit."""

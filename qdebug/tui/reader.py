@@ -7,8 +7,8 @@ dropped unanswered, and an answer carries the number of its request so that a la
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from time import monotonic
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from qdebug.analysis.alignment import Side
 from qdebug.analysis.result import NodeResult
@@ -31,9 +31,6 @@ from qdebug.view.detail import NodeDetail
 
 __all__ = ["Reader", "planned_rows"]
 
-_FLUSH_SECONDS = 0.05
-"""Results are handed over in batches, so that 100 000 of them do not flood the screen's queue."""
-
 _WORST = 20
 
 
@@ -53,6 +50,8 @@ class Reader(threading.Thread):
         self._request: DetailRequest | None = None
         self._stopped = False
         self._results: dict[str, NodeResult] = {}
+        self._fresh: deque[NodeResult] = deque()
+        self._announced = False
 
     def request(self, request: DetailRequest) -> None:
         """Ask for a detail; it takes the place of one that is still waiting."""
@@ -80,21 +79,28 @@ class Reader(threading.Thread):
             self._post(Failed(error=error))
 
     def _compute(self, source: DiffSource) -> None:
-        batch: list[NodeResult] = []
-        flushed = monotonic()
         for result in source.results():
             self._results[result.tensor] = result
-            batch.append(result)
-            if monotonic() - flushed >= _FLUSH_SECONDS:
-                self._post(Computed(results=tuple(batch)))
-                batch.clear()
-                flushed = monotonic()
+            self._hand_over(result)
             if self._stopped:
                 return
             self._answer_waiting(source)
-        if batch:
-            self._post(Computed(results=tuple(batch)))
         self._post(Finished(result=source.result()))
+
+    def _hand_over(self, result: NodeResult) -> None:
+        """Put a result where the screen takes it from; one event at a time is under way, however many results."""
+        with self._wake:
+            self._fresh.append(result)
+            announced, self._announced = self._announced, True
+        if not announced:
+            self._post(Computed(take=self._take_fresh))
+
+    def _take_fresh(self) -> Sequence[NodeResult]:
+        with self._wake:
+            fresh = tuple(self._fresh)
+            self._fresh.clear()
+            self._announced = False
+        return fresh
 
     def _answer_waiting(self, source: DiffSource) -> None:
         with self._wake:

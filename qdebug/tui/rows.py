@@ -16,8 +16,9 @@ from qdebug.view.rows import on_rails
 
 __all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "NodeTable", "PlannedRow", "State", "severity"]
 
-METRIC_CHOICES = ("sqnr_db", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
-"""Metrics that the list and the profile can show, in the order the key walks them."""
+METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
+"""Metrics that the list and the profile can show, in the order the key walks them; "introduced" is the relative
+(rel_l2) error that a node adds itself, the others are of the whole error."""
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
 """Those that are known for a single sample of every node."""
@@ -128,6 +129,7 @@ class NodeTable:
         self.version = 0
         self.pending = size
         self._samples: dict[int, dict[str, np.ndarray]] = {}
+        self._first_known: tuple[int, int | None, int | None] = (-1, None, None)
         self._lower: list[str] | None = None
         self._row_of: dict[str, int] = {}
         for number, row in enumerate(rows):
@@ -154,7 +156,7 @@ class NodeTable:
         self.state[row] = _STATES[result.status]
         if result.metrics is not None:
             for name, column in self.metrics.items():
-                value = getattr(result.metrics, name)
+                value = _metric(result, name)
                 column[row] = np.nan if value is None else value
         if result.saturation is not None and result.saturation.total:
             self.saturated[row] = on_rails(result.saturation) / result.saturation.total
@@ -184,8 +186,10 @@ class NodeTable:
 
     def first_divergence(self, sample: int | None = None) -> int | None:
         """Give the first row beyond its limit, in topological order; None if there is none so far."""
-        rows = self.failing(sample)
-        return int(rows[0]) if len(rows) else None
+        if self._first_known[:2] != (self.version, sample):
+            rows = self.failing(sample)
+            self._first_known = (self.version, sample, int(rows[0]) if len(rows) else None)
+        return self._first_known[2]
 
     def find(self, name: str) -> int | None:
         """Give the row of a node or tensor, preferring the exact name of a node."""
@@ -208,7 +212,7 @@ class NodeTable:
             try:
                 regex = re.compile(pattern[1:], re.IGNORECASE)
             except re.error as error:
-                raise ValueError(f"{pattern[1:]!r} is no regular expression: {error}") from error
+                raise ValueError(f"no regular expression yet: {error.msg}") from error
             hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
         elif pattern.startswith("'"):
             wanted = pattern[1:].removesuffix("'")
@@ -242,6 +246,13 @@ class NodeTable:
         for name in SAMPLE_METRICS:
             value = getattr(one, name)
             columns[name][row] = np.nan if value is None else value
+
+
+def _metric(result: NodeResult, name: str) -> float | None:
+    if name == "introduced":
+        return None if result.introduced is None else result.introduced.rel_l2
+    value: float | None = getattr(result.metrics, name)
+    return value
 
 
 def _display_name(row: PlannedRow, shared: Counter[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -148,9 +148,13 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
-    """Some more results, in topological order."""
+    """There are more results.
 
-    results: Sequence[NodeResult]
+    Args:
+        take: Gives those not taken yet, in topological order; called by the screen.
+    """
+
+    take: Callable[[], Sequence[NodeResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

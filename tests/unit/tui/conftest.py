@@ -1,0 +1,88 @@
+"""The fake session, and an application on it."""
+
+import importlib.util
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from qdebug.tui.application import QdebugApp
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.reader import planned_rows
+from qdebug.tui.rows import NodeTable
+
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fake = _load("fake_session")
+
+
+@pytest.fixture
+def make_session():
+    """Give the fake session's class."""
+    return fake.FakeSession
+
+
+@pytest.fixture
+def make_app():
+    """Give a function that makes an application on a session."""
+    return lambda session, **options: QdebugApp(lambda: session, titles=("ref.h5", "npu.h5"), **options)
+
+
+@pytest.fixture
+def settle():
+    """Give a function that waits until everything is computed and the detail is complete."""
+
+    async def wait(pilot, *, until=None):
+        main = pilot.app.screen_stack[0]
+
+        def done():
+            if until is not None:
+                return until(main)
+            ready = None if main.navigator is None else main.detail_ready
+            computed = main.finished
+            missing = main.navigator is not None and main.navigator.table.rows[main.navigator.cursor].missing
+            return computed and (not main.detail_shown or missing or (ready is not None and ready.complete))
+
+        for _ in range(400):
+            await pilot.pause(0.01)
+            if pilot.app.failure is not None or done():
+                await pilot.pause()
+                return main
+        raise AssertionError("the application did not settle")
+
+    return wait
+
+
+class _Unguarded(fake.FakeSession):
+    """For the tests of the model, which have no reader thread."""
+
+    def guard(self):
+        pass
+
+
+@pytest.fixture
+def make_table():
+    """Give a function that makes a table, filled as far as asked."""
+
+    def make(nodes=24, *, filled=None, **options):
+        session = _Unguarded(nodes, **options)
+        table = NodeTable(planned_rows(session))
+        for result in islice(session.results(), filled):
+            table.put(result)
+        return table
+
+    return make
+
+
+@pytest.fixture
+def make_navigator(make_table):
+    """Give a function that makes a navigator on a table."""
+    return lambda nodes=24, **options: Navigator(make_table(nodes, **options), samples=options.get("samples", 3))

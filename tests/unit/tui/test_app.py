@@ -1,0 +1,325 @@
+"""The application as a user meets it, through Textual's pilot."""
+
+import pytest
+
+from qdebug.errors import AlignmentError, RecordingError, UsageError
+from qdebug.tui.arrangement import Level
+from qdebug.tui.glyphs import ASCII
+from qdebug.tui.help_screen import HelpScreen
+from qdebug.tui.keys import KEYS
+
+pytestmark = pytest.mark.asyncio
+
+SIZE = (80, 24)
+
+
+def screen_text(app):
+    """Give the screen as lines of text."""
+    width, height = app.size
+    strips = app.screen._compositor.render_strips()
+    return [strip.text[:width] for strip in strips[:height]]
+
+
+async def test_the_verdict_stands_so_far_until_everything_is_compared(make_app, make_session, settle):
+    session = make_session(pause_at=12)
+    app = make_app(session)
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 12)
+        text = "\n".join(screen_text(app))
+        assert "SO FAR 12 of 24 compared, first divergence at block2/qlinearadd_9" in text
+        assert "VERDICT" not in text
+        session.resume.set()
+        await settle(pilot)
+        assert "VERDICT The backend diverges first at QLinearAdd" in "\n".join(screen_text(app))
+        assert main.navigator.table.pending == 0
+
+
+async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, make_session, settle):
+    import threading
+
+    opened = threading.Event()
+    session = make_session()
+
+    def slow():
+        opened.wait(20)
+        return session
+
+    app = make_app(session)
+    app._reader._open_source = slow
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        assert "opening and aligning" in "\n".join(screen_text(app))
+        for key in ("j", "enter", "exclamation_mark", "y", "s", "slash", "right"):
+            await pilot.press(key)
+            assert app.screen.message, key
+        opened.set()
+        await settle(pilot)
+        assert "block0/qlinearconv_0" in "\n".join(screen_text(app))
+
+
+async def test_first_divergence_detail_and_back(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await pilot.press("exclamation_mark", "enter")
+        await settle(pilot)
+        text = "\n".join(screen_text(app))
+        assert "! first divergence, diverged" in text
+        assert "histogram" in text
+        assert "at qmin" in text
+        await pilot.press("G")
+        assert "worst elements" in "\n".join(screen_text(app))
+        await pilot.press("escape")
+        assert main.level is Level.LIST
+        assert main.navigator.cursor == 9, "going back keeps the selection"
+
+
+async def test_failing_nodes_are_walked_in_the_detail_too(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await pilot.press("l", "right_square_bracket", "right_square_bracket")
+        await settle(pilot)
+        assert main.navigator.cursor == 10
+        assert "#10 " in screen_text(app)[2]
+
+
+async def test_search_is_incremental_and_can_be_cancelled(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await pilot.press("j", "slash", *"pool_7")
+        assert main.navigator.cursor == 7
+        await pilot.press("escape")
+        assert main.navigator.cursor == 1
+        assert main.message == "search cancelled"
+        await pilot.press("slash", *"pool", "enter")
+        assert "n N walk them" in main.message
+        await pilot.press("n")
+        assert main.navigator.cursor == 7
+        await pilot.press("escape", "n")
+        assert main.navigator.cursor == 9, "without a search n goes to the next failing node"
+
+
+async def test_side_by_side_on_a_wide_terminal(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=(140, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("exclamation_mark")
+        await settle(pilot)
+        text = "\n".join(screen_text(app))
+        assert "paired by exact" in text
+        assert "block5/maxpool_23" in text
+        await pilot.press("z")
+        await settle(pilot)
+        assert "paired by exact" not in "\n".join(screen_text(app))
+
+
+async def test_resizing_keeps_the_cursor_and_tiny_terminals_are_told(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=(140, 40)) as pilot:
+        main = await settle(pilot)
+        await pilot.press("right_square_bracket")
+        for size, words in (((50, 14), "SQNR dB"), ((30, 8), "too small"), ((1, 1), ""), ((80, 24), "dB│")):
+            await pilot.resize_terminal(*size)
+            await pilot.pause(0.05)
+            assert words in "\n".join(screen_text(app))
+        assert main.navigator.cursor == 9
+
+
+async def test_the_cursor_stays_in_view(make_app, make_session, settle):
+    app = make_app(make_session(500, failing=(400,)))
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        for key in ("exclamation_mark", "pagedown", "ctrl+u", "G", "g", "end", "k", "home"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert any(line.startswith("▸") for line in screen_text(app)), key
+        assert main.navigator.cursor == 0
+
+
+async def test_samples_change_the_numbers_and_the_detail(make_app, make_session, settle):
+    session = make_session()
+    app = make_app(session)
+    async with app.run_test(size=(140, 40)) as pilot:
+        main = await settle(pilot)
+        await pilot.press("j", "full_stop", "full_stop")
+        await settle(pilot)
+        assert main.navigator.sample == 1
+        assert "sample 1" in screen_text(app)[-2]
+        assert (1, 1) in session.values_read
+
+
+async def test_columns_further_right_can_be_reached(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        header = next(line for line in screen_text(app) if "SQNR dB" in line and "node" in line)
+        assert header.rstrip().endswith(">")
+        await pilot.press("left")
+        assert "first columns" in app.screen.message
+        await pilot.press("right", "right")
+        await pilot.pause()
+        header = next(line for line in screen_text(app) if "SQNR dB" in line and "node" in line)
+        assert "scale / zero point" in header
+        assert "<" in header
+
+
+async def test_copying_says_sent_and_no_more(make_app, make_session, settle):
+    app = make_app(make_session(names=("odd\x1b[2Jname",)))
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await pilot.press("y")
+        assert main.message.startswith("sent to the terminal: odd")
+        assert "\x1b" not in app.clipboard
+
+
+async def test_help_lists_every_key_and_closes(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=(140, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        text = "\n".join(screen_text(app))
+        for row in KEYS:
+            assert row.help in text
+        await pilot.press("escape")
+        assert not isinstance(app.screen, HelpScreen)
+
+
+async def test_the_palette_runs_the_commands_of_the_table(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        titles = {command.title for command in app.get_system_commands(main)}
+        assert titles == {row.help for row in KEYS}
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.1)
+        await pilot.press(*"first div")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        if main.navigator.cursor != 9:
+            await pilot.press("enter")
+            await pilot.pause(0.3)
+        assert main.navigator.cursor == 9
+
+
+async def test_clicking_selects_and_clicking_again_opens(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await pilot.click("#nodes", offset=(10, 4))
+        assert main.navigator.cursor == 3
+        await pilot.click("#nodes", offset=(10, 4))
+        assert main.level is Level.DETAIL
+        await pilot.press("escape")
+        await pilot.click("#profile", offset=(79, 1))
+        assert main.navigator.cursor >= 23
+
+
+async def test_hostile_names_are_shown_and_obeyed_nowhere(make_app, make_session, settle):
+    names = ("[/foo]", "[@click=app.quit]q[/]", "\x1b]0;x\x07esc", "\u202ertl\nline", "=1+1", "x" * 5000)
+    app = make_app(make_session(names=names))
+    async with app.run_test(size=(140, 40)) as pilot:
+        await settle(pilot)
+        for _ in names:
+            await pilot.press("j")
+            await settle(pilot)
+        text = "\n".join(screen_text(app))
+        assert "[/foo]" in text
+        assert "[@click=app.quit]q[/]" in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert app.failure is None
+
+
+@pytest.mark.parametrize("error", [RecordingError("gone", hint="Look."), AlignmentError("nothing"), OSError("io")])
+async def test_an_error_ends_the_interface(make_app, make_session, error):
+    def fail():
+        raise error
+
+    app = make_app(make_session())
+    app._reader._open_source = fail
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(0.2)
+    assert app.failure is error
+    assert app.return_value == 2
+
+
+async def test_a_file_that_breaks_while_it_is_read_ends_the_interface(make_app, make_session):
+    app = make_app(make_session(break_at=7))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(0.2)
+    assert "damaged" in str(app.failure)
+
+
+async def test_it_opens_where_it_is_told(make_app, make_session, settle):
+    app = make_app(make_session(), node="block2/relu_10", sample=2)
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        assert (main.navigator.cursor, main.navigator.sample) == (10, 2)
+
+
+@pytest.mark.parametrize("options", [{"node": "block2/relu_1O"}, {"sample": 3}])
+async def test_an_unknown_start_is_an_error_with_a_hint(make_app, make_session, options):
+    app = make_app(make_session(), **options)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(0.2)
+    assert isinstance(app.failure, UsageError)
+    assert app.failure.hint
+    if "node" in options:
+        assert "block2/relu_10" in app.failure.message
+
+
+@pytest.mark.parametrize(("key", "code"), [("q", 0), ("ctrl+c", 130)])
+async def test_leaving(make_app, make_session, settle, key, code):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press(key)
+    assert app.return_value == code
+    app._reader.join(10)
+    assert not app._reader.is_alive()
+
+
+async def test_without_colours_nothing_is_lost(make_app, make_session, settle, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await pilot.press("t")
+        assert "NO_COLOR" in main.message
+        text = "\n".join(screen_text(app))
+        for word in ("diverged", "within", "identical", "not compared", "▸", " !*", "  ?"):
+            assert word in text
+
+
+async def test_the_theme_key_changes_the_colours(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert app.theme == "qdebug-dark"
+        await pilot.press("t")
+        assert app.theme == "qdebug-light"
+
+
+async def test_a_plain_locale_gets_plain_characters(make_app, make_session, settle):
+    app = make_app(make_session(names=("naïve/畳み込み",)), glyphs=ASCII)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("exclamation_mark")
+        await settle(pilot)
+        assert "\n".join(screen_text(app)).isascii()
+
+
+async def test_rows_are_painted_on_demand(make_app, make_session, settle):
+    app = make_app(make_session(10_000, failing=(7_777,), pause_at=50))
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 50)
+        for key in ("G", "pageup", "g", "pagedown"):
+            await pilot.press(key)
+        assert len(main.query_one("#nodes")._strips) < 500
+        app._reader._open_source().resume.set()
+        app._reader.stop()

@@ -1,0 +1,49 @@
+from collections import Counter
+
+from qdebug.tui.keys import GROUPS, KEYS, footer_keys, key_label, markdown_table
+from qdebug.tui.main_screen import MainScreen
+
+ASKED = {"j", "k", "g", "G", "n", "N", "s", "S", "d", "z", "t", "y", "q", "h", "l"} | {
+    *("up", "down", "ctrl+d", "ctrl+u", "pageup", "pagedown", "home", "end", "enter", "escape", "backspace", "ctrl+p"),
+    *("slash", "right_square_bracket", "left_square_bracket", "exclamation_mark", "comma", "full_stop"),
+    "question_mark",
+}
+DISGUISED = {"ctrl+i", "ctrl+m", "ctrl+h", "ctrl+left_square_bracket", "ctrl+slash", "esc", "ctrl+enter", "shift+enter"}
+
+
+def test_every_key_that_was_promised_is_there_once():
+    keys = [key for row in KEYS for key in row.keys]
+    assert set(keys) >= ASKED
+    assert max(Counter(keys).values()) == 1
+
+
+def test_no_key_is_another_one_in_disguise():
+    assert not DISGUISED & {key for row in KEYS for key in row.keys}
+
+
+def test_every_action_exists():
+    for row in KEYS:
+        assert hasattr(MainScreen, "action_" + row.action.split("(")[0]), row.action
+
+
+def test_every_row_has_help_in_a_known_group():
+    assert {row.group for row in KEYS} == set(GROUPS)
+    assert all(row.help for row in KEYS)
+
+
+def test_the_footer_keeps_the_important_keys_when_it_is_narrow():
+    assert [word for _, word in footer_keys(40)][:3] == ["detail", "first", "next failing"]
+    assert "q" in dict(footer_keys(79))
+    assert sum(len(key) + len(word) + 3 for key, word in footer_keys(60)) <= 60
+    assert len(footer_keys(300)) == sum(1 for row in KEYS if row.footer)
+
+
+def test_labels_are_what_people_write():
+    assert key_label("right_square_bracket") == "]"
+    assert key_label("ctrl+d") == "ctrl+d"
+
+
+def test_the_markdown_lists_every_key():
+    table = markdown_table()
+    assert table.count("\n") == len(KEYS) + 2
+    assert "| `esc` `backspace` `h` |" in table

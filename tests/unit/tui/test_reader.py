@@ -1,0 +1,138 @@
+import threading
+from queue import Queue
+
+import pytest
+
+from qdebug.errors import RecordingError
+from qdebug.tui.reader import Reader
+from qdebug.tui.source import Computed, DetailReady, DetailRequest, Failed, Finished, Opened
+
+
+@pytest.fixture
+def start():
+    """Give a function that starts a reader; all of them are stopped at the end."""
+    readers = []
+
+    def make(open_source):
+        events = Queue()
+        reader = Reader(open_source, events.put)
+        reader.start()
+        readers.append(reader)
+        return reader, events
+
+    yield make
+    for reader in readers:
+        reader.stop()
+        reader.join(10)
+        assert not reader.is_alive()
+
+
+def until(events, kind):
+    """Take events up to the first one of a kind; give all of them."""
+    taken = []
+    while True:
+        taken.append(events.get(timeout=20))
+        if isinstance(taken[-1], kind):
+            return taken
+
+
+def ask(reader, row, *, number=1, sample=None, tensor=None):
+    tensor = tensor or f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
+    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=sample))
+
+
+def answer(events, number):
+    while True:
+        event = events.get(timeout=20)
+        if isinstance(event, DetailReady) and event.request.id == number and event.complete:
+            return event
+
+
+def test_names_come_first_then_results_in_order_then_the_verdict(start, make_session):
+    _, events = start(make_session)
+    taken = until(events, Finished)
+    assert isinstance(taken[0], Opened)
+    assert taken[0].table.comparable == 24
+    assert taken[0].samples == 3
+    results = [result.index for event in taken if isinstance(event, Computed) for result in event.take()]
+    assert results == list(range(24))
+    assert taken[-1].result.first_divergence == "block2/qlinearadd_9"
+
+
+def test_an_answer_has_values_of_the_worst_sample_and_the_worst_elements(start, make_session):
+    reader, events = start(make_session)
+    until(events, Finished)
+    ask(reader, 9)
+    partial = until(events, DetailReady)[-1]
+    assert not partial.complete
+    assert partial.values is not None
+    full = answer(events, 1)
+    assert full.values_sample == 2
+    assert len(full.detail.worst) == 8
+    assert full.detail.backend.dtype == "int8"
+    assert [name for name, _ in full.detail.inputs] == ["block2/qlinearconv_8_out"]
+    assert full.problem == ""
+
+
+def test_one_sample_can_be_asked_for(start, make_session):
+    session = make_session()
+    reader, events = start(lambda: session)
+    until(events, Finished)
+    ask(reader, 9, sample=1)
+    assert answer(events, 1).values_sample == 1
+    assert session.values_read == [(9, 1)]
+
+
+def test_the_newest_request_wins(start, make_session):
+    session = make_session(pause_at=12)
+    reader, events = start(lambda: session)
+    until(events, Opened)
+    for number, row in enumerate((20, 21, 22, 23), start=1):
+        ask(reader, row, number=number)
+    session.resume.set()
+    assert answer(events, 4).request.row == 23
+    assert [row for row, _ in session.values_read] == [23], "rows that were passed by are never read"
+
+
+def test_a_row_that_is_not_compared_yet_is_answered_when_it_is(start, make_session):
+    session = make_session(pause_at=12)
+    reader, events = start(lambda: session)
+    until(events, Opened)
+    ask(reader, 15)
+    session.resume.set()
+    taken = until(events, Finished)
+    assert any(isinstance(event, DetailReady) and event.request.row == 15 for event in taken)
+
+
+def test_what_cannot_be_shown_is_said_and_ends_nothing(start, make_session):
+    reader, events = start(make_session)
+    until(events, Finished)
+    ask(reader, 5)
+    assert "shapes differ" in answer(events, 1).problem
+    ask(reader, 6, number=2)
+    assert answer(events, 2).problem == ""
+
+
+@pytest.mark.parametrize("error", [RecordingError("damaged"), OSError("gone"), ZeroDivisionError("bug")])
+def test_whatever_ends_the_reader_is_reported(start, error):
+    def fail():
+        raise error
+
+    _, events = start(fail)
+    assert until(events, Failed)[-1].error is error
+
+
+def test_a_file_that_breaks_later_is_reported(start, make_session):
+    _, events = start(lambda: make_session(break_at=7))
+    assert "damaged" in str(until(events, Failed)[-1].error)
+
+
+def test_stopping_ends_a_long_computation(make_session):
+    session = make_session(5000, delay=0.001)
+    opened = threading.Event()
+    reader = Reader(lambda: session, lambda event: opened.set())
+    reader.start()
+    assert opened.wait(20)
+    reader.stop()
+    reader.join(10)
+    assert not reader.is_alive()

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from qdebug.tui.values import BINS, value_facts
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.float32, st.integers(0, 300), elements=st.floats(-1e3, 1e3, width=32)))
+def test_moments_are_those_of_numpy(values):
+    side = value_facts(values, values).reference
+    if not len(values):
+        assert (side.low, side.high, side.mean, side.std) == (None,) * 4
+        return
+    wide = values.astype(np.float64)
+    assert (side.low, side.high) == (wide.min(), wide.max())
+    assert side.mean == pytest.approx(wide.mean(), rel=1e-9, abs=1e-9)
+    assert side.std == pytest.approx(wide.std(), rel=1e-6, abs=1e-9)
+    assert side.counts.sum() == len(values)
+
+
+def test_blocks_make_no_difference():
+    values = np.random.default_rng(7).normal(1e4, 1e-2, 200_000)
+    side = value_facts(values, values).backend
+    assert side.mean == pytest.approx(values.mean(), rel=1e-12)
+    assert side.std == pytest.approx(values.std(), rel=1e-6)
+    assert side.counts.sum() == len(values)
+
+
+def test_both_sides_share_one_range():
+    facts = value_facts(np.array([0.0, 1.0]), np.array([[4.0], [8.0]]))
+    assert (facts.low, facts.high) == (0.0, 8.0)
+    assert facts.reference.counts[BINS // 2 :].sum() == 0
+    assert facts.backend.counts[: BINS // 2].sum() == 0
+    assert facts.shape == (2, 1)
+
+
+def test_nan_and_infinity_are_counted_apart():
+    facts = value_facts(np.array([np.nan, 1.0, np.inf, -np.inf]), np.array([2.0, 2.0, 2.0, 2.0]))
+    assert (facts.reference.nan, facts.reference.infinite) == (1, 2)
+    assert (facts.reference.low, facts.reference.high) == (1.0, 1.0)
+    assert facts.reference.counts.sum() == 1
+
+
+def test_one_value_everywhere_has_a_histogram():
+    facts = value_facts(np.full(5, 3.0), np.full(5, 3.0))
+    assert facts.reference.counts.sum() == 5
+    assert facts.reference.std == 0
