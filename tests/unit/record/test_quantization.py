@@ -1,0 +1,58 @@
+"""Facts of a quantization are kept as they are, and refused where they cannot be."""
+
+import numpy as np
+import pytest
+
+from qdebug.errors import RecordingError
+from qdebug.model import QuantParams
+from qdebug.record.quantization import QuantFacts
+
+CODES = np.zeros((4, 2, 3), dtype=np.int8)
+
+
+def test_nothing_said_is_no_quantization():
+    assert QuantFacts().params("x", CODES) is None
+
+
+def test_what_is_said_is_kept():
+    found = QuantFacts(scale=np.float32([0.5, 0.25]), zero_point=[1, 2], axis=1, qmin=-127, multiplier=[3, 4], shift=5)
+    assert found.params("x", CODES) == QuantParams(
+        dtype="int8", scale=np.float32([0.5, 0.25]), zero_point=[1, 2], axis=1, qmin=-127, multiplier=[3, 4], shift=5
+    )
+
+
+def test_axes_are_counted_from_the_front():
+    assert QuantFacts(scale=[1.0, 2.0, 3.0], axis=-1).params("x", CODES).axis == 2
+
+
+def test_an_impossible_scale_is_a_fact_too():
+    for scale in (0.0, -1.0, float("nan")):
+        assert str(QuantFacts(scale=scale).params("x", CODES).scale[0]) == str(scale)
+
+
+def test_blocks_may_share_scales():
+    found = QuantFacts(scale=np.ones((4, 1, 3)), axis=1, block_size=2).params("x", CODES)
+    assert (found.scale.shape, found.block_size) == ((4, 1, 3), 2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"zero_point": 1}, "without scale"),
+        ({"axis": 0}, "without scale"),
+        ({"qmax": 3}, "without scale"),
+        ({"scale": [1.0, 2.0]}, "axis"),
+        ({"scale": [1.0, 2.0], "axis": 0}, "2 scales along axis 0, which has 4 elements"),
+        ({"scale": [1.0, 2.0], "axis": 3}, "axis 3 of a tensor with 3 dimensions"),
+        ({"scale": 1.0, "zero_point": [1, 2]}, "shape"),
+        ({"scale": 1.0, "zero_point": 0.5}, "whole numbers"),
+        ({"scale": 1.0, "qmin": -129}, "qmin -129"),
+        ({"scale": 1.0, "qmax": 128}, "qmax 128"),
+        ({"scale": "wide"}, "makes no sense"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_by_name(facts, said):
+    with pytest.raises(RecordingError, match="'odd one'") as caught:
+        QuantFacts(**facts).params("odd one", CODES)
+    assert said in str(caught.value)
