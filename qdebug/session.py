@@ -183,10 +183,8 @@ class DiffSession:
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         chunks = [self._plan[start : start + 16] for start in range(0, len(self._plan), 16)]
-        jobs = [
-            executor.submit(_examine_chunk, (reference, backend), self.alignment.pairs, chunk, self.limits)
-            for chunk in chunks
-        ]
+        work = partial(_examine_chunk, (reference, backend), self.alignment.pairs, self.limits)
+        jobs = [executor.submit(work, chunk) for chunk in chunks]
         for job in jobs:
             for node in job.result():
                 self._keep(node)
@@ -254,9 +252,14 @@ class DiffSession:
     ) -> tuple[np.ndarray, np.ndarray, QuantParams | None, QuantParams | None]:
         """Load the stored elements of both sides in the reference's order of dimensions, and their quantization."""
         theirs = self.reference.load(pair.reference, sample, step)
-        ours = in_reference_order(self.backend.load(pair.backend, sample, step), pair.backend_view, theirs.shape)
-        ref_quant = self.reference.graph.tensors[pair.reference].quant
-        return theirs, ours, ref_quant, turned_quant(self.backend.graph.tensors[pair.backend].quant, pair.backend_view)
+        ours = self.backend.load(pair.backend, sample, step)
+        shapes = theirs.shape, ours.shape
+        return (
+            in_reference_order(theirs, pair.reference_view, shapes[1]),
+            in_reference_order(ours, pair.backend_view, shapes[0]),
+            turned_quant(self.reference.graph.tensors[pair.reference].quant, pair.reference_view),
+            turned_quant(self.backend.graph.tensors[pair.backend].quant, pair.backend_view),
+        )
 
 
 def _examine_chunk(

@@ -134,7 +134,8 @@ class InterpreterRun:
         only = {*self.graph.inputs, *self.graph.outputs} if self.facts.taps == "outputs" else None
 
         def put(name: str, array: np.ndarray) -> None:
-            if only is None or name in only:
+            folded = self.graph.is_constant(name)  # computed from constants when it was recorded, and kept as one
+            if not folded and (only is None or name in only):
                 recorder.put(name, array)
 
         total = feeds.samples * feeds.steps

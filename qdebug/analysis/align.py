@@ -12,11 +12,11 @@ from qdebug.analysis.layouts import with_layouts
 from qdebug.analysis.leftover import leftovers
 from qdebug.analysis.node_match import NodeMatcher
 from qdebug.analysis.ops import fused_activation, plain_op, same_family
-from qdebug.analysis.value_classes import Run
+from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording
 
-__all__ = ["align", "tensor_order"]
+__all__ = ["align"]
 
 
 def align(reference: Recording, backend: Recording) -> Alignment:
@@ -37,14 +37,6 @@ def align(reference: Recording, backend: Recording) -> Alignment:
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
     return Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.notes))
-
-
-def tensor_order(recording: Recording) -> tuple[str, ...]:
-    """Give the tensors of a recording's graph, constants left out: inputs first, then outputs node by node."""
-    graph = recording.graph
-    produced = (tensor for node in graph.nodes for tensor in node.outputs if tensor)
-    free = (name for name in graph.tensors if graph.producer(name) is None and not graph.is_constant(name))
-    return tuple(dict.fromkeys((*graph.inputs, *free, *produced)))
 
 
 def _title(recording: Recording) -> str:
@@ -95,17 +87,28 @@ class _Aligner:
     # -- names ---------------------------------------------------------------------------------------------------
 
     def _by_name(self, tensor: str) -> None:
+        """Pair a tensor by its name, or by the name it is said to stand for: a runtime may use old names anew."""
         ref_tensors = self.reference.graph.tensors
-        if tensor in ref_tensors and not self.ref.folds(tensor):
-            self._by_exact_name(tensor)
-            return
-        source = self.backend.graph.tensors[tensor].stands_for
-        if source and source in ref_tensors:
-            self._add(tensor, source, self._form(tensor), f"the model says that it is another form of {source!r}")
-        elif tensor in self._sources:
-            self._add(tensor, self._sources[tensor], Match.QUANTIZATION, "the reference holds another form of it")
-        elif source and source in self._sources:
-            self._add(tensor, self._sources[source], Match.QUANTIZATION, f"both are another form of {source!r}")
+        said = self.backend.graph.tensors[tensor].stands_for
+        source = said or tensor
+        own = ref_tensors.get(source)
+        if own is not None and own.stands_for in (None, source) and not self.ref.folds(source):
+            if source == tensor:
+                self._by_exact_name(tensor)
+            else:
+                self._add(tensor, source, self._form(tensor), f"the model says that it is another form of {source!r}")
+        elif source in self._sources:
+            partner = self._same_form(tensor, source)
+            match = Match.EXACT if partner == tensor else Match.QUANTIZATION
+            reason = (
+                "same name" if partner == tensor else f"both are forms of {source!r}" if said else "another form of it"
+            )
+            self._add(tensor, partner, match, reason)
+
+    def _same_form(self, tensor: str, source: str) -> str:
+        """Choose among the reference's forms of a source: the one of the same name, else the first."""
+        twin = self.reference.graph.tensors.get(tensor)
+        return tensor if twin is not None and twin.stands_for == source else self._sources[source]
 
     def _form(self, tensor: str) -> Match:
         """Name the ground for a tensor that stands for another: by its codes, or as the same node in another guise."""

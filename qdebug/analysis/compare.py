@@ -90,7 +90,10 @@ def compare_pair(
     places, missing = _places(reference, backend, pair)
     if not places:
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
-    quants = (_quant(reference, pair.reference), turned_quant(_quant(backend, pair.backend), pair.backend_view))
+    quants = (
+        turned_quant(_quant(reference, pair.reference), pair.reference_view),
+        turned_quant(_quant(backend, pair.backend), pair.backend_view),
+    )
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
     total = _accumulator(pair, quants, tolerance, None)
     samples: list[SampleStats] = []
@@ -99,7 +102,9 @@ def compare_pair(
         for step in steps:
             ours = reference.load(pair.reference, sample, step)
             theirs = backend.load(pair.backend, sample, step)
-            theirs = in_reference_order(theirs, pair.backend_view, ours.shape)
+            shapes = ours.shape, theirs.shape
+            ours = in_reference_order(ours, pair.reference_view, shapes[1])
+            theirs = in_reference_order(theirs, pair.backend_view, shapes[0])
             reason = _mismatch(ours, theirs)
             if reason is None:
                 try:

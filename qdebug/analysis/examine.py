@@ -62,11 +62,13 @@ class Examiner:
         return _node_result(entry, comparison, attribution, judged, limits, declared=declared)
 
     def _attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
-        def stand_in(sample: int, step: int) -> np.ndarray:
-            assert segment is not None  # noqa: S101  called only if there is one
+        if segment is None:
+            return attribute(self._reference, self._backend, entry)
+
+        def by_reference_nodes(sample: int, step: int) -> np.ndarray:
             return self._declared.replay(entry.pair, segment, sample=sample, step=step)
 
-        return attribute(self._reference, self._backend, entry, stand_in=None if segment is None else stand_in)
+        return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes)
 
     def _why_incomparable(self, reason: str | None, node: Node | None, segment: Segment | None) -> str | None:
         """Add what the graphs declare differently, which is mostly why two shapes differ."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
-from qdebug.analysis.value_classes import Run
+from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.model import Node, QuantParams
 
 __all__ = ["in_reference_order", "turned_quant", "with_layouts"]
@@ -22,12 +22,12 @@ _BLOCKED = re.compile(r"NCHW(\d+)c")
 
 
 def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, ...]) -> np.ndarray:
-    """Bring a backend tensor into the order of dimensions of its reference.
+    """Bring a tensor into the order of dimensions that it shares with its partner.
 
     Args:
-        array: The backend's elements, stored or real.
-        view: The pair's view of the backend; None changes nothing.
-        shape: The reference's shape, which tells padding channels from real ones.
+        array: Elements, stored or real.
+        view: The pair's view of this side; None changes nothing.
+        shape: The partner's shape, which tells padding channels from real ones.
 
     Returns:
         The array itself if nothing is to be done, else a copy in C order, since a turned view is read slowly. An array
@@ -61,7 +61,7 @@ def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndar
 
 
 def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: Run) -> dict[str, Pair]:
-    """Add to each pair how the backend's tensor is brought into the reference's order.
+    """Add to each pair how its two tensors are brought into one order of dimensions.
 
     Args:
         pairs: The pairs found, by backend tensor.
@@ -69,21 +69,38 @@ def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: 
         ref: The reference run.
         be: The backend run.
     """
+    turned: dict[str, Pair] = {}
+    for pair in pairs.values():
+        turned.setdefault(pair.reference, replace(pair, reference=pair.backend, backend=pair.reference))
+    ours = _layouts(pairs, order, ref, be)
+    theirs = _layouts(turned, tensor_order(ref.recording), be, ref)
+    return {tensor: _with_layout(pair, ours.get(tensor), theirs.get(pair.reference)) for tensor, pair in pairs.items()}
+
+
+def _layouts(pairs: Mapping[str, Pair], order: Iterable[str], other: Run, run: Run) -> dict[str, View]:
+    """Find the tensors of one run that are kept in another order than their partners, as its own graph tells."""
     layouts: dict[str, View] = {}
-    result = dict(pairs)
     for tensor in order:
         pair = pairs.get(tensor)
-        node = be.recording.graph.producer(tensor)
-        if pair is None or node is None:
-            continue
-        layout = _layout_of(tensor, node, pairs, layouts, ref, be)
-        if layout is None or not _fits(layout, pair, ref, be):
-            continue
-        layouts[tensor] = layout
-        clamps = pair.backend_view or View()
-        view = replace(clamps, transpose=layout.transpose, channel_block=layout.channel_block)
-        result[tensor] = replace(pair, backend_view=view, reason=f"{pair.reason}; {_said(layout)}")
-    return result
+        node = run.recording.graph.producer(tensor)
+        if pair is not None and node is not None:
+            layout = _layout_of(tensor, node, pairs, layouts, (other, run))
+            if layout is not None and _fits(layout, pair, other, run):
+                layouts[tensor] = layout
+    return layouts
+
+
+def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
+    """Combine what both graphs tell: two tensors turned alike are compared as they are."""
+    if ours == theirs:
+        return pair
+    if theirs is not None:
+        view = replace(pair.reference_view or View(), transpose=theirs.transpose, channel_block=theirs.channel_block)
+        pair = replace(pair, reference_view=view, reason=f"{pair.reason}; reference {_said(theirs)}")
+    if ours is not None:
+        view = replace(pair.backend_view or View(), transpose=ours.transpose, channel_block=ours.channel_block)
+        pair = replace(pair, backend_view=view, reason=f"{pair.reason}; {_said(ours)}")
+    return pair
 
 
 def _said(layout: View) -> str:
@@ -92,9 +109,10 @@ def _said(layout: View) -> str:
     return f"dimensions kept in another order, read as {layout.transpose}"
 
 
-def _layout_of(  # noqa: PLR0917  the state of one walk
-    tensor: str, node: Node, pairs: Mapping[str, Pair], layouts: Mapping[str, View], ref: Run, be: Run
+def _layout_of(
+    tensor: str, node: Node, pairs: Mapping[str, Pair], layouts: Mapping[str, View], runs: tuple[Run, Run]
 ) -> View | None:
+    ref, be = runs
     blocked = _BLOCKED.fullmatch(be.recording.graph.tensors[tensor].layout or "")
     if blocked:
         return View(channel_block=int(blocked.group(1)))

@@ -39,6 +39,7 @@ class _Held:
         self.paired_reference = {pair.reference for pair in pairs}
         self.paired_backend = {pair.backend for pair in pairs}
         self.reference_roots = {self.ref.root(tensor): tensor for tensor in self.paired_reference}
+        self.reference_doubles = {self.ref.number(tensor): tensor for tensor in self.paired_reference}
         self.backend_names = set(self.backend.names)
         self.reference_names = set(self.reference.names)
 
@@ -54,6 +55,9 @@ def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unm
         return entry(Kind.BENIGN, f"another form of {twin!r}, which is compared")
     if tensor in inside:
         return entry(Kind.BENIGN, f"computed inside {inside[tensor]}")
+    double = held.reference_doubles.get(held.ref.number(tensor))
+    if double is not None:
+        return entry(Kind.BENIGN, f"the same computation as {double!r}, which is compared")
     if not held.reference.graph.consumers(tensor) and tensor not in held.reference.graph.outputs:
         return entry(Kind.BENIGN, "nothing reads it")
     if tensor in held.backend.graph.tensors and tensor not in held.backend_names:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from qdebug.analysis.ops import KEEPS_VALUES
 from qdebug.model import Graph, Node, Recording
 
-__all__ = ["Run", "ValueClasses"]
+__all__ = ["Run", "ValueClasses", "tensor_order"]
 
 
 class ValueClasses:
@@ -22,17 +23,22 @@ class ValueClasses:
         self._root: dict[str, str] = {}
         self._folded: set[str] = set()
         self._members: dict[str, list[str]] = {}
+        self._number: dict[str, int] = {}
+        self._seen: dict[Hashable, int] = {}
         for name in graph.tensors:
             if graph.producer(name) is None:
                 self._join(name, name)
+                self._number[name] = self._numbered(name)
                 if graph.is_constant(name):
                     self._folded.add(name)
         for node in graph.nodes:
             fed = [tensor for tensor in node.inputs if tensor]
             folded = all(tensor in self._folded for tensor in fed)
             keeps = node.op in KEEPS_VALUES and bool(fed)
+            work = (node.op, node.domain, _attrs_key(node), tuple(self._number.get(t, -1) for t in node.inputs))
             for slot, tensor in enumerate(node.outputs):
                 if tensor:
+                    self._number[tensor] = self._numbered((*work, slot))
                     self._join(tensor, self._root[node.inputs[0]] if keeps and slot == 0 else tensor)
                     if folded and (fed or node.op == "Constant"):
                         self._folded.add(tensor)
@@ -40,6 +46,13 @@ class ValueClasses:
     def _join(self, tensor: str, root: str) -> None:
         self._root[tensor] = root
         self._members.setdefault(root, []).append(tensor)
+
+    def _numbered(self, work: Hashable) -> int:
+        return self._seen.setdefault(work, len(self._seen))
+
+    def number(self, tensor: str) -> int:
+        """Give a number that tensors share if the same operators make them of the same inputs (value numbering)."""
+        return self._number.get(tensor, -1)
 
     def root(self, tensor: str) -> str:
         """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""
@@ -68,6 +81,10 @@ class ValueClasses:
         return tuple(tensor for tensor in node.inputs if tensor and tensor not in self._folded)
 
 
+def _attrs_key(node: Node) -> Hashable:
+    return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in node.attrs.items())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A recording together with the value classes of its graph and the names it has activations of."""
@@ -82,3 +99,11 @@ class Run:
         classes = ValueClasses(recording.graph)
         recorded = frozenset(name for name in recording.names if not classes.folds(name))
         return cls(recording=recording, classes=classes, recorded=recorded)
+
+
+def tensor_order(recording: Recording) -> tuple[str, ...]:
+    """Give the tensors of a recording's graph, constants left out: inputs first, then outputs node by node."""
+    graph = recording.graph
+    produced = (tensor for node in graph.nodes for tensor in node.outputs if tensor)
+    free = (name for name in graph.tensors if graph.producer(name) is None and not graph.is_constant(name))
+    return tuple(dict.fromkeys((*graph.inputs, *free, *produced)))
