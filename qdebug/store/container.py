@@ -117,6 +117,7 @@ class Container:
 
     def close(self) -> None:
         """Close the file. Again does nothing."""
+        self._payloads = None  # an open group would keep the file open
         if self._file is not None and self._file.valid:
             self._file.close()
         if self.fd >= 0:
@@ -154,12 +155,17 @@ def _open_regular(path: Path) -> int:
 
 
 def _open_hdf5(path: Path, fd: int) -> Any:
-    """Open the container without a lock, which would hinder others; a finished file is never written to."""
+    """Open the container, as h5py does: one process may open a file twice only if both agree on locks and more.
+
+    Where the lock cannot be had, it is opened without: a finished file is never written to.
+    """
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fapl_sec2()
-    access.set_fclose_degree(h5f.CLOSE_STRONG)
-    access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
-    file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access)
+    try:
+        file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access)
+    except OSError:
+        access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
+        file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access)
     if not os.path.samestat(os.fstat(fd), os.fstat(int(file.get_vfd_handle()))):
         file.close()
         raise ValueError("it was replaced while it was opened")
