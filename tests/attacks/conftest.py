@@ -1,0 +1,80 @@
+"""A process of its own for each batch of hostile files: it may crash, hang or swell, and the tests go on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from qdebug.model import Graph, Node, RunInfo
+from qdebug.store.reader import FileRecording
+from qdebug.store.writer import RecordingWriter
+
+CHILD = Path(__file__).with_name("open_files.py")
+
+
+@pytest.fixture(scope="session")
+def open_files():
+    """Give a function that uses every given file as a recording, and says what became of each."""
+
+    def run(paths, *, timeout=300):
+        result = subprocess.run(
+            [sys.executable, CHILD],
+            input="\n".join(map(str, paths)),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        assert result.returncode == 0, f"died of {result.returncode} at file {len(lines)}: {result.stderr[-2000:]}"
+        assert len(lines) == len(paths) + 1
+        return lines[:-1], lines[-1]
+
+    return run
+
+
+@pytest.fixture
+def victim(tmp_path):
+    """A genuine recording of `x` and what is made of it."""
+    writer = RecordingWriter(tmp_path / "victim.h5")
+    writer.append("x", np.arange(8, dtype=np.float32).reshape(2, 4))
+    writer.append("y", np.arange(8, dtype=np.int8))
+    writer.close(Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))]), RunInfo(backend="b"))
+    return tmp_path / "victim.h5"
+
+
+@pytest.fixture
+def spoil(victim):
+    """A function that lets another one change the open HDF5 file."""
+
+    def change(attack):
+        with h5py.File(victim, "a") as file:
+            attack(file)
+
+    return change
+
+
+@pytest.fixture
+def refused(victim):
+    """A function that uses the spoiled file and gives the message of the error it must raise."""
+
+    def use(kind):
+        with pytest.raises(kind) as caught, FileRecording(victim) as recording:
+            for name in recording.names:
+                recording.load(name)
+        assert caught.value.hint
+        return caught.value.message
+
+    return use
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """An HDF5 file that no recording may lead to."""
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["data"] = np.full(3, 42, np.float32)
+    return tmp_path / "secret.h5"

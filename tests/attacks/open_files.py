@@ -1,0 +1,62 @@
+"""Use each file named on standard input as a recording, and print what became of it, one JSON line a file.
+
+A line is {"outcome": "read" | "refused" | "broken", "what": text}: "refused" is a typed error, "broken" any other.
+The last line is {"peak_mb": number}.
+"""
+
+import faulthandler
+import json
+import resource
+import sys
+import traceback
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.store.reader import open_file
+
+ADDRESS_SPACE = 4 << 30
+
+
+def use(path):
+    """Do with a file all that a recording is for; give the sum of its values' bytes, as proof."""
+    total = 0
+    with open_file(path) as recording:
+        _ = recording.content_hash, recording.tensor_bytes, recording.info.to_dict()
+        graph = recording.graph
+        for node in graph.nodes:
+            graph.consumers(node.name)
+        events = list(recording.events())
+        for sample in range(min(recording.samples, 4)):
+            for name in recording.names:
+                if recording.has(name, sample):
+                    array = np.ascontiguousarray(recording.load(name, sample))
+                    total += int(array.reshape(-1).view(np.uint8).sum())
+        for number in range(len(events)):
+            recording.check_payload(number)
+    return total
+
+
+def outcome(path):
+    """Give what using a file came to."""
+    try:
+        return {"outcome": "read", "what": str(use(path))}
+    except RecordingError as error:
+        fine = error.hint and error.message.endswith(".") and "\n" not in str(error)
+        return {"outcome": "refused" if fine else "broken", "what": str(error)}
+    except Exception:  # noqa: BLE001  what this is about
+        return {"outcome": "broken", "what": traceback.format_exc()}
+
+
+def main():
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(240, exit=True)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    for path in sys.stdin.read().splitlines():
+        print(json.dumps(outcome(path)), flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"peak_mb": peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)}))
+
+
+if __name__ == "__main__":
+    main()

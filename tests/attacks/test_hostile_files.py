@@ -1,0 +1,662 @@
+"""Files made to harm their reader. Each is refused with a typed error before anything outside it is touched.
+
+Where a file points to another one, that is a pipe that nobody writes to: who opens it waits for ever, and the
+test with it.
+"""
+
+import json
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.store.layout import TABLES
+from qdebug.store.writer import RecordingWriter
+
+PAYLOAD = "t/00000001"
+ATTACKS = {}
+
+
+def attack(function):
+    """Add a function that spoils an open HDF5 file; it gets the path of a foreign file too."""
+    ATTACKS[function.__name__] = function
+    return function
+
+
+def on(*targets):
+    """Add one attack for each dataset that it can be made on."""
+
+    def add(function):
+        for target in targets:
+            ATTACKS[f"{function.__name__}[{target}]"] = lambda file, foreign, target=target: function(
+                file, target, foreign
+            )
+        return function
+
+    return add
+
+
+EVERYWHERE = (PAYLOAD, "index", "names", "run", "integers")
+
+
+def replace(file, name, **how):
+    """Make a dataset anew from its values, in another way."""
+    data = file[name][...]
+    del file[name]
+    return file.create_dataset(name, data=data, **how)
+
+
+def rows(file, table, **columns):
+    """Overwrite columns of a table's first row, or what `at` says."""
+    at = columns.pop("at", 0)
+    values = file[table][:]
+    for column, value in columns.items():
+        values[column][at] = value
+    file[table][...] = values
+
+
+def change_run(file, change):
+    plain = json.loads(file["run"][:].tobytes())
+    change(plain)
+    put_bytes(file, "run", json.dumps(plain).encode())
+
+
+def put_bytes(file, name, content):
+    del file[name]
+    file[name] = np.frombuffer(content, dtype=np.uint8)
+
+
+def append(file, pool, values):
+    """Add elements to a pool; give the offset of the first."""
+    old = file[pool][:]
+    del file[pool]
+    file[pool] = np.concatenate([old, np.asarray(values, dtype=old.dtype)])
+    return len(old)
+
+
+# -- storage and links
+
+
+@on(*EVERYWHERE)
+def external_storage(file, name, foreign):
+    shape, kind = file[name].shape, file[name].dtype
+    del file[name]
+    file.create_dataset(name, shape, kind, external=[(os.fsencode(foreign), 0, h5py.h5f.UNLIMITED)])
+
+
+@on(*EVERYWHERE, "t")
+def external_link(file, name, foreign):
+    del file[name]
+    file[name] = h5py.ExternalLink(foreign, "/data")
+
+
+@on(*EVERYWHERE, "t")
+def soft_link(file, name, foreign):
+    file.move(name, "elsewhere")
+    file[name] = h5py.SoftLink("/elsewhere")
+
+
+@on(*EVERYWHERE, "t")
+def dangling_soft_link(file, name, foreign):
+    del file[name]
+    file[name] = h5py.SoftLink(f"/{name}")
+
+
+@on(*EVERYWHERE)
+def virtual_dataset(file, name, foreign):
+    shape, kind = file[name].shape, file[name].dtype
+    del file[name]
+    layout = h5py.VirtualLayout(shape=shape, dtype=kind)
+    layout[...] = h5py.VirtualSource(foreign, "data", shape=shape)
+    file.create_virtual_dataset(name, layout)
+
+
+@on("index", "names", "run", "nodes")
+def chunked_table(file, name, foreign):
+    replace(file, name, compression="gzip")
+
+
+@on(*EVERYWHERE)
+def compact_layout(file, name, foreign):
+    data = file[name][...]
+    kind = file[name].id.get_type()
+    del file[name]
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.COMPACT)
+    h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(data.shape), plist)
+    file[name][...] = data
+
+
+@on(PAYLOAD, "t", "index")
+def something_else(file, name, foreign):
+    del file[name]
+    if name == "t":
+        file[name] = np.zeros(3)
+    else:
+        file.create_group(name)
+
+
+@on(PAYLOAD, "index", "t")
+def committed_type(file, name, foreign):
+    del file[name]
+    file[name] = np.dtype("f4")
+
+
+@on(*EVERYWHERE, "t")
+def missing(file, name, foreign):
+    del file[name]
+
+
+@attack
+def payload_group_is_the_root(file, foreign):
+    del file["t"]
+    file["t"] = file["/"]
+
+
+@attack
+def payload_group_contains_itself(file, foreign):
+    del file[PAYLOAD]
+    file[PAYLOAD] = file["t"]
+
+
+@on("tensors", "names", "strings", "nodes")
+def hard_link_to_another_table(file, name, foreign):
+    del file[name]
+    file[name] = file["index"]
+
+
+@attack
+def names_are_the_run(file, foreign):
+    del file["names"]
+    file["names"] = file["run"]
+
+
+@attack
+def payload_is_a_table(file, foreign):
+    del file[PAYLOAD]
+    file[PAYLOAD] = file["names"]
+
+
+@attack
+def payload_is_another_payload(file, foreign):
+    del file[PAYLOAD]
+    file[PAYLOAD] = file["t/00000003"]
+
+
+# -- types and filters
+
+
+@on(*EVERYWHERE)
+def variable_length_text(file, name, foreign):
+    shape = file[name].shape
+    del file[name]
+    file.create_dataset(name, shape, h5py.string_dtype())
+
+
+@on(*EVERYWHERE)
+def variable_length_numbers(file, name, foreign):
+    shape = file[name].shape
+    del file[name]
+    file.create_dataset(name, shape, h5py.vlen_dtype(np.int32))
+
+
+@on(*EVERYWHERE)
+def object_references(file, name, foreign):
+    shape = file[name].shape
+    del file[name]
+    file.create_dataset(name, shape, h5py.ref_dtype)
+
+
+@on(*EVERYWHERE)
+def opaque_elements(file, name, foreign):
+    shape = file[name].shape
+    del file[name]
+    file.create_dataset(name, shape, np.dtype("V4"))
+
+
+@on(*EVERYWHERE)
+def fixed_length_text(file, name, foreign):
+    shape = file[name].shape
+    del file[name]
+    file.create_dataset(name, shape, np.dtype("S4"))
+
+
+@on("index", "tensors", "nodes", "quants", "strings")
+def variable_length_member(file, name, foreign):
+    table = file[name]
+    wider = np.dtype([*((f, table.dtype[f]) for f in table.dtype.names), ("more", h5py.string_dtype())])
+    shape = table.shape
+    del file[name]
+    file.create_dataset(name, shape, wider)
+
+
+@on(*TABLES)
+def big_endian_table(file, name, foreign):
+    table = file[name][:]
+    swapped = table.dtype.newbyteorder(">")
+    if table.dtype.itemsize == 1:
+        swapped = np.dtype(">i2")
+    del file[name]
+    file[name] = table.astype(swapped)
+
+
+@on(PAYLOAD)
+def payload_of_another_type(file, name, foreign):
+    data = file[name][...]
+    del file[name]
+    file[name] = data.astype(np.int32)
+
+
+@on(PAYLOAD)
+def payload_of_another_shape(file, name, foreign):
+    data = file[name][...]
+    del file[name]
+    file[name] = data.reshape(-1)
+
+
+@on(PAYLOAD)
+def filter_lzf(file, name, foreign):
+    replace(file, name, compression="lzf")
+
+
+@on(PAYLOAD)
+def filter_scale_offset(file, name, foreign):
+    replace(file, name, scaleoffset=3)
+
+
+@on(PAYLOAD)
+def filter_that_nobody_has(file, name, foreign):
+    shape, kind = file[name].shape, file[name].id.get_type()
+    del file[name]
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk(shape)
+    plist.set_filter(h5py.h5z.FILTER_DEFLATE, h5py.h5z.FLAG_OPTIONAL, (1,))
+    plist.set_filter(31999, h5py.h5z.FLAG_OPTIONAL, (1,))
+    h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape), plist)
+
+
+# -- sizes
+
+
+@on(*EVERYWHERE)
+def huge_shape_without_storage(file, name, foreign):
+    kind = file[name].dtype
+    del file[name]
+    file.create_dataset(name, (2**40,), kind)
+
+
+@on(PAYLOAD)
+def huge_compressed_shape(file, name, foreign):
+    kind = file[name].dtype
+    del file[name]
+    file.create_dataset(name, (2**40,), kind, chunks=(2**20,), compression="gzip")
+
+
+@on(PAYLOAD)
+def huge_chunk(file, name, foreign):
+    kind = file[name].dtype
+    del file[name]
+    file.create_dataset(name, (2**25,), kind, chunks=(2**25,), compression="gzip")[...] = 0
+
+
+@on(PAYLOAD)
+def huge_shape_in_the_index_too(file, name, foreign):
+    kind = file[name].dtype
+    del file[name]
+    file.create_dataset(name, (2**20, 2**20), kind, chunks=(1024, 1024), compression="gzip")
+    rows(file, "index", at=1, shape=[2**20, 2**20, 0, 0, 0, 0, 0, 0], nbytes=2**42, count=2**40)
+
+
+@attack
+def overlapping_texts(file, foreign):
+    count = 200_000
+    names = file["names"][:].tobytes() + b"x" * (1 << 20)
+    table = file["strings"][:]
+    bomb = np.zeros(count, dtype=table.dtype)
+    bomb["length"] = len(names)
+    bomb[: len(table)] = table
+    put_bytes(file, "names", names)
+    del file["strings"]
+    file["strings"] = bomb
+
+
+@attack
+def overlapping_operands(file, foreign):
+    operands = np.zeros(1 << 20, dtype="<i4")
+    nodes = np.repeat(file["nodes"][:1], 20_000)
+    nodes["inputs_off"], nodes["inputs_len"] = 0, len(operands)
+    for name, values in (("operands", operands), ("nodes", nodes)):
+        del file[name]
+        file[name] = values
+
+
+@attack
+def overlapping_attributes(file, foreign):
+    text = json.dumps({"a": ["ss", ["x" * 10] * 100_000]}).encode()
+    nodes = np.repeat(file["nodes"][:1], 20_000)
+    nodes["attrs_off"], nodes["attrs_len"] = 0, len(text)
+    nodes["outputs_len"] = 0
+    put_bytes(file, "attributes", text)
+    del file["nodes"]
+    file["nodes"] = nodes
+
+
+@attack
+def overlapping_scales(file, foreign):
+    dims = append(file, "dims", [1 << 22])
+    append(file, "scales64", np.ones(1 << 22))
+    append(file, "integers", np.zeros(1 << 22))
+    quants = np.repeat(file["quants"][:1], 5_000)
+    quants["scale_dims"], quants["scale_ndim"], quants["scale_off"], quants["has"] = dims, 1, 0, 64 | 1
+    quants["zero_point_off"] = 0
+    del file["quants"]
+    file["quants"] = quants
+
+
+# -- numbers that point nowhere
+
+
+@attack
+def tensor_beyond_its_table(file, foreign):
+    rows(file, "index", tensor=2**32 - 1)
+
+
+@attack
+def payload_beyond_the_group(file, foreign):
+    rows(file, "index", payload=2**31)
+
+
+@attack
+def quantization_beyond_its_table(file, foreign):
+    rows(file, "tensors", quant=99)
+
+
+@attack
+def event_quantization_beyond_its_table(file, foreign):
+    rows(file, "index", quant=99)
+
+
+@attack
+def unknown_dtype_in_the_index(file, foreign):
+    rows(file, "index", dtype=200)
+
+
+@attack
+def unknown_dtype_of_a_tensor(file, foreign):
+    rows(file, "tensors", dtype=200)
+
+
+@attack
+def unknown_role(file, foreign):
+    rows(file, "tensors", role=77)
+
+
+@attack
+def too_many_dimensions(file, foreign):
+    rows(file, "index", ndim=255)
+
+
+@attack
+def another_dtype_in_the_index(file, foreign):
+    rows(file, "index", at=1, dtype=int(file["index"][0]["dtype"]))
+
+
+@attack
+def sizes_that_contradict(file, foreign):
+    rows(file, "index", nbytes=2**63)
+
+
+@attack
+def sizes_that_overflow(file, foreign):
+    rows(file, "index", at=1, ndim=8, shape=[2**32] * 8, nbytes=0)
+
+
+@attack
+def two_rows_for_one_place(file, foreign):
+    rows(file, "index", at=slice(1, 3), tensor=1, sample=0)
+
+
+@attack
+def a_sample_beyond_the_run(file, foreign):
+    rows(file, "index", at=1, sample=2**32 - 1)
+
+
+@attack
+def a_constant_of_a_sample(file, foreign):
+    rows(file, "index", sample=1)
+
+
+@on("offset", "length")
+def text_beyond_its_pool(file, column, foreign):
+    rows(file, "strings", **{column: 2**32 - 1})
+
+
+@attack
+def text_that_wraps_around(file, foreign):
+    rows(file, "strings", offset=2**64 - 2, length=4)
+
+
+@attack
+def text_that_is_no_utf8(file, foreign):
+    put_bytes(file, "names", b"\xff" * file["names"].shape[0])
+
+
+@attack
+def two_tensors_of_one_name(file, foreign):
+    rows(file, "tensors", at=slice(0, 2), name=0)
+
+
+@on("name", "stands_for", "layout")
+def tensor_text_beyond_its_table(file, column, foreign):
+    rows(file, "tensors", **{column: 2**31 - 1})
+
+
+@on("name", "op", "domain")
+def node_text_negative(file, column, foreign):
+    rows(file, "nodes", **{column: -2})
+
+
+@on("inputs", "outputs", "origin", "attrs")
+def node_run_beyond_its_pool(file, run, foreign):
+    rows(file, "nodes", **{f"{run}_off": 2**64 - 1, f"{run}_len": 2})
+
+
+@attack
+def dimensions_beyond_their_pool(file, foreign):
+    rows(file, "tensors", dims=2**64 - 1, ndim=3)
+
+
+@on("operands", "origins")
+def pool_value_out_of_range(file, pool, foreign):
+    file[pool][0] = 2**31 - 1
+
+
+@on("scale", "multiplier", "shift")
+def quantization_shape_beyond_its_pool(file, part, foreign):
+    rows(file, "quants", **{f"{part}_ndim": 5, f"{part}_dims": 2**63, "has": 16 | 32})
+
+
+@attack
+def negative_extent_of_scales(file, foreign):
+    rows(file, "quants", scale_ndim=1, scale_dims=append(file, "dims", [-5]))
+
+
+@attack
+def extents_of_scales_that_overflow(file, foreign):
+    rows(file, "quants", scale_ndim=3, scale_dims=append(file, "dims", [2**62, 2**62, 2**62]))
+
+
+@on("scale_off", "zero_point_off")
+def scales_beyond_their_pool(file, column, foreign):
+    rows(file, "quants", **{column: 2**63})
+
+
+@attack
+def cycle_in_the_graph(file, foreign):
+    nodes = file["nodes"][:]
+    first, second = int(nodes["inputs_off"][0]), int(nodes["outputs_off"][1])
+    file["operands"][first] = file["operands"][second]
+
+
+@attack
+def two_producers(file, foreign):
+    nodes = file["nodes"][:]
+    file["operands"][int(nodes["outputs_off"][1])] = file["operands"][int(nodes["outputs_off"][0])]
+
+
+# -- text that should be JSON
+
+
+RUNS = {
+    "not_json": b"hello",
+    "empty": b"",
+    "no_object": b"[]",
+    "null": b"null",
+    "lacks_all": b"{}",
+    "deep": b"[" * 200_000,
+    "long_number": b'{"samples": ' + b"9" * 20_000 + b"}",
+    "no_text": b"\xff\xfe\x00",
+}
+for title, content in RUNS.items():
+    ATTACKS[f"run[{title}]"] = lambda file, foreign, content=content: put_bytes(file, "run", content)
+
+CHANGES = {
+    "samples_zero": lambda run: run.update(samples=0),
+    "samples_text": lambda run: run.update(samples="2"),
+    "samples_true": lambda run: run.update(samples=True),
+    "samples_huge": lambda run: run.update(samples=10**30),
+    "samples_infinite": lambda run: run.update(samples=float("inf")),
+    "steps_negative": lambda run: run.update(steps=-1),
+    "input_beyond": lambda run: run["graph"].update(inputs=[10**6]),
+    "input_huge": lambda run: run["graph"].update(inputs=[10**30]),
+    "input_negative": lambda run: run["graph"].update(inputs=[-1]),
+    "outputs_text": lambda run: run["graph"].update(outputs="abc"),
+    "opset_list": lambda run: run["graph"].update(opset=[1]),
+    "name_number": lambda run: run["graph"].update(name=3),
+    "no_info": lambda run: run.pop("info"),
+    "info_list": lambda run: run.update(info=[]),
+    "fidelity": lambda run: run["info"].update(fidelity="excellent"),
+    "versions_list": lambda run: run["info"].update(versions=["a"]),
+    "options_number": lambda run: run["info"].update(options=3),
+}
+for title, change in CHANGES.items():
+    ATTACKS[f"run[{title}]"] = lambda file, foreign, change=change: change_run(file, change)
+
+ATTRIBUTES = {
+    "not_json": b"hello",
+    "deep": b'{"a": ["ss", ' + b"[" * 200_000,
+    "list": b"[]",
+    "unknown_kind": b'{"a": ["zz", 1]}',
+    "unhashable_kind": b'{"a": [["i"], 1]}',
+    "no_pair": b'{"a": 1}',
+    "infinite_int": b'{"a": ["i", 1e999]}',
+    "text_for_list": b'{"a": ["is", 5]}',
+    "array_too_long": b'{"a": ["a", {"dtype": "int8", "shape": [99999999999999999999], "data": ""}]}',
+    "array_too_short": b'{"a": ["a", {"dtype": "int32", "shape": [1], "data": "AAA="}]}',
+    "array_no_base64": b'{"a": ["a", {"dtype": "int8", "shape": [1], "data": "!!"}]}',
+    "array_dtype": b'{"a": ["a", {"dtype": "object", "shape": [1], "data": "AA=="}]}',
+    "array_shape": b'{"a": ["a", {"dtype": "int8", "shape": "x", "data": "AA=="}]}',
+    "array_negative": b'{"a": ["a", {"dtype": "int8", "shape": [-5], "data": "AA=="}]}',
+}
+for title, content in ATTRIBUTES.items():
+
+    def spoil(file, foreign, content=content):
+        put_bytes(file, "attributes", content)
+        rows(file, "nodes", at=slice(None), attrs_off=0, attrs_len=0)
+        rows(file, "nodes", attrs_len=len(content))
+
+    ATTACKS[f"attributes[{title}]"] = spoil
+
+
+# -- attributes of the root
+
+
+@attack
+def format_of_variable_length(file, foreign):
+    del file.attrs["format"]
+    file.attrs["format"] = "qdebug.recording"
+
+
+@attack
+def format_huge(file, foreign):
+    del file.attrs["format"]
+    file.attrs["format"] = np.bytes_(b"q" * 60_000)
+
+
+@attack
+def version_of_variable_length(file, foreign):
+    del file.attrs["format_version"]
+    file.attrs["format_version"] = "1"
+
+
+@attack
+def version_array(file, foreign):
+    del file.attrs["format_version"]
+    file.attrs["format_version"] = np.ones(5000, np.int32)
+
+
+@attack
+def complete_reference(file, foreign):
+    del file.attrs["complete"]
+    file.attrs.create("complete", file["index"].ref, dtype=h5py.ref_dtype)
+
+
+@pytest.fixture(scope="module")
+def innocent(tmp_path_factory):
+    """A recording with something in every table, that reads well."""
+    path = tmp_path_factory.mktemp("innocent") / "run.h5"
+    quant = QuantParams(dtype="int8", scale=0.5, zero_point=1, multiplier=np.array(5), shift=np.array(1))
+    graph = Graph(
+        [
+            Node(name="n0", op="Conv", inputs=("x", "w"), outputs=("y",), attrs={"pads": (1, 1)}, origin=("a",)),
+            Node(name="n1", op="Relu", inputs=("y",), outputs=("z",)),
+        ],
+        tensors=[
+            TensorInfo(name="w", role=Role.CONSTANT, shape=(2, 2), dtype="int8"),
+            TensorInfo(name="x", shape=(None, 3), dtype="float32", layout="NC"),
+            TensorInfo(name="y", dtype="int8", quant=quant, stands_for="x"),
+            TensorInfo(name="u", quant=QuantParams(dtype="int8", scale=np.float32(1))),
+        ],
+        inputs=("x",),
+        outputs=("z",),
+        opset={"": 13},
+    )
+    writer = RecordingWriter(path)
+    writer.append("w", np.ones((2, 2), np.int8), constant=True)
+    for sample in range(2):
+        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, sample=sample)
+        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3) + np.int8(sample), sample=sample)
+    writer.close(graph, RunInfo(backend="b", options={"a": 1}, versions={"numpy": "2"}, skipped={"q": "why"}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def outcomes(innocent, tmp_path_factory, open_files):
+    """What became of each file of the corpus, all used by one process."""
+    folder = tmp_path_factory.mktemp("corpus")
+    foreign = folder / "foreign"
+    os.mkfifo(foreign)
+    paths = [innocent]
+    for number, spoil in enumerate(ATTACKS.values()):
+        paths.append(folder / f"{number}.h5")
+        paths[-1].write_bytes(innocent.read_bytes())
+        with h5py.File(paths[-1], "a") as file:
+            spoil(file, foreign)
+    results, end = open_files(paths)
+    return dict(zip(["innocent", *ATTACKS], results, strict=True)), end["peak_mb"]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_it_is_refused(outcomes, name):
+    result = outcomes[0][name]
+    assert result["outcome"] == "refused", result["what"]
+
+
+def test_what_was_not_spoiled_is_read(outcomes):
+    assert outcomes[0]["innocent"]["outcome"] == "read", outcomes[0]["innocent"]["what"]
+
+
+def test_no_attack_takes_much_memory(outcomes):
+    assert outcomes[1] < 500
