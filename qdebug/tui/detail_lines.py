@@ -23,19 +23,8 @@ from qdebug.view.text import safe_text
 __all__ = ["detail_lines"]
 
 _LABEL, _WIDE_LABEL = 14, 20
-_ERRORS = (
-    "SQNR dB",
-    "rel L2",
-    "cosine",
-    "max abs",
-    "max LSB",
-    "mean abs",
-    "RMSE",
-    "max rel",
-    "mismatches",
-    "non-finite",
-)
-_PARTS = ("SQNR dB", "rel L2", "max LSB", "max abs")
+_ERRORS = ("SQNR dB", "rel L2", "cosine", "max abs", "max LSB", "max rel", "mismatches", "non-finite", "mean abs")
+_PARTS = ("SQNR dB", "rel L2", "max LSB")
 _JUDGED = {"SQNR", "non-finite"}
 _RAILS = {
     "saturated": "saturated",
@@ -44,7 +33,6 @@ _RAILS = {
     "at qmax": "at qmax",
     "reference below range": "clipped low",
     "reference above range": "clipped high",
-    "codes in all": "codes",
 }
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 
@@ -201,15 +189,18 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
 
 def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str, str]]:
     facts = {fact.title: fact.value for fact in metric_facts(stats)}
-    known = [title for title in titles if facts.get(title) not in {None, numbers.MISSING}]
-    return [
-        (title.removesuffix(" dB"), facts[title]) for title in known if title != "non-finite" or facts[title] != "0"
-    ]
+    items = []
+    for title in titles:
+        value = facts.get(title, numbers.MISSING)
+        if value != numbers.MISSING and (title, value) != ("non-finite", "0"):
+            items.append((title.removesuffix(" dB"), value.removesuffix(" LSB")))
+    return items
 
 
 def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     facts = dict(rail_facts(result.saturation))
     items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
+    items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
     return _packed("saturation", items, width, glyphs) if items else []
 
 

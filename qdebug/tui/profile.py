@@ -173,7 +173,9 @@ def _marks(navigator: Navigator, cells: int, failing: np.ndarray, glyphs: GlyphS
 
 def _cell(row: int, cells: int, size: int, *, left: bool = False) -> int:
     """Give the cell in which a row is drawn: its middle, where it covers several, or its left end."""
-    if size >= 2 * cells:
-        starts = np.arange(2 * cells) * size // (2 * cells)
+    columns = 2 * cells
+    if size >= columns:
+        starts = np.arange(columns) * size // columns
         return int(np.searchsorted(starts, row, side="right") - 1) // 2
-    return min((2 * row if left else 2 * row + 1) * cells // (2 * size), cells - 1)
+    first, last = -(-row * columns // size), -(-(row + 1) * columns // size) - 1  # columns of dots it covers
+    return (first if left else (first + last) // 2) // 2

@@ -1,0 +1,13 @@
+"""The interface on the fake session, as a program: for tests that drive it through a terminal."""
+
+import sys
+
+from fake_session import FakeSession
+
+from qdebug.tui.application import QdebugApp
+from qdebug.tui.glyphs import UNICODE
+
+if __name__ == "__main__":
+    session = FakeSession()
+    app = QdebugApp(lambda: session, titles=("ref.h5", "npu.h5"), glyphs=UNICODE)
+    sys.exit(app.run(mouse=False))
