@@ -89,7 +89,10 @@ def _encode_array(array: np.ndarray) -> dict[str, Any]:
 
 def _decode_array(plain: Mapping[str, Any]) -> np.ndarray:
     raw = np.frombuffer(base64.b64decode(plain["data"], validate=True), dtype=physical_dtype(plain["dtype"]))
-    return from_physical(raw, plain["dtype"]).reshape([int(extent) for extent in plain["shape"]])
+    shape = [int(extent) for extent in plain["shape"]]
+    if min(shape, default=0) < 0:
+        raise ValueError("attributes hold an array with a negative extent")
+    return from_physical(raw, plain["dtype"]).reshape(shape)
 
 
 _DECODERS: dict[str, Callable[[Any], AttrValue]] = {

@@ -111,7 +111,7 @@ class Container:
         """Open a payload's dataset (h5py DatasetID), checked.
 
         Raises:
-            RecordingError: It is missing or is something that a recording never contains.
+            ValueError: It is missing or is something that a recording never contains.
         """
         return open_checked(self._payloads, payload_key(number), file_size=self.size)
 

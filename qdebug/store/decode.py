@@ -50,14 +50,18 @@ def decode_texts(tables: Tables) -> list[str]:
 
 
 def check_runs(what: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -> None:
-    """Check that runs lie inside a pool, without overflow.
+    """Check that runs lie inside a pool, without overflow, and that they are no more than the pool together.
+
+    They do not overlap as written. Overlapping ones would let a small file grow without bound in memory.
 
     Raises:
-        ValueError: One does not.
+        ValueError: One does not, or they are more.
     """
     lengths = lengths.astype(np.uint64)
     if len(offsets) and bool(np.any((lengths > size) | (offsets > np.uint64(size) - np.minimum(lengths, size)))):
         raise ValueError(f"{what} point outside their pool")
+    if float(lengths.sum(dtype=np.float64)) > size:
+        raise ValueError(f"{what} are more than their pool together")
 
 
 def check_rows(what: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> None:
@@ -209,7 +213,7 @@ def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -
 
 
 def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
-    quants = [_decode_quant(row, tables) for row in tables["quants"].tolist()]
+    quants = _decode_quants(tables)
     dims = tables["dims"].tolist()
     result = []
     for name, stands_for, layout, quant, start, ndim, dtype, role, _ in tables["tensors"].tolist():
@@ -249,6 +253,17 @@ def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) ->
             )
         )
     return result
+
+
+def _decode_quants(tables: Tables) -> list[QuantParams]:
+    quants, used = [], 0
+    for row in tables["quants"].tolist():
+        quant = _decode_quant(row, tables)
+        used += sum(part.size for part in (quant.zero_point, quant.multiplier, quant.shift) if part is not None)
+        if used > len(tables["integers"]):
+            raise ValueError("quantizations are more than their pool together")
+        quants.append(quant)
+    return quants
 
 
 def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:

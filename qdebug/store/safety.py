@@ -3,7 +3,8 @@
 HDF5 follows external storage, external links and virtual datasets to other files without asking, and
 its own documentation puts hostile files out of scope. So every path component must be a hard link, a
 dataset must lie in the file itself, its types must be of fixed size, and what it declares must fit
-into the file. Contiguous data is read by us, never by the library.
+into the file. Contiguous data is read by us, never by the library. What is refused here is a ValueError;
+who opens the file says which file it is.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import Any
 import h5py
 import numpy as np
 from h5py import h5d, h5g, h5t, h5z
-
-from qdebug.errors import RecordingError
 
 __all__ = [
     "MAX_CHUNK_BYTES",
@@ -66,13 +65,13 @@ def open_group(parent: Any, name: bytes) -> Any:
     """Open a group through a hard link (h5py GroupID).
 
     Raises:
-        RecordingError: There is no such group, or it is reached through another kind of link.
+        ValueError: There is no such group, or it is reached through another kind of link.
     """
     _check_link(parent, name)
     try:
         return h5g.open(parent, name)
-    except (OSError, RuntimeError, KeyError, ValueError) as exc:
-        raise _broken(name, f"cannot be opened ({exc})") from None
+    except (OSError, RuntimeError, KeyError, ValueError):
+        raise _broken(name, "cannot be opened as a group") from None
 
 
 def open_checked(parent: Any, name: bytes, *, file_size: int) -> tuple[Any, Extent]:
@@ -87,21 +86,21 @@ def open_checked(parent: Any, name: bytes, *, file_size: int) -> tuple[Any, Exte
         The open dataset (h5py DatasetID) and where it lies.
 
     Raises:
-        RecordingError: It is missing or is something that a recording never contains.
+        ValueError: It is missing or is something that a recording never contains.
     """
     _check_link(parent, name)
     try:
         dataset = h5d.open(parent, name)
         return dataset, check_dataset(dataset, name, file_size=file_size)
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, NotImplementedError) as exc:
-        raise _broken(name, f"cannot be opened ({exc})") from None
+    except (OSError, RuntimeError, KeyError, TypeError, NotImplementedError):
+        raise _broken(name, "cannot be opened as a dataset") from None
 
 
 def _check_link(parent: Any, name: bytes) -> None:
     try:
         kind = parent.links.get_info(name).type
     except (OSError, RuntimeError, KeyError, ValueError):
-        raise RecordingError(f"The recording lacks /{name.decode('ascii', 'replace')}: it is damaged.") from None
+        raise ValueError(f"it lacks {_title(name)}") from None
     if kind != h5py.h5l.TYPE_HARD:
         raise _broken(name, "is a soft or external link")
 
@@ -110,7 +109,7 @@ def check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
     """Check storage, filters, type and size of an open dataset before anything is read of it.
 
     Raises:
-        RecordingError: It is something that a recording never contains.
+        ValueError: It is something that a recording never contains.
     """
     plist = dataset.get_create_plist()
     layout = plist.get_layout()
@@ -142,7 +141,7 @@ def check_type(kind: Any, name: bytes, depth: int = 0) -> None:
     """Check that a type is made of integers, floats, enums, arrays and compounds only.
 
     Raises:
-        RecordingError: It is not.
+        ValueError: It is not.
     """
     group = kind.get_class()
     if group in _PLAIN:
@@ -168,13 +167,13 @@ def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
         out: Contiguous uint8 array to fill.
 
     Raises:
-        RecordingError: The file ends before.
+        ValueError: The file ends before.
     """
     view = out.data
     while view:
         count = os.preadv(fd, [view[: 1 << 30]], offset)
         if count == 0:
-            raise RecordingError("The recording ends too early: it was truncated while it was read.")
+            raise ValueError("it ends too early")
         view = view[count:]
         offset += count
 
@@ -192,8 +191,9 @@ def read_text_attribute(holder: Any, name: bytes) -> str | None:
     return bytes(out[()]).decode("utf-8", "replace")
 
 
-def _broken(name: bytes, what: str) -> RecordingError:
-    return RecordingError(
-        f"The recording is refused: /{name.decode('ascii', 'replace')} {what}.",
-        hint="It is damaged or was not written by qdebug; record it again.",
-    )
+def _broken(name: bytes, what: str) -> ValueError:
+    return ValueError(f"{_title(name)} {what}, which no recording has")
+
+
+def _title(name: bytes) -> str:
+    return "/" + name.decode("ascii", "replace")

@@ -201,12 +201,15 @@ class RecordingWriter:
         """Give the values of an appended array.
 
         Raises:
-            RecordingError: The writer is closed or belongs to another process.
+            RecordingError: The writer is closed or belongs to another process, or the file cannot be read.
         """
         self._check_usable()
         out = np.empty(stored.shape, dtype=physical_dtype(stored.dtype))
         if stored.offset is not None:
-            read_bytes(self._fd, stored.offset, out.reshape(-1).view(np.uint8))
+            try:
+                read_bytes(self._fd, stored.offset, out.reshape(-1).view(np.uint8))
+            except (OSError, ValueError) as exc:
+                raise RecordingError(f"{str(self._part)!r} cannot be read back: {_cause(exc)}.") from None
         return from_physical(out, stored.dtype).view(logical_dtype(stored.dtype))
 
     def close(self, graph: Graph, info: RunInfo) -> Path:
