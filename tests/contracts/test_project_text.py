@@ -71,15 +71,21 @@ def test_every_text_file_ends_with_one_newline(texts):
     assert not ragged
 
 
-def idle_tests(source):
-    """List test functions that assert nothing, neither themselves nor in a function of the same file that they call."""
-    words = re.compile(r"\bassert|raises|warns|snap_compare|check|verify|expect|fail\(")
-    functions = {
+WORDS = re.compile(r"\bassert|raises|warns|snap_compare|check|verify|expect|fail\(")
+
+
+def functions_of(source):
+    return {
         node.name: ast.get_source_segment(source.text, node)
         for node in ast.walk(source.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    checking = {name for name, text in functions.items() if words.search(text)}
+
+
+def idle_tests(source, fixtures=frozenset()):
+    """List test functions that assert nothing, neither themselves nor in a function or fixture that they call."""
+    functions = functions_of(source)
+    checking = set(fixtures) | {name for name, text in functions.items() if WORDS.search(text)}
     for _ in functions:
         callers = {n for n, text in functions.items() if any(re.search(rf"\b{each}\(", text) for each in checking)}
         if callers <= checking:
@@ -89,9 +95,13 @@ def idle_tests(source):
 
 
 def test_tests_check_something(everything):
-    assert not [line for source in everything if source.path.startswith("tests/") for line in idle_tests(source)]
+    tests = [source for source in everything if source.path.startswith("tests/")]
+    shared = [functions_of(source) for source in tests if source.path.endswith("conftest.py")]
+    fixtures = {name for functions in shared for name, text in functions.items() if WORDS.search(text)}
+    assert not [line for source in tests for line in idle_tests(source, fixtures)]
 
 
 def test_a_test_without_assertion_is_found(example):
     text = "def good(x):\n    assert x\n\ndef test_a():\n    good(1)\n\ndef test_b():\n    bad(1)\n"
     assert idle_tests(example(text, "tests/test_x.py")) == ["tests/test_x.py test_b"]
+    assert idle_tests(example(text, "tests/test_x.py"), {"bad"}) == []
