@@ -62,10 +62,14 @@ def spoil(victim):
 def refused(victim):
     """A function that uses the spoiled file and gives the message of the error it must raise."""
 
-    def use(kind):
-        with pytest.raises(kind) as caught, FileRecording(victim) as recording:
+    def read():
+        with FileRecording(victim) as recording:
             for name in recording.names:
                 recording.load(name)
+
+    def use(kind):
+        with pytest.raises(kind) as caught:
+            read()
         assert caught.value.hint
         return caught.value.message
 
