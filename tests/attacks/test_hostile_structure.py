@@ -97,7 +97,7 @@ def test_a_group_instead_of_a_dataset(place, spoil, refused):
         file.create_group(place)
 
     spoil(attack)
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
 
 
 def test_a_dataset_instead_of_the_group(spoil, refused):
@@ -106,7 +106,7 @@ def test_a_dataset_instead_of_the_group(spoil, refused):
         file["t"] = np.zeros(3)
 
     spoil(attack)
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
 
 
 def test_a_group_that_contains_itself(spoil, refused):
@@ -137,7 +137,7 @@ def test_elements_of_a_foreign_type(place, kind, spoil, refused):
         file.create_dataset(place, (3,), TYPES[kind])
 
     spoil(attack)
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
 
 
 def test_a_compound_in_a_compound_without_end(spoil, refused):
@@ -150,7 +150,7 @@ def test_a_compound_in_a_compound_without_end(spoil, refused):
         file.create_dataset("index", (3,), kind)
 
     spoil(attack)
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
 
 
 # -- sizes
@@ -206,7 +206,7 @@ def test_a_table_in_another_storage(layout, spoil, refused):
         h5py.h5d.create(file.id, b"names", h5py.h5t.STD_U8LE, space, plist).write(h5py.h5s.ALL, h5py.h5s.ALL, data)
 
     spoil(attack)
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
 
 
 @pytest.mark.parametrize("shape", [(), (1, 3), (0, 3), (3, 1)], ids=str)
@@ -216,7 +216,7 @@ def test_a_table_of_another_shape(shape, spoil, refused):
         file.create_dataset("dims", shape, "i8")
 
     spoil(attack)
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
 
 
 @pytest.mark.parametrize("change", ["shape", "dtype", "signedness", "byte order"])
@@ -244,7 +244,7 @@ def test_a_missing_table(table, spoil, refused):
 
 def test_a_missing_payload(spoil, refused):
     spoil(lambda file: file["t"].__delitem__("00000001"))
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_format_attribute_of_another_kind(value, spoil, refused):
         file.attrs["format"] = value
 
     spoil(attack)
-    refused(NotARecordingError)
+    assert "no qdebug recording" in refused(NotARecordingError)
 
 
 @pytest.mark.parametrize("value", ["1", 1.0, np.arange(2), -1, 0, np.bytes_(b"1")], ids=str)
@@ -266,4 +266,4 @@ def test_a_version_of_another_kind(value, spoil, refused):
         file.attrs["format_version"] = value
 
     spoil(attack)
-    refused(RecordingError)
+    assert "is damaged" in refused(RecordingError)
