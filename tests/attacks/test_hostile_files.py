@@ -11,9 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.store.layout import TABLES
-from qdebug.store.writer import RecordingWriter
 
 PAYLOAD = "t/00000001"
 ATTACKS = {}
@@ -601,35 +599,6 @@ def version_array(file, foreign):
 def complete_reference(file, foreign):
     del file.attrs["complete"]
     file.attrs.create("complete", file["index"].ref, dtype=h5py.ref_dtype)
-
-
-@pytest.fixture(scope="module")
-def innocent(tmp_path_factory):
-    """A recording with something in every table, that reads well."""
-    path = tmp_path_factory.mktemp("innocent") / "run.h5"
-    quant = QuantParams(dtype="int8", scale=0.5, zero_point=1, multiplier=np.array(5), shift=np.array(1))
-    graph = Graph(
-        [
-            Node(name="n0", op="Conv", inputs=("x", "w"), outputs=("y",), attrs={"pads": (1, 1)}, origin=("a",)),
-            Node(name="n1", op="Relu", inputs=("y",), outputs=("z",)),
-        ],
-        tensors=[
-            TensorInfo(name="w", role=Role.CONSTANT, shape=(2, 2), dtype="int8"),
-            TensorInfo(name="x", shape=(None, 3), dtype="float32", layout="NC"),
-            TensorInfo(name="y", dtype="int8", quant=quant, stands_for="x"),
-            TensorInfo(name="u", quant=QuantParams(dtype="int8", scale=np.float32(1))),
-        ],
-        inputs=("x",),
-        outputs=("z",),
-        opset={"": 13},
-    )
-    writer = RecordingWriter(path)
-    writer.append("w", np.ones((2, 2), np.int8), constant=True)
-    for sample in range(2):
-        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, sample=sample)
-        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3) + np.int8(sample), sample=sample)
-    writer.close(graph, RunInfo(backend="b", options={"a": 1}, versions={"numpy": "2"}, skipped={"q": "why"}))
-    return path
 
 
 @pytest.fixture(scope="module")
