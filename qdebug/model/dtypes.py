@@ -35,6 +35,7 @@ def logical_dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name)) if name in _EXTENSION.split() else np.dtype(name)
 
 
+@cache
 def logical_name(dtype: np.dtype) -> str:
     """Give the logical name of a numpy dtype, whatever its byte order.
 

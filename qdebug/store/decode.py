@@ -134,25 +134,35 @@ def check_index(tables: Tables, run: Mapping[str, Any], payloads: int) -> None:
     check_rows("dimensions of the index", index["ndim"], MAX_NDIM + 1)
     check_rows("quantizations of the index", index["quant"], len(tables["quants"]), lowest=-1)
     check_rows("roles", tensors["role"], len(ROLES))
-    stored = index[index["payload"] != NO_PAYLOAD]
-    if len(np.unique(stored["payload"])) > payloads:
+    numbers = np.sort(index["payload"][index["payload"] != NO_PAYLOAD])
+    if np.count_nonzero(np.diff(numbers)) + (len(numbers) > 0) > payloads:
         raise ValueError("payloads are missing")
-    small = index[index["ndim"] <= INDEX_DIMS]
-    unused = np.arange(INDEX_DIMS) >= small["ndim"][:, None]
-    counts = np.where(unused, np.uint64(1), small["shape"]).prod(axis=1, dtype=np.float64)
-    if not np.array_equal(counts * _ITEMSIZES[small["dtype"]], small["nbytes"].astype(np.float64)):
+    _check_sizes(index)
+    _check_places(index, constant_rows(tables), run)
+
+
+def _check_sizes(index: np.ndarray) -> None:
+    """Check that shape, dtype and size of each row agree; float64 is exact for all sizes that a file can have."""
+    ndim, shape = index["ndim"], index["shape"]
+    counts = np.ones(len(index))
+    for dim in range(INDEX_DIMS):
+        counts *= np.where(ndim > dim, shape[:, dim], 1)
+    if bool(((counts * _ITEMSIZES[index["dtype"]] != index["nbytes"]) & (ndim <= INDEX_DIMS)).any()):
         raise ValueError("sizes and shapes of the index contradict each other")
-    constant = np.zeros(len(tensors), dtype=bool)
-    constant[constant_rows(tables)] = True
-    of_constants = index[constant[index["tensor"]]]
-    if bool(of_constants["sample"].any() or of_constants["step"].any()):
-        raise ValueError("a constant has values for a sample")
-    places = [np.ascontiguousarray(index[column]) for column in ("step", "sample", "tensor")]
-    order = np.lexsort(places)
-    if bool(np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in places]).any()):
-        raise ValueError("a tensor has two values for one sample and step")
-    if int(index["sample"].max()) >= run["samples"] or int(index["step"].max()) >= run["steps"]:
+
+
+def _check_places(index: np.ndarray, constants: list[int], run: Mapping[str, Any]) -> None:
+    tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
+    if int(sample.max()) >= run["samples"] or int(step.max()) >= run["steps"]:
         raise ValueError("the index has samples or steps beyond those of the run")
+    if bool((((sample > 0) | (step > 0)) & np.isin(tensor, constants)).any()):
+        raise ValueError("a constant has values for a sample")
+    order = np.lexsort((step, sample, tensor))
+    twice = np.ones(len(index) - 1, dtype=bool)
+    for column in (tensor, sample, step):
+        twice &= column[order][1:] == column[order][:-1]
+    if bool(twice.any()):
+        raise ValueError("a tensor has two values for one sample and step")
 
 
 def constant_rows(tables: Tables) -> list[int]:
