@@ -29,6 +29,7 @@ _METRICS = (
     "sqnr_db",
     "cosine",
     "max_lsb",
+    "lsb_bias",
     "mismatches",
     "nonfinite",
 )

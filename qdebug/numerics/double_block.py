@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from qdebug.numerics.blocks import ROW, RealBlocks, Scratch
-from qdebug.numerics.lsb import Steps, difference_in_steps
+from qdebug.numerics.lsb import Steps, difference_in_steps, sum_in_steps
 from qdebug.numerics.single_block import row_dots
 from qdebug.numerics.tally import Block, Tally
 
@@ -57,6 +57,7 @@ def add_double(tally: Tally, block: Block) -> None:
         most = float(np.fmax.reduce(np.absolute(difference_in_steps(a, b, step))))
         if not np.isnan(most):
             tally.offer_lsb(most)
+        _add_bias(tally, a, b, difference, step)
     _add_sums(tally, a, b, error)
 
 
@@ -132,6 +133,15 @@ def _add_nonfinite(tally: Tally, a: np.ndarray, b: np.ndarray, both: np.ndarray,
     tally.beyond += count
     if count:
         tally.offer_nonfinite(start + int(disagree.argmax()))
+
+
+def _add_bias(tally: Tally, a: np.ndarray, b: np.ndarray, difference: np.ndarray, step: np.ndarray | float) -> None:
+    mantissa, exponent = np.frexp(difference)
+    beyond = np.isinf(difference)
+    if beyond.any():
+        half, half_exponent = np.frexp(b * 0.5 - a * 0.5)
+        mantissa, exponent = np.where(beyond, half, mantissa), np.where(beyond, half_exponent + 1, exponent)
+    tally.add_bias(*sum_in_steps(mantissa, exponent, step))
 
 
 def _add_sums(tally: Tally, a: np.ndarray, b: np.ndarray, error: np.ndarray) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import ScaleMap
 
-__all__ = ["Steps", "difference_in_steps"]
+__all__ = ["Steps", "difference_in_steps", "sum_in_steps"]
 
 
 class Steps:
@@ -70,7 +70,32 @@ def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.nda
     Returns:
         Signed differences, float64.
     """
-    return np.asarray(_position(backend, step) - _position(reference, step))
+    steps = np.asarray(_position(backend, step) - _position(reference, step))
+    lost = np.isnan(steps)
+    if lost.any():  # both positions are beyond float64; their difference need not be
+        steps = np.where(lost, (backend - reference) / step, steps)
+    return steps
+
+
+def sum_in_steps(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | float) -> tuple[float, int, int]:
+    """Sum signed differences in steps, whatever their magnitude.
+
+    Args:
+        mantissa: The differences as `numpy.frexp` gives them, float64; no NaN, not infinite.
+        exponent: Their exponents.
+        step: Size of one step for all elements, or for each; where it is NaN the element is left out.
+
+    Returns:
+        The sum as a float and the power of two it is to be multiplied by, and how many of the differences are not 0.
+    """
+    places = np.flatnonzero((mantissa != 0.0) & ~np.isnan(step))
+    if not places.size:
+        return 0.0, 0, 0
+    step_mantissa, step_exponent = np.frexp(step[places] if isinstance(step, np.ndarray) else step)
+    shift = exponent[places] - step_exponent
+    highest = int(shift.max())  # what falls below float64 relative to the largest term does not count
+    total = np.ldexp(mantissa[places] / step_mantissa, shift - highest).sum()
+    return float(total), highest, int(places.size)
 
 
 def _position(values: np.ndarray, step: np.ndarray | float) -> np.ndarray:

@@ -12,7 +12,8 @@ What holds for every row
 - Two tensors that are 0 everywhere are identical: `sqnr_db` infinite, `rel_l2` 0, `cosine` 1, `max_rel` None.
 - No epsilon is added anywhere. A maximum, mean or ratio whose true value exceeds float64 is infinite.
 - Counts are exact. `max_abs` is the float64 nearest to the largest difference; `max_rel` is a correctly rounded
-  difference divided once. Sums are within 4 ULP of float32 of the exact sum, whatever the size of the tensor.
+  difference divided once. Sums are within 4 ULP of float32 of the exact sum, whatever the size of the tensor;
+  the signed sum of `lsb_bias` within 4 ULP of float32 of the sum of its absolute terms.
 """
 
 from __future__ import annotations
@@ -100,6 +101,13 @@ METRICS: tuple[MetricSpec, ...] = (
         _LOWER,
         "largest abs(difference) in steps of the backend's scale (its channel's, if per channel), a whole number "
         "between two codes of that scale; None if the backend has no positive finite scale",
+    ),
+    _error(
+        "lsb_bias",
+        "LSB",
+        _NEITHER,
+        "mean of difference/scale over the elements that differ: near 0 for honest rounding, near max_lsb or -max_lsb "
+        "for an offset; 0 if none differs, None if the backend has no positive finite scale",
     ),
     _error(
         "mismatches",

@@ -6,12 +6,13 @@ float32 where rounding cannot change the answer, else decided in float64 among t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from qdebug.numerics.blocks import ROW, Scratch
-from qdebug.numerics.lsb import difference_in_steps
+from qdebug.numerics.lsb import difference_in_steps, sum_in_steps
 from qdebug.numerics.tally import Block, Tally
 
 __all__ = ["add_single", "row_dots"]
@@ -60,9 +61,10 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     if largest == 0.0:
         _add_equal(tally, block, buffers, zeros)
         return True
-    _add_sums(tally, block, error, buffers)
     mask = buffers.masks[0][:n]
-    tally.mismatches += int(np.count_nonzero(np.not_equal(a, b, out=mask)))
+    unequal = int(np.count_nonzero(np.not_equal(a, b, out=mask)))
+    tally.mismatches += unequal
+    _add_sums(tally, block, error, unequal, buffers)
     if zeros < n:
         _add_quotients(tally, block, error, nonzero if zeros else None, buffers)
     # float32 rounding keeps order, so the largest difference is among those that round to the largest.
@@ -125,10 +127,15 @@ def _add_equal(tally: Tally, block: Block, buffers: Scratch, zeros: int) -> None
         tally.offer_lsb(0.0)
 
 
-def _add_sums(tally: Tally, block: Block, error: np.ndarray, buffers: Scratch) -> None:
-    a, b = block.reference, block.backend
-    pairs = ((a, a), (b, b), (error, error), (error, buffers.ones))
-    a_squares, b_squares, error_squares, total = row_dots(pairs, buffers.row_singles)
+def _add_sums(tally: Tally, block: Block, error: np.ndarray, unequal: int, buffers: Scratch) -> None:
+    a, b, step = block.reference, block.backend, block.steps.uniform
+    pairs = [(a, a), (b, b), (error, error), (error, buffers.ones)]
+    if step is not None:
+        pairs.append((np.subtract(b, a, out=buffers.singles[3][: a.size]), buffers.ones))
+    a_squares, b_squares, error_squares, total, *signed = row_dots(pairs, buffers.row_singles)
+    if step is not None:
+        mantissa, exponent = math.frexp(step)
+        tally.add_bias(signed[0] / mantissa, -exponent, unequal)
     tally.reference_squares.add(a_squares)
     tally.backend_squares.add(b_squares)
     tally.error_squares.add(error_squares)
@@ -187,8 +194,10 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
             return
         places = np.flatnonzero(error >= np.float32(largest - 4.0 * slack))
         a, b = a[places], b[places]
-    difference = difference_in_steps(a.astype(np.float64), b.astype(np.float64), step)
-    most = float(np.fmax.reduce(np.absolute(difference)))
+    a64, b64 = a.astype(np.float64), b.astype(np.float64)
+    if isinstance(step, np.ndarray):
+        tally.add_bias(*sum_in_steps(*np.frexp(b64 - a64), step))
+    most = float(np.fmax.reduce(np.absolute(difference_in_steps(a64, b64, step))))
     if not np.isnan(most):
         tally.offer_lsb(most)
 

@@ -32,6 +32,8 @@ class ErrorStats:
         worst_sample: The sample it is in.
         reference_min, reference_max, backend_min, backend_max: Extremes of the finite values.
         beyond_tolerance: Elements that differ by more than atol + rtol*abs(reference); None if no tolerance was asked.
+        lsb_bias: Mean signed difference, in steps of the backend's scale, of the elements that differ; None if it
+            has no scale.
     """
 
     count: int
@@ -54,6 +56,7 @@ class ErrorStats:
     backend_min: float | None
     backend_max: float | None
     beyond_tolerance: int | None = None
+    lsb_bias: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

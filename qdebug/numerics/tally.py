@@ -64,6 +64,10 @@ class Extremes:
         self.high = max(self.high, high)
 
 
+_COUNTS = ("count", "finite", "nonfinite", "matched_nonfinite", "mismatches", "zero_refs", "beyond", "biased")
+_SUMS = ("sum_abs", "error_squares", "reference_squares", "backend_squares", "products", "bias")
+
+
 def _larger(first: float | None, second: float | None) -> float | None:
     if first is None or second is None:
         return second if first is None else first
@@ -88,6 +92,7 @@ class Tally:
     mismatches: int = 0
     zero_refs: int = 0
     beyond: int = 0
+    biased: int = 0
     max_abs: float | None = None
     max_rel: float | None = None
     max_lsb: float | None = None
@@ -99,6 +104,7 @@ class Tally:
     reference_squares: ScaledSum = field(default_factory=ScaledSum)
     backend_squares: ScaledSum = field(default_factory=ScaledSum)
     products: ScaledSum = field(default_factory=ScaledSum)
+    bias: ScaledSum = field(default_factory=ScaledSum)
 
     def offer_abs(self, difference: float, flat: int) -> None:
         """Take in the largest finite difference of a stretch and where it is first met."""
@@ -123,9 +129,14 @@ class Tally:
         """Take in the largest difference in steps of a stretch."""
         self.max_lsb = _larger(self.max_lsb, steps)
 
+    def add_bias(self, total: float, exponent: int, count: int) -> None:
+        """Add the signed differences in steps, total * 2**exponent in all, of `count` elements that differ."""
+        self.bias.add(total, exponent)
+        self.biased += count
+
     def merge(self, other: Tally) -> None:
         """Take in another tally, as if its elements had been added after this one's."""
-        for name in ("count", "finite", "nonfinite", "matched_nonfinite", "mismatches", "zero_refs", "beyond"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("max_abs", "max_rel", "max_lsb"):
             setattr(self, name, _larger(getattr(self, name), getattr(other, name)))
@@ -133,7 +144,7 @@ class Tally:
             self.worst = other.worst
         self.reference.add(other.reference.low, other.reference.high)
         self.backend.add(other.backend.low, other.backend.high)
-        for name in ("sum_abs", "error_squares", "reference_squares", "backend_squares", "products"):
+        for name in _SUMS:
             getattr(self, name).merge(getattr(other, name))
 
     def stats(self) -> ErrorStats:
@@ -151,6 +162,7 @@ class Tally:
             sqnr_db=self._sqnr_db() if n else None,
             cosine=self._cosine() if n else None,
             max_lsb=self.max_lsb,
+            lsb_bias=self._lsb_bias(),
             mismatches=self.mismatches,
             nonfinite=self.nonfinite,
             matched_nonfinite=self.matched_nonfinite,
@@ -162,6 +174,11 @@ class Tally:
             backend_max=_finite_or_none(self.backend.high),
             beyond_tolerance=None if self.tolerance is None else self.beyond,
         )
+
+    def _lsb_bias(self) -> float | None:
+        if self.max_lsb is None:
+            return None
+        return self.bias.mean(self.biased) if self.biased else 0.0
 
     def _rel_l2(self) -> float:
         if not self.error_squares.mantissa:

@@ -59,6 +59,7 @@ _TITLES = {
     "mean_abs": "mean abs",
     "max_rel": "max rel",
     "max_lsb": "max LSB",
+    "lsb_bias": "LSB bias",
     "zero_refs": "zero refs",
     "nonfinite": "non-finite",
     "worst_index": "worst at",

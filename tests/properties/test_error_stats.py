@@ -122,6 +122,20 @@ def check_sums(stats: ErrorStats, a: list[Fraction], b: list[Fraction], errors: 
         assert -1.0 <= stats.cosine <= 1.0
 
 
+def check_bias(stats: ErrorStats, signed: list[Fraction]) -> None:
+    """Compare the bias with the mean of the signed differences, in steps, of the elements that differ."""
+    signed = [term for term in signed if term]
+    if not signed:
+        assert stats.lsb_bias == 0.0
+        return
+    bound = sum(map(abs, signed)) / len(signed) * Fraction(4 * ULP)
+    exact = sum(signed) / len(signed)
+    if math.isinf(stats.lsb_bias):
+        assert abs(exact) > Fraction(2) ** 1023
+    else:
+        assert abs(Fraction(stats.lsb_bias) - exact) <= bound + Fraction(2) ** -1073
+
+
 def log10(value: Fraction) -> float:
     return math.log10(value.numerator) - math.log10(value.denominator)
 
@@ -310,6 +324,45 @@ def test_quantized_pairs_match_exact_arithmetic(data: st.DataObject, dtype: str,
     shift = [int(q.zero_point[0]) for q in (first, second)]
     codes = [abs((int(y) - shift[1]) - (int(x) - shift[0])) for x, y in zip(a.flat, b.flat, strict=True)]
     assert stats.max_lsb == max(codes)
+    check_bias(stats, [(Fraction(y) - Fraction(x)) / Fraction(s) for x, y, s in zip(ours, theirs, steps, strict=True)])
+
+
+@EXAMPLES
+@given(
+    pair=pairs([*FLOATS, "int32", "int64"]),
+    steps=st.lists(st.one_of(st.floats(2.0**-40, 2.0**40), st.sampled_from([5e-324, 1e-300, 1e300, 0.0, math.nan]))),
+    block=BLOCKS,
+)
+def test_the_bias_is_the_mean_signed_difference_in_steps(
+    pair: tuple[np.ndarray, np.ndarray], steps: list[float], block: int
+) -> None:
+    a, b = (side.reshape(-1) for side in pair)
+    scales = np.resize(steps or [0.5], a.size) if a.size > 1 else np.array([0.5])
+    quant = QuantParams(dtype="int8", scale=scales, axis=0)
+    b = b if b.dtype.kind == "f" and b.dtype.itemsize >= 4 else b.astype(np.float32)
+    terms = []
+    real_b = [real(y, quant, place) for place, y in enumerate(b)] if b.dtype != np.float64 else None
+    for place, x in enumerate(listed(a)):
+        with np.errstate(all="ignore"):
+            y = float(b[place] * scales[place]) if real_b is None else real_b[place]
+        if finite(x) and finite(y) and finite(scales[place]) and scales[place] > 0:
+            terms.append((Fraction(y) - Fraction(x)) / Fraction(scales[place]))
+    stats = stats_of(a, b, backend_quant=quant, block=block)
+    if terms:
+        check_bias(stats, terms)
+    else:
+        assert stats.lsb_bias is None
+
+
+@EXAMPLES
+@given(pair=pairs([*FLOATS, "int64"]), step=st.sampled_from([5e-324, 1e-300, 0.1, 2.0**-30, 1e300]), block=BLOCKS)
+def test_the_bias_in_steps_of_one_size(pair: tuple[np.ndarray, np.ndarray], step: float, block: int) -> None:
+    stats = stats_of(*pair, step=step, block=block)
+    sides = [(x, y) for x, y in zip(*map(listed, pair), strict=True) if finite(x) and finite(y)]
+    if sides:
+        check_bias(stats, [(Fraction(y) - Fraction(x)) / Fraction(step) for x, y in sides])
+    else:
+        assert stats.lsb_bias is None
 
 
 @EXAMPLES

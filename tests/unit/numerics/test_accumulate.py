@@ -243,6 +243,29 @@ def test_steps_between_codes_are_whole_and_between_real_values_are_not():
     assert stats_of(a, real, reference_quant=quant, step=0.1).max_lsb == 0.0
 
 
+def test_the_bias_tells_an_offset_from_rounding():
+    quant = QuantParams(dtype="int8", scale=F32(0.1), zero_point=-3)
+    a = np.arange(-120, 120, dtype=np.int8)
+    options = {"reference_quant": quant, "backend_quant": quant}
+    shifted, noise = a.copy(), a.copy()
+    shifted[::3] -= np.int8(1)
+    noise[::4] += np.int8(1)
+    noise[1::4] -= np.int8(1)
+    assert stats_of(a, shifted, **options).lsb_bias == pytest.approx(-1.0, rel=1e-5)
+    assert stats_of(a, noise, **options).lsb_bias == pytest.approx(0.0, abs=1e-5)
+    assert stats_of(a, a, **options).lsb_bias == 0.0
+    assert stats_of(a, shifted).lsb_bias is None
+
+
+def test_the_bias_is_over_all_samples_and_survives_merging():
+    quant = QuantParams(dtype="int8", scale=F32(0.5))
+    parts = [ErrorAccumulator(backend_quant=quant) for _ in range(2)]
+    parts[0].update(F32([0.0, 0.0, 0.0]), np.int8([0, 2, 2]), sample=0)
+    parts[1].update(F32([0.0, 0.0]), np.int8([-1, 0]), sample=1)
+    parts[0].merge(parts[1])
+    assert parts[0].stats().lsb_bias == 1.0
+
+
 def test_a_clamp_beside_the_lattice_gives_a_fraction_of_a_step():
     quant = QuantParams(dtype="int8", scale=F32(0.5))
     options = {"reference_quant": quant, "backend_quant": quant, "reference_clamp": (None, 0.75)}

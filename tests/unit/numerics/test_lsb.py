@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.lsb import Steps, difference_in_steps
+from qdebug.numerics.lsb import Steps, difference_in_steps, sum_in_steps
 
 
 @pytest.mark.parametrize("scale", [np.float32(0.1), np.float32(1 / 3), 0.1, 1e-7, 1234.567])
@@ -22,6 +22,22 @@ def test_codes_of_one_scale_differ_by_whole_steps(scale):
 
 def test_values_off_the_lattice_keep_their_fraction():
     assert difference_in_steps(np.array([0.05]), np.array([1.0]), 0.5)[0] == pytest.approx(1.9)
+
+
+def test_a_step_too_small_for_positions_still_measures_their_difference():
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = difference_in_steps(np.array([1.0, 1.0]), np.array([1.0 + 2.0**-52, 3.0]), 5e-324)
+    assert steps.tolist() == [2.0**1022, math.inf]
+
+
+def test_signed_steps_of_any_magnitude_are_summed():
+    differences, steps = np.array([1.0, 5e-324, -3e300, 7.0]), np.array([0.5, 5e-324, 1e300, math.nan])
+    total, exponent, count = sum_in_steps(*np.frexp(differences), steps)
+    assert (math.ldexp(total, exponent), count) == (0.0, 3)
+    assert sum_in_steps(*np.frexp(np.array([0.0, -0.0])), 0.5) == (0.0, 0, 0)
+    total, exponent, count = sum_in_steps(*np.frexp(np.array([1e300, 0.0])), 1e-300)
+    assert exponent > 1990
+    assert count == 1
 
 
 def test_float64_lattices_count_too():
