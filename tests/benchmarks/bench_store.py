@@ -1,0 +1,199 @@
+"""How fast recordings are written and read, as ratios to a raw os.write of the same bytes in the same run.
+
+Run it: python tests/benchmarks/bench_store.py [--folder /dev/shm] [--rounds 5] [--scale 1.0]
+
+Every figure is the best of several interleaved rounds on fresh files, without fsync: put the folder on a RAM disk, or
+the disk is what is measured. "raw" is one open and one os.write per tensor. Targets: mixed at most 1.25 times raw,
+large at most 1.15, tiny at most 40 us per tensor; opening 100,000 tensors at most 100 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from qdebug.model import Graph, Node, RunInfo
+from qdebug.record.recorder import Recorder
+from qdebug.store.reader import open_file
+from qdebug.store.writer import RecordingWriter
+
+Writer = Callable[[Path, Sequence[np.ndarray]], None]
+INFO = RunInfo(backend="bench")
+
+
+def mixed(scale: float) -> list[np.ndarray]:
+    """Make the activations of a ResNet-like network: int8 and float32, 10 KB to 12 MB."""
+    generator = np.random.default_rng(0)
+    sizes = np.exp(generator.uniform(np.log(10_000), np.log(12_000_000), int(180 * scale))).astype(int)
+    noise = generator.standard_normal(4 << 20, dtype=np.float32)
+    codes = generator.integers(-128, 128, 16 << 20, dtype=np.int8)
+    return [
+        (np.roll(noise[: size // 4], 1) + np.float32(number) if number % 2 else codes[:size] ^ np.int8(number % 100))
+        for number, size in enumerate(sizes)
+    ]
+
+
+def large(scale: float) -> list[np.ndarray]:
+    """Make tensors of 25 MB."""
+    block = np.random.default_rng(1).standard_normal(6_250_000, dtype=np.float32)
+    return [block + np.float32(number) for number in range(max(1, int(20 * scale)))]
+
+
+def tiny(scale: float) -> list[np.ndarray]:
+    """Make tensors of less than 1 KB."""
+    generator = np.random.default_rng(2)
+    return [
+        generator.standard_normal(size, dtype=np.float32)
+        for size in generator.integers(1, 256, int(20_000 * scale)).tolist()
+    ]
+
+
+def raw(path: Path, tensors: Sequence[np.ndarray]) -> None:
+    """Write the bytes and nothing else."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for tensor in tensors:
+        os.write(descriptor, memoryview(tensor).cast("B"))
+    os.close(descriptor)
+
+
+def writer(path: Path, tensors: Sequence[np.ndarray]) -> None:
+    """Write a recording with the writer alone."""
+    target = RecordingWriter(path, force=True)
+    for number, tensor in enumerate(tensors):
+        target.append(f"tensor_{number}", tensor)
+    target.close(Graph(), INFO)
+
+
+def recorder(path: Path, tensors: Sequence[np.ndarray]) -> None:
+    """Write a recording as a harness does, with a node for each tensor."""
+    with Recorder(path, backend="bench", force=True) as target:
+        for number, tensor in enumerate(tensors):
+            target.put(f"tensor_{number}", tensor, node=f"node_{number}", op="Conv", inputs=(f"tensor_{number - 1}",))
+
+
+def h5py_datasets(path: Path, tensors: Sequence[np.ndarray]) -> None:
+    """Write one dataset per tensor with h5py's defaults."""
+    with h5py.File(path, "w") as file:
+        for number, tensor in enumerate(tensors):
+            file.create_dataset(f"tensor_{number}", data=tensor)
+
+
+def savez(path: Path, tensors: Sequence[np.ndarray]) -> None:
+    """Write a npz file."""
+    with path.open("wb") as file:
+        np.savez(file, **{f"tensor_{number}": tensor for number, tensor in enumerate(tensors)})
+
+
+WRITERS: dict[str, Writer] = {
+    "raw": raw,
+    "writer": writer,
+    "Recorder": recorder,
+    "h5py create_dataset": h5py_datasets,
+    "np.savez": savez,
+}
+
+
+def best_times(tensors: Sequence[np.ndarray], folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, int]]:
+    """Time each writer in interleaved rounds; give the best seconds and the size of the file of each."""
+    best, sizes = dict.fromkeys(WRITERS, float("inf")), {}
+    for _ in range(rounds):
+        for name, write in WRITERS.items():
+            path = folder / "bench.bin"
+            begin = time.perf_counter()
+            write(path, tensors)
+            best[name] = min(best[name], time.perf_counter() - begin)
+            sizes[name] = path.stat().st_size
+            path.unlink()
+    return best, sizes
+
+
+def writing(folder: Path, rounds: int, scale: float) -> Table:
+    """Time all writers on all sets."""
+    table = Table(title="Writing, against raw os.write of the same bytes")
+    for head in ("set", "writer", "ms", "x raw", "us per tensor", "GB/s", "bytes per tensor beyond its values"):
+        table.add_column(head, justify="left" if head in ("set", "writer") else "right")
+    for title, make in (("mixed", mixed), ("large", large), ("tiny", tiny)):
+        tensors = make(scale)
+        total = sum(tensor.nbytes for tensor in tensors)
+        best, sizes = best_times(tensors, folder, rounds)
+        for name, seconds in best.items():
+            table.add_row(
+                f"{title}: {len(tensors):,} tensors, {total / 1e6:,.0f} MB" if name == "raw" else "",
+                name,
+                f"{seconds * 1e3:,.1f}",
+                f"{seconds / best['raw']:.2f}",
+                f"{seconds / len(tensors) * 1e6:,.1f}",
+                f"{total / seconds / 1e9:.2f}",
+                f"{(sizes[name] - total) / len(tensors):,.0f}",
+            )
+        table.add_section()
+    return table
+
+
+def reading(folder: Path, rounds: int, count: int) -> Table:
+    """Time what a program does first with a recording of many tensors."""
+    path = folder / "bench.h5"
+    target = RecordingWriter(path, force=True)
+    for number in range(count):
+        target.append(f"block{number // 100}/layer_{number}/output", np.full(4, number, dtype=np.float32))
+    name = [f"block{number // 100}/layer_{number}/output" for number in range(count)]
+    nodes = [
+        Node(name=f"n{number}", op="Relu", inputs=(name[number - 1],) if number else (), outputs=(name[number],))
+        for number in range(count)
+    ]
+    target.close(Graph(nodes), INFO)
+    steps = ("open", "names", "first load", "graph", "load all")
+    best = dict.fromkeys(steps, float("inf"))
+    for _ in range(rounds):
+        times = [time.perf_counter()]
+        recording = open_file(path)
+        times.append(time.perf_counter())
+        names = recording.names
+        times.append(time.perf_counter())
+        recording.load(names[-1])
+        times.append(time.perf_counter())
+        _ = recording.graph
+        times.append(time.perf_counter())
+        for each in names[:1000]:
+            recording.load(each)
+        times.append(time.perf_counter())
+        recording.close()
+        for step, begin, end in zip(steps, times[:-1], times[1:], strict=True):
+            best[step] = min(best[step], end - begin)
+    path.unlink()
+    table = Table(title=f"Reading a recording of {count:,} tensors")
+    for head in ("step", "ms"):
+        table.add_column(head, justify="right" if head == "ms" else "left")
+    for step, seconds in best.items():
+        table.add_row("1,000 loads" if step == "load all" else step, f"{seconds * 1e3:,.1f}")
+    return table
+
+
+def main() -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shared_memory = Path("/dev/shm")  # noqa: S108  a RAM disk, where there is one
+    parser.add_argument("--folder", type=Path, default=shared_memory if shared_memory.is_dir() else None)
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds; the best counts")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the tensors of each set")
+    parser.add_argument("--count", type=int, default=100_000, help="tensors of the recording that is read")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        console = Console(width=140)
+        console.print(writing(Path(folder), options.rounds, options.scale))
+        console.print(reading(Path(folder), options.rounds, options.count))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
