@@ -66,13 +66,13 @@ def _count(flat: np.ndarray) -> Census:
     low, high = float("inf"), float("-inf")
     for start in range(0, flat.size, _BLOCK):
         block = flat[start : start + _BLOCK]
-        missing = int(np.count_nonzero(np.isnan(block)))
-        nan += missing
-        inf += int(np.count_nonzero(np.isinf(block)))
-        zero += int(block.size - np.count_nonzero(block))
-        if missing < block.size:
-            low = min(low, float(np.fmin.reduce(block)))
-            high = max(high, float(np.fmax.reduce(block)))
+        known = block[~np.isnan(block)]  # fmin and fmax would let a signalling NaN win
+        nan += block.size - known.size
+        inf += int(np.count_nonzero(np.isinf(known)))
+        zero += int(known.size - np.count_nonzero(known))
+        if known.size:
+            low = min(low, float(np.minimum.reduce(known)))
+            high = max(high, float(np.maximum.reduce(known)))
     flags = Flag.EXTREMES | Flag.COUNTS | (Flag.HAS_NAN if nan else Flag(0)) | (Flag.HAS_INF if inf else Flag(0))
     if nan == flat.size:
         return Census(flags & ~Flag.EXTREMES, nan, inf, zero)
