@@ -31,6 +31,7 @@ __all__ = ["Attribution", "StandIn", "attribute", "folded_clamp", "recorded_plac
 _Clamp = tuple[float | None, float | None]
 
 StandIn = Callable[[int, int], np.ndarray]
+"""Another way to replay a node: called with sample and step, gives real values in the reference's order."""
 
 _STAND_IN_UNITS = 1024.0
 """Units of roundoff that a float node may be off its reference nodes: constants may be folded in either."""

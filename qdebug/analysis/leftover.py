@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from qdebug.analysis.alignment import Kind, Pair, Side, Unmatched
+from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
 from qdebug.analysis.value_classes import Run, ValueClasses
 from qdebug.model import Recording
 
@@ -58,8 +59,9 @@ def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unm
     double = held.reference_doubles.get(held.ref.number(tensor))
     if double is not None:
         return entry(Kind.BENIGN, f"the same computation as {double!r}, which is compared")
-    if not held.reference.graph.consumers(tensor) and tensor not in held.reference.graph.outputs:
-        return entry(Kind.BENIGN, "nothing reads it")
+    harmless = _harmless(tensor, held.ref, held.paired_reference)
+    if harmless:
+        return entry(Kind.BENIGN, harmless)
     if tensor in held.backend.graph.tensors and tensor not in held.backend_names:
         return entry(Kind.LOST, "the backend's recording has no values of it")
     return entry(Kind.LOST, "no tensor of the backend answers to it")
@@ -71,11 +73,41 @@ def _backend_entry(tensor: str, held: _Held, notes: Mapping[str, str]) -> Unmatc
 
     if held.be.folds(tensor):
         return entry(Kind.BENIGN, _constant_reason(held.backend, tensor))
-    if not held.backend.graph.consumers(tensor) and tensor not in held.backend.graph.outputs:
-        return entry(Kind.BENIGN, "nothing reads it")
+    harmless = _harmless(tensor, held.be, held.paired_backend)
+    if harmless:
+        return entry(Kind.BENIGN, harmless)
     if tensor in held.reference.graph.tensors and tensor not in held.reference_names:
         return entry(Kind.LOST, "the reference's recording has no values of it")
     return entry(Kind.LOST, notes.get(tensor, "no tensor of the reference answers to it"))
+
+
+def _harmless(tensor: str, classes: ValueClasses, paired: set[str]) -> str:
+    """Say why nothing is lost by a tensor of either side that has no partner; "" if something is."""
+    graph = classes.graph
+    if not graph.consumers(tensor) and tensor not in graph.outputs:
+        return "nothing reads it"
+    if classes.of_shape(tensor):
+        return "arithmetic on shapes"
+    if tensor not in graph.outputs and _only_moves(tensor, classes, paired):
+        return "only arranges values anew; what comes of it is compared"
+    return ""
+
+
+def _only_moves(tensor: str, classes: ValueClasses, paired: set[str]) -> bool:
+    """Tell whether a tensor is an arrangement of compared values, and leads only to compared ones by arranging."""
+    graph = classes.graph
+
+    def moved(name: str) -> bool:
+        node = graph.producer(name)
+        return node is not None and (node.op in MOVES_VALUES or node.op in KEEPS_VALUES)
+
+    return moved(tensor) and all(
+        any(form in paired for form in classes.members(output))
+        or (moved(output) and _only_moves(output, classes, paired))
+        for reader in graph.consumers(tensor)
+        for output in reader.outputs
+        if output
+    )
 
 
 def _constant_reason(recording: Recording, tensor: str) -> str:

@@ -17,9 +17,12 @@ __all__ = ["DEFAULT_MIN_SQNR", "Limits"]
 DEFAULT_MIN_SQNR = 20.0
 """Decibels that a tensor must reach where no limit is given and its node cannot be replayed."""
 
-DERIVED_LSB = 1.0
-"""Steps that a quantized node may introduce where no limit is given: half a step of rounding, and as much again for
-backends that requantize with few bits."""
+DERIVED_LSB = 1.5
+"""Steps that a quantized node may introduce where no limit is given: the nearest code, half a step away at most, or the
+one beside it, which backends give that requantize with few bits or round twice."""
+
+_HAIR = 1e-3
+"""Steps by which a difference of whole and half steps may be off through the rounding of float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,6 @@ def _judge_introduced(stats: ErrorStats, allowed: float | None) -> tuple[Status,
         if not norm <= allowed:
             times = norm / allowed if allowed else math.inf
             return Status.DIVERGED, f"it introduces {times:.3g} times the error that rounding its sums accounts for"
-    elif stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB:
+    elif stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
         return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
     return Status.WITHIN, None

@@ -12,6 +12,7 @@ __all__ = [
     "ACTIVATIONS",
     "GO_INTO_WEIGHTS",
     "KEEPS_VALUES",
+    "MOVES_VALUES",
     "clamp_bounds",
     "clamps_at_zero",
     "fused_activation",
@@ -24,6 +25,12 @@ KEEPS_VALUES = frozenset({"QuantizeLinear", "DequantizeLinear", "Identity", "Dro
 
 ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "PRelu"})
 """Element-wise operators that backends fold into the node before."""
+
+MOVES_VALUES = frozenset(
+    {"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Split", "Concat", "Expand", "Tile"}
+    | {"Identity", "ReorderInput", "ReorderOutput"}
+)
+"""Operators that pick, repeat and arrange elements of their inputs and compute nothing."""
 
 GO_INTO_WEIGHTS = frozenset({"BatchNormalization", "Add", "Sub", "Mul", "Div"})
 """Operators that, with a constant, backends fold into the weights and bias of the node before."""

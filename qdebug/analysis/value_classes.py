@@ -22,6 +22,7 @@ class ValueClasses:
         self.graph = graph
         self._root: dict[str, str] = {}
         self._folded: set[str] = set()
+        self._shapes: set[str] = set()
         self._members: dict[str, list[str]] = {}
         self._number: dict[str, int] = {}
         self._seen: dict[Hashable, int] = {}
@@ -34,6 +35,8 @@ class ValueClasses:
         for node in graph.nodes:
             fed = [tensor for tensor in node.inputs if tensor]
             folded = all(tensor in self._folded for tensor in fed)
+            counts = node.op == "Shape" or any(t in self._shapes for t in fed)
+            counts = counts and (node.op == "Shape" or all(t in self._shapes or t in self._folded for t in fed))
             keeps = node.op in KEEPS_VALUES and bool(fed)
             work = (node.op, node.domain, _attrs_key(node), tuple(self._number.get(t, -1) for t in node.inputs))
             for slot, tensor in enumerate(node.outputs):
@@ -42,6 +45,8 @@ class ValueClasses:
                     self._join(tensor, self._root[node.inputs[0]] if keeps and slot == 0 else tensor)
                     if folded and (fed or node.op == "Constant"):
                         self._folded.add(tensor)
+                    elif counts:
+                        self._shapes.add(tensor)
 
     def _join(self, tensor: str, root: str) -> None:
         self._root[tensor] = root
@@ -75,6 +80,10 @@ class ValueClasses:
     def folds(self, tensor: str) -> bool:
         """Tell whether a tensor depends on constants alone."""
         return tensor in self._folded
+
+    def of_shape(self, tensor: str) -> bool:
+        """Tell whether a tensor depends on the shapes of others alone, and on none of their values."""
+        return tensor in self._shapes
 
     def data_inputs(self, node: Node) -> tuple[str, ...]:
         """Give a node's inputs that depend on the network's input."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qdebug.analysis.alignment import Kind
+from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.result import Coverage, NodeResult, Status, Verdict
 from qdebug.model import Fidelity, RunInfo
@@ -30,10 +30,19 @@ def shortcomings(
         first = missed[0]
         count = "1 tensor was" if len(missed) == 1 else f"{len(missed)} tensors were"
         found.append(f"{count} lost to the comparison (the first: {first.side} tensor {first.tensor!r})")
+    incomparable = limits.not_allowed(tuple(_as_lost(node) for node in nodes if node.status is Status.INCOMPARABLE))
+    if incomparable:
+        first = incomparable[0]
+        count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
+        found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
     partial = [node for node in nodes if node.note]
     if partial and not limits.allow_partial:
         found.append(f"{partial[0].note} (tensor {partial[0].tensor!r} and {len(partial) - 1} more)")
     return tuple(found)
+
+
+def _as_lost(node: NodeResult) -> Unmatched:
+    return Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=Kind.LOST, reason=node.reason or "")
 
 
 def verdict(nodes: Sequence[NodeResult], missing: Sequence[str], *, origin: NodeResult | None = None) -> Verdict:
@@ -63,7 +72,7 @@ def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
     for status in (Status.NONFINITE, Status.DIVERGED):
         if status in present:
             return status
-    if incomplete or Status.INCOMPARABLE in present:
+    if incomplete:
         return Status.INCOMPLETE
     return Status.IDENTICAL if present <= {Status.IDENTICAL} else Status.WITHIN
 

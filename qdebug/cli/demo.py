@@ -32,6 +32,10 @@ examples:
   qdebug demo /tmp/digits     or to a directory of your choice"""
 
 
+_OWN = Path("qdebug-demo")
+"""Folder of the demo alone: what is in it may be replaced."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     """Arguments of `qdebug demo`."""
@@ -49,10 +53,10 @@ def add_parser(verbs: Verbs) -> None:
         "directory",
         nargs="?",
         type=Path,
-        default=Path("qdebug-demo"),
-        help="where the recordings go (default: ./qdebug-demo)",
+        default=_OWN,
+        help="where the recordings go (default: ./qdebug-demo, where those of an earlier demo are replaced)",
     )
-    parser.add_argument("--force", action="store_true", help="overwrite recordings that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite recordings in DIRECTORY")
     add_debug(parser)
     parser.set_defaults(run=run)
 
@@ -63,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.workflow.demo import run_demo
 
     with progress("recording") as note:
-        demo = run_demo(options.directory, force=options.force, on_progress=note)
+        own = options.directory == _OWN
+        demo = run_demo(options.directory, force=options.force or own, on_progress=note)
     reference, backend = Path(demo.reference), Path(demo.backend)
     emit(_told(demo))
     emit("")

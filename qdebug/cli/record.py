@@ -136,11 +136,12 @@ def add_parser(verbs: Verbs) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record a run and say what came of it."""
     options = typed(RecordOptions, arguments)
+    from qdebug.model import Fidelity
     from qdebug.workflow.record import record_run
 
     try:
         with progress("recording") as note:
-            record_run(
+            summary = record_run(
                 options.model,
                 backend=options.backend.name,
                 options=options.backend.options,
@@ -158,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
     emit(_summary(open_source(options.output), options.output))
     say(f"next: {command('qdebug', 'info', options.output)}")
     say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
-    return 0
+    return 3 if summary.fidelity is Fidelity.DIFFERS else 0
 
 
 def _kept(output: Path) -> str:

@@ -48,7 +48,8 @@ class Window:
     @property
     def plain(self) -> bool:
         """Whether each output reads the one element at its own position."""
-        return all(k == 1 for k in self.kernel) and self.out == self.extent and not any(self.begin)
+        still = all(k == 1 for k in self.kernel) and all(s == 1 for s in self.strides)
+        return still and self.out == self.extent and not any(self.begin)
 
     def taps(self, first: int = 0, last: int | None = None) -> Iterator[tuple[Any, ...]]:
         """Give, for each tap in C order, the index of what it reads of the padded input (..., *covered).

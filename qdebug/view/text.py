@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["ELLIPSIS", "safe_text", "shorten", "styled"]
 
 ELLIPSIS = "…"
+"""Stands where a text was shortened."""
 
 _LIMIT = 1000
 """Characters that no name and no message needs more of."""

@@ -77,10 +77,15 @@ def test_the_demo_tells_the_story_and_its_commands_work(run):
         ("tui", "qdebug-demo/float.h5", "qdebug-demo/int8.h5"): 1,
         ("record", "--help"): 0,
     }
-    again = run("demo")
+    assert run("demo").code == 0
+
+
+def test_the_demo_replaces_nothing_in_a_folder_of_the_user(run):
+    assert run("demo", "mine").code == 0
+    again = run("demo", "mine")
     assert again.code == 2
     assert "--force" in again.err
-    assert run("demo", "--force").code == 0
+    assert run("demo", "mine", "--force").code == 0
 
 
 def test_record_replays_a_recording_and_says_what_is_next(run, tmp_path):

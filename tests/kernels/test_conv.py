@@ -186,3 +186,11 @@ def test_no_samples_give_no_samples():
     values = {"x": np.zeros((0, 4, 5, 5), np.float32), "w": np.zeros((2, 4, 3, 3), np.float32)}
     out = run_node(Node(name="n", op="Conv", inputs=("x", "w"), outputs=("y",)), values)["y"]
     assert out.shape == (0, 2, 3, 3)
+
+
+def test_a_kernel_of_one_still_strides():
+    x = np.array([[[1.0, 2.0]]], np.float32)
+    attrs = {"kernel_shape": (1,), "strides": (2,), "pads": (0, 1)}
+    node = Node(name="c", op="Conv", inputs=("x", "w"), outputs=("y",), attrs=attrs)
+    y = run_node(node, {"x": x, "w": np.ones((1, 1, 1), np.float32)})["y"]
+    np.testing.assert_array_equal(y, [[[1.0, 0.0]]])

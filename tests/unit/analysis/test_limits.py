@@ -99,7 +99,7 @@ def test_without_limits_of_the_user_a_quantized_node_is_judged_by_what_it_introd
     wrong = Attribution(introduced=STATS, in_range=replace(STATS, max_lsb=7.0))
     status_, reason = Limits().judge(replace(STATS, sqnr_db=60.0), wrong)
     assert status_ is Status.DIVERGED
-    assert reason == "it introduces 7 LSB, more than the 1 of any rounding"
+    assert reason == "it introduces 7 LSB, more than the 1.5 of any rounding"
 
 
 def test_without_limits_of_the_user_a_float_node_is_judged_by_the_rounding_of_its_sums():

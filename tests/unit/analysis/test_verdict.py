@@ -36,7 +36,6 @@ def test_status_is_the_worst_that_was_seen():
 def test_something_missing_turns_good_news_into_incomplete_but_hides_no_bad_news():
     assert verdict(nodes(Status.IDENTICAL), ("half of it",)).status is Status.INCOMPLETE
     assert verdict(nodes(Status.DIVERGED), ("half of it",)).status is Status.DIVERGED
-    assert verdict(nodes(Status.WITHIN, Status.INCOMPARABLE), ()).status is Status.INCOMPLETE
 
 
 def test_first_divergence_is_the_first_in_order_and_is_named_in_the_sentence():
@@ -84,3 +83,11 @@ def test_samples_that_one_side_lacks_are_a_shortcoming():
     found = shortcomings(info, info, coverage(), partial, limits=Limits())
     assert found == ("values of 1 of 2 samples compared (tensor 't0' and 1 more)",)
     assert shortcomings(info, info, coverage(), partial, limits=Limits(allow_partial=True)) == ()
+
+
+def test_a_tensor_that_could_not_be_compared_is_a_shortcoming_unless_accepted():
+    info = RunInfo(backend="a")
+    found = shortcomings(info, info, coverage(), nodes(Status.WITHIN, Status.INCOMPARABLE), limits=Limits())
+    assert found == ("1 tensor could not be compared (the first: 't1': it is far off)",)
+    accepted = Limits(allow_uncompared=("t*",))
+    assert shortcomings(info, info, coverage(), nodes(Status.INCOMPARABLE), limits=accepted) == ()
