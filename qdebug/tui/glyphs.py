@@ -87,6 +87,7 @@ UNICODE = GlyphSet(
     here="▴",
     replacements=MappingProxyType({}),
 )
+"""For terminals that show UTF-8."""
 
 ASCII = GlyphSet(
     name="ascii",
@@ -100,6 +101,7 @@ ASCII = GlyphSet(
     here="^",
     replacements=MappingProxyType({ord(ELLIPSIS): "..", 0x202F: ",", 0x2265: ">=", 0x2264: "<="}),
 )
+"""For all other terminals."""
 
 
 def locale_glyphs() -> GlyphSet:

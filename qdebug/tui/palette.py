@@ -73,6 +73,7 @@ DARK = Palette(
         }
     ),
 )
+"""Light on dark, the theme to begin with."""
 
 LIGHT = Palette(
     name="qdebug-light",
@@ -95,6 +96,7 @@ LIGHT = Palette(
         }
     ),
 )
+"""Dark on light."""
 
 PALETTES = (DARK, LIGHT)
 """In the order the theme key walks them."""

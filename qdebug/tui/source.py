@@ -193,3 +193,4 @@ class Failed:
 
 
 Event = Opened | Computed | Finished | DetailReady | Failed
+"""Whatever the reader thread has to say."""
