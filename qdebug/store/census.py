@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from qdebug.store.layout import Flag
 
 __all__ = ["Census", "take_census"]
 
-_BLOCK = 1 << 15
+_BLOCK_BYTES = 1 << 18
 
 
 class Census(NamedTuple):
@@ -33,6 +34,9 @@ class Census(NamedTuple):
     high: float = float("nan")
 
 
+_NOTHING = Census()
+
+
 def take_census(array: np.ndarray) -> Census:
     """Count and bound the elements of an array of a plain numpy dtype; nothing is valid for any other.
 
@@ -43,20 +47,24 @@ def take_census(array: np.ndarray) -> Census:
         array: Any array.
     """
     if array.dtype.kind not in "iuf" or not array.dtype.isnative or array.size == 0:
-        return Census()
+        return _NOTHING
+    if array.dtype.kind != "f":
+        return _bound(array.reshape(-1))
     with np.errstate(invalid="ignore"):  # signalling NaN
         return _bound(array.reshape(-1))
 
 
 def _bound(flat: np.ndarray) -> Census:
-    low: Any = np.minimum.reduce(flat[:_BLOCK])
-    high: Any = np.maximum.reduce(flat[:_BLOCK])
-    for start in range(_BLOCK, flat.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
+    length = _BLOCK_BYTES // flat.itemsize
+    low: Any = np.minimum.reduce(flat[:length])
+    high: Any = np.maximum.reduce(flat[:length])
+    for start in range(length, flat.size, length):
+        block = flat[start : start + length]
         low = np.minimum(low, np.minimum.reduce(block))
         high = np.maximum(high, np.maximum.reduce(block))
-    if flat.dtype.kind != "f" or (np.isfinite(low) and np.isfinite(high)):
-        return Census(flags=Flag.EXTREMES, low=float(low), high=float(high))
+    lowest, highest = float(low), float(high)
+    if math.isfinite(lowest) and math.isfinite(highest):
+        return Census(Flag.EXTREMES, low=lowest, high=highest)
     return _count(flat)
 
 
@@ -64,8 +72,9 @@ def _count(flat: np.ndarray) -> Census:
     """Count NaN, infinities and zeros, and bound the rest, block by block."""
     nan = inf = zero = 0
     low, high = float("inf"), float("-inf")
-    for start in range(0, flat.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
+    length = _BLOCK_BYTES // flat.itemsize
+    for start in range(0, flat.size, length):
+        block = flat[start : start + length]
         known = block[~np.isnan(block)]  # fmin and fmax would let a signalling NaN win
         nan += block.size - known.size
         inf += int(np.count_nonzero(np.isinf(known)))

@@ -8,6 +8,7 @@ and h5py's process-wide lock is held only for the bookkeeping.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import struct
 import tempfile
@@ -366,10 +367,10 @@ os.register_at_fork(after_in_child=_abandon_all)
 def _pack_row(numbers: tuple[int, int, int, int], stored: Stored, census: Census, flags: Flag) -> bytes:
     """Make a row of the index; `numbers` are event, tensor, sample and step."""
     shape = stored.shape[:INDEX_DIMS]
-    count = int(np.prod(stored.shape, dtype=np.int64))
+    count = math.prod(stored.shape)
     return _ROW.pack(
         *(*numbers, stored.payload, -1),
-        *(int(flags | census.flags), DTYPE_CODES[stored.dtype], len(stored.shape), np.nan),
+        *(int(flags) | int(census.flags), DTYPE_CODES[stored.dtype], len(stored.shape), np.nan),
         *(*shape, *(0,) * (INDEX_DIMS - len(shape))),
         *(count * physical_dtype(stored.dtype).itemsize, stored.digest),
         *(count, census.nan, census.inf, census.zero, 0, 0),
