@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,16 @@ from qdebug.analysis.alignment import Match, Unmatched
 from qdebug.model import Fidelity, QuantParams, RunInfo
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["NUMERICS_VERSION", "Coverage", "DiffResult", "NodeResult", "SampleResult", "Status", "Verdict"]
+__all__ = [
+    "NUMERICS_VERSION",
+    "Coverage",
+    "DiffResult",
+    "NodeResult",
+    "OutputRanking",
+    "SampleResult",
+    "Status",
+    "Verdict",
+]
 
 NUMERICS_VERSION = 1
 """Raised whenever the same two recordings may give other numbers than before."""
@@ -137,6 +146,39 @@ class NodeResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRanking:
+    """Where the reference's winners stand in the backend, for a network output that may hold scores.
+
+    A score vector is the output for one sample and step. See `qdebug.numerics.ranking` for winners, ranks and ties.
+
+    Args:
+        tensor: The backend's output.
+        entries: Scores in a vector.
+        samples: Score vectors that were ranked.
+        unranked: Those that were not: the reference has no winner there (a NaN, or all entries equal).
+        top1_agreement: Share of the ranked ones in which the reference's winner is the backend's; None if none is.
+        top5_agreement: Share in which it is among the first five; None with five entries or fewer, where it always is.
+        tied: Ranked vectors in which an entry that is no winner shares the winner's score in the backend.
+        worst_rank: Most entries that are ahead of the winner; None if nothing was ranked.
+        worst_sample: The first sample with that rank.
+    """
+
+    tensor: str
+    entries: int
+    samples: int
+    unranked: int
+    top1_agreement: float | None
+    top5_agreement: float | None
+    tied: int
+    worst_rank: int | None
+    worst_sample: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values, with the keys of the diff JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """What was compared, and what was not, with reasons."""
 
@@ -176,6 +218,7 @@ class DiffResult:
         nodes: One entry per compared backend tensor, in the backend's topological order.
         limits: The limits in force.
         shortcomings: What is missing and not allowed to be, a clause each; any makes the exit code 3.
+        outputs: For each network output that may hold scores, whether its winner is still the same.
     """
 
     reference: RunInfo
@@ -185,6 +228,7 @@ class DiffResult:
     nodes: Sequence[NodeResult]
     limits: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     shortcomings: tuple[str, ...] = ()
+    outputs: tuple[OutputRanking, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -231,6 +275,7 @@ class DiffResult:
                     "sentence": self.verdict.sentence,
                 },
                 "coverage": self.coverage.to_dict(),
+                "outputs": [output.to_dict() for output in self.outputs],
                 "nodes": [node.to_dict() for node in self.nodes],
             }
         )
