@@ -456,12 +456,13 @@ def test_skipped_tensors_and_missing_outputs_are_listed(record):
 
 def test_a_forked_child_is_refused_and_disturbs_nothing(path):
     program = textwrap.dedent("""
-        import os, sys
+        import os, pathlib, sys
         import numpy as np
         import qdebug
         rec = qdebug.Recorder(sys.argv[1], backend="t")
         for number in range(50):
             rec.put(f"before{number}", np.full(100, number))
+        before = pathlib.Path(sys.argv[1] + ".part").read_bytes()
         pid = os.fork()
         if pid == 0:
             try:
@@ -471,6 +472,8 @@ def test_a_forked_child_is_refused_and_disturbs_nothing(path):
             rec.discard()
             sys.exit(0)  # with interpreter exit, where HDF5 writes what it has cached
         _, status = os.waitpid(pid, 0)
+        if pathlib.Path(sys.argv[1] + ".part").read_bytes() != before:
+            sys.exit("the child wrote into its parent's file")
         for number in range(50):
             rec.put(f"after{number}", np.full(100, -number))
         rec.close()
