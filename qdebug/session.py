@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,18 +13,22 @@ import numpy as np
 
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import Alignment, Pair, View
+from qdebug.analysis.attribute import recorded_places
 from qdebug.analysis.examine import Examiner
+from qdebug.analysis.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.layouts import in_reference_order, turned_quant
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.origin import gain_of, origin_of
 from qdebug.analysis.plan import PlannedNode, plan
-from qdebug.analysis.result import Coverage, DiffResult, NodeResult, Status
+from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.analysis.scores import rank_outputs
 from qdebug.analysis.verdict import shortcomings, verdict
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.stats import WorstElement
 from qdebug.numerics.worst import worst_elements
+from qdebug.store.cache import ColumnCache
 from qdebug.store.reader import open_file
 
 __all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
@@ -57,6 +62,8 @@ def diff(
 ) -> DiffResult:
     """Compare a backend recording with a reference recording.
 
+    What was found out of two files is kept, in `BACKEND.qdebug-cache` or the user's cache folder, for the next time.
+
     Args:
         reference: A path or an open recording.
         backend: A path or an open recording.
@@ -69,7 +76,7 @@ def diff(
         AlignmentError: The two record different networks.
     """
     opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
-    session = DiffSession(*opened, limits=limits)
+    session = DiffSession(*opened, limits=limits, cache=True)
     if executor is not None:
         if isinstance(reference, Recording) or isinstance(backend, Recording):
             raise UsageError("An executor needs paths, not open recordings.", hint="Pass the two paths to diff().")
@@ -105,12 +112,16 @@ class DiffSession:
         reference: The reference run.
         backend: The backend run.
         limits: What counts as divergence and what may be missing; a stated default if None.
+        cache: Take results from the cache of `qdebug.store.cache`, and keep them there when all are computed; holds
+            for recordings in files alone.
 
     Raises:
         AlignmentError: The two record different networks.
     """
 
-    def __init__(self, reference: Recording, backend: Recording, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self, reference: Recording, backend: Recording, *, limits: Limits | None = None, cache: bool = False
+    ) -> None:
         self.reference = reference
         self.backend = backend
         self.limits = limits or Limits()
@@ -120,6 +131,9 @@ class DiffSession:
         self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits)
         self._done: dict[int, NodeResult] = {}
         self._of_tensor: dict[str, NodeResult] = {}
+        self._outputs: tuple[OutputRanking, ...] | None = None
+        facts = result_facts(self.alignment.pairs, self.limits)
+        self._cache = ColumnCache.of(reference, backend, facts=facts) if cache else None
 
     @property
     def total(self) -> int:
@@ -132,10 +146,48 @@ class DiffSession:
 
     def results(self) -> Iterator[NodeResult]:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
+        self._recall()
         for entry in self._plan:
             if entry.index not in self._done:
                 self._keep(self._examiner.examine(entry))
             yield self._done[entry.index]
+        self._remember()
+
+    def _recall(self) -> None:
+        """Take over results from the cache, if it has them."""
+        columns = self._cache.read() if self._cache is not None and not self._done else None
+        if columns is None:
+            return
+        with suppress(ValueError):  # not what we wrote: computed anew
+            nodes, self._outputs = kept_results(columns, self._plan)
+            for node in nodes:
+                self._keep(node)
+            self._cache = None
+
+    def _remember(self) -> None:
+        """Give the results to the cache, once."""
+        cache, self._cache = self._cache, None
+        if cache is not None:
+            with suppress(ValueError):  # a value that would not come back the same
+                cache.write(kept_columns([self._done[entry.index] for entry in self._plan], self.outputs()))
+
+    def outputs(self) -> tuple[OutputRanking, ...]:
+        """Tell of each network output that may hold scores whether its winner is still the same.
+
+        Outputs that were not compared yet are left out.
+        """
+        if self._outputs is not None:
+            return self._outputs
+        compared = [e for e in self._plan if e.index in self._done and self._done[e.index].metrics is not None]
+
+        def load(tensor: str, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+            values = self.values(tensor, sample=sample, step=step)
+            return values.reference, values.backend
+
+        found = rank_outputs(self.backend.graph, compared, partial(recorded_places, self.reference, self.backend), load)
+        if len(self._done) == self.total:
+            self._outputs = found
+        return found
 
     def _keep(self, node: NodeResult) -> None:
         """Keep a result, with the gain that the results of its inputs make known."""
@@ -178,11 +230,14 @@ class DiffSession:
             nodes=tuple(nodes),
             limits=self.limits.to_dict(),
             shortcomings=missing,
+            outputs=self.outputs(),
         )
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
-        chunks = [self._plan[start : start + 16] for start in range(0, len(self._plan), 16)]
+        self._recall()
+        left = [entry for entry in self._plan if entry.index not in self._done]
+        chunks = [left[start : start + 16] for start in range(0, len(left), 16)]
         work = partial(_examine_chunk, (reference, backend), self.alignment.pairs, self.limits)
         jobs = [executor.submit(work, chunk) for chunk in chunks]
         for job in jobs:

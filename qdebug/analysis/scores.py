@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from qdebug.analysis.ops import KEEPS_VALUES, plain_op
 from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.result import OutputRanking
 from qdebug.model import Graph
@@ -18,6 +19,12 @@ PairLoader = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
 
 _LEAST_ENTRIES = 2
 
+_SEEN_THROUGH = KEEPS_VALUES | {"Cast", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose"}
+_GIVES_SCORES = frozenset(
+    {"softmax", "logsoftmax", "sigmoid", "gemm", "matmul", "globalaveragepool", "reducemean"}
+    | {"fullyconnected", "dense", "linear"}  # as frameworks other than ONNX name them
+)
+
 
 def rank_outputs(
     graph: Graph,
@@ -25,10 +32,10 @@ def rank_outputs(
     places: Callable[[PlannedNode], Iterable[tuple[int, int]]],
     load: PairLoader,
 ) -> tuple[OutputRanking, ...]:
-    """Rank the reference's winners in every compared output that is a vector of numbers for each sample.
+    """Rank the reference's winners in every compared output that may hold scores.
 
-    Whether the numbers are scores no graph says, so whoever shows the ranking says "if these are scores". An output
-    with two extents above 1 (an image, a sequence) is no vector and is left out.
+    That is a vector of numbers for each sample (an image or a table is none) that comes from an operator which
+    classifiers end in, as far as operators are known. No graph says that they are scores, so neither may a report.
 
     Args:
         graph: The backend's graph.
@@ -36,12 +43,26 @@ def rank_outputs(
         places: Gives the samples and steps that both sides hold of a compared tensor.
         load: Gives the values.
     """
-    outputs = [entry for entry in planned if entry.tensor in graph.outputs and _may_be_scores(entry.shape)]
-    found = (_rank_output(entry, places(entry), load) for entry in outputs)
+    outputs = [entry for entry in planned if entry.tensor in graph.outputs and _may_be_vector(entry.shape)]
+    found = (_rank_output(entry, places(entry), load) for entry in outputs if _may_be_scores(graph, entry.tensor))
     return tuple(ranking for ranking in found if ranking is not None)
 
 
-def _may_be_scores(shape: tuple[int | None, ...] | None) -> bool:
+def _may_be_scores(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor comes from an operator that gives scores; where operators are unknown, it may."""
+    for _ in range(len(graph.nodes)):
+        node = graph.producer(tensor)
+        if node is None or not node.op:
+            return True
+        varying = [name for name in node.inputs if name and not graph.is_constant(name)]
+        adds_bias = node.op == "Add" and len(varying) == 1
+        if not (node.op in _SEEN_THROUGH or adds_bias) or not varying:
+            return plain_op(node).replace("_", "").lower() in _GIVES_SCORES
+        tensor = varying[0]
+    return True
+
+
+def _may_be_vector(shape: tuple[int | None, ...] | None) -> bool:
     """Tell from a declared shape whether it can be a vector; an extent that varies may turn out to be 1."""
     return shape is None or sum(extent is not None and extent != 1 for extent in shape) <= 1
 

@@ -40,7 +40,7 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
     sides = (open_source(reference), open_source(backend))
     if sample is not None:
         return DiffSession(OneSample(sides[0], sample), OneSample(sides[1], sample), limits=limits)
-    return DiffSession(*sides, limits=limits)
+    return DiffSession(*sides, limits=limits, cache=True)
 
 
 def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnProgress) -> DiffResult:

@@ -7,7 +7,7 @@ from qdebug.analysis.alignment import Match, Pair
 from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.result import OutputRanking
 from qdebug.analysis.scores import rank_outputs
-from qdebug.model import Graph, Node
+from qdebug.model import Graph, Node, Role, TensorInfo
 
 GRAPH = Graph([Node(name="fc", op="Gemm", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",))
 
@@ -17,7 +17,17 @@ def planned(tensor="y", shape=None):
     return PlannedNode(index=0, node="fc", op="Gemm", pair=pair, shape=shape, quant=None, relu_floor=False)
 
 
-def ranking(references, backends, *, entry=None, steps=1):
+def chain(*ops):
+    """A graph of one node after the other from x to y; each also reads the constant c."""
+    names = ["x", *(f"t{number}" for number in range(1, len(ops))), "y"]
+    nodes = [
+        Node(name=f"n{number}", op=op, inputs=(names[number], "c"), outputs=(names[number + 1],))
+        for number, op in enumerate(ops)
+    ]
+    return Graph(nodes, tensors=[TensorInfo(name="c", role=Role.CONSTANT)], inputs=("x",), outputs=("y",))
+
+
+def ranking(references, backends, *, entry=None, steps=1, graph=GRAPH):
     """Rank an output whose vectors are given in the order of samples and steps."""
     places = [(place // steps, place % steps) for place in range(len(references))]
     values = dict(zip(places, zip(references, backends, strict=True), strict=True))
@@ -25,7 +35,7 @@ def ranking(references, backends, *, entry=None, steps=1):
     def load(tensor, sample, step):
         return tuple(np.asarray(side) for side in values[sample, step])
 
-    return rank_outputs(GRAPH, [entry or planned()], lambda _: places, load)
+    return rank_outputs(graph, [entry or planned()], lambda _: places, load)
 
 
 def test_agreement_is_a_share_of_the_samples_and_the_worst_is_named():
@@ -104,3 +114,34 @@ def test_a_shape_that_cannot_be_a_vector_is_left_out_before_anything_is_read():
 
 def test_other_tensors_are_not_ranked():
     assert ranking([np.arange(3.0)], [np.arange(3.0)], entry=planned("x")) == ()
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        ("MatMul", "Add", "Softmax", "Identity"),
+        ("QGemm", "QLinearSoftmax", "DequantizeLinear"),
+        ("MatMul", "Add"),
+        ("Conv", "GlobalAveragePool", "Flatten", "Cast"),
+        ("FULLY_CONNECTED",),
+        ("Exp", ""),
+    ],
+)
+def test_an_output_of_an_operator_that_gives_scores_is_ranked(ops):
+    assert len(ranking([np.arange(3.0)], [np.arange(3.0)], graph=chain(*ops))) == 1
+
+
+@pytest.mark.parametrize(
+    "ops", [("Softmax", "Mul", "ReduceSum", "Exp"), ("Gemm", "Where"), ("Gemm", "Tanh", "Reshape")]
+)
+def test_an_output_of_another_operator_is_not_ranked(ops):
+    assert ranking([np.arange(3.0)], [np.arange(3.0)], graph=chain(*ops)) == ()
+
+
+def test_a_sum_of_two_tensors_is_no_bias():
+    nodes = [Node(name="sum", op="Add", inputs=("x", "z"), outputs=("y",))]
+    assert ranking([np.arange(3.0)], [np.arange(3.0)], graph=Graph(nodes, inputs=("x", "z"), outputs=("y",))) == ()
+
+
+def test_a_tensor_that_no_node_produces_is_ranked():
+    assert len(ranking([np.arange(3.0)], [np.arange(3.0)], graph=Graph(outputs=("y",)))) == 1

@@ -1,0 +1,70 @@
+"""Results as they are kept between two comparisons of the same recordings: into columns and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from qdebug.analysis.alignment import Pair
+from qdebug.analysis.columns import Columns, from_columns, to_columns
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.plan import PlannedNode
+from qdebug.analysis.result import NUMERICS_VERSION, NodeResult, OutputRanking
+
+__all__ = ["kept_columns", "kept_results", "result_facts"]
+
+_FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason")
+_OMIT = frozenset({"quant", "gain"})
+"""Known from the graph, and from the results of a node's inputs."""
+
+
+def result_facts(pairs: Sequence[Pair], limits: Limits) -> list[str]:
+    """Give what results depend on besides the two recordings: the numerics, the pairs and the limits in force."""
+    judged = [f"{entry.name}={getattr(limits, entry.name)!r}" for entry in fields(limits)]
+    views = [repr((pair.reference, pair.backend, pair.reference_view, pair.backend_view)) for pair in pairs]
+    # What may be missing from a comparison is asked when it is summed up.
+    return [f"numerics {NUMERICS_VERSION}", *(text for text in judged if not text.startswith("allow_")), *views]
+
+
+def kept_columns(nodes: Sequence[NodeResult], outputs: Sequence[OutputRanking]) -> Columns:
+    """Give results as columns.
+
+    Raises:
+        ValueError: A value would not come back the same.
+    """
+    columns = {f"nodes/{name}": column for name, column in to_columns(nodes, NodeResult, omit=_OMIT).items()}
+    for name, column in to_columns(outputs, OutputRanking).items():
+        columns[f"outputs/{name}"] = column
+    return columns | {"outputs": np.array([len(outputs)], np.int64)}
+
+
+def kept_results(
+    columns: Mapping[str, np.ndarray], planned: Sequence[PlannedNode]
+) -> tuple[list[NodeResult], tuple[OutputRanking, ...]]:
+    """Give the results back.
+
+    Args:
+        columns: Columns from whatever source.
+        planned: What is compared; each result must be of its entry.
+
+    Raises:
+        ValueError: The columns are not those of a result for each planned entry.
+    """
+    left = dict(columns)
+    many = left.pop("outputs", np.empty(0, np.int64))
+    if many.dtype != np.int64 or many.size != 1 or not 0 <= int(many[0]) <= len(planned):
+        raise ValueError("there is no number of outputs")
+    parts: dict[str, Columns] = {"nodes": {}, "outputs": {}}
+    for name, column in left.items():
+        part, _, rest = name.partition("/")
+        if part not in parts:
+            raise ValueError(f"there is a column {name!r} that nobody asked for")
+        parts[part][rest] = column
+    nodes = from_columns(parts["nodes"], NodeResult, len(planned), omit=_OMIT)
+    outputs = from_columns(parts["outputs"], OutputRanking, int(many[0]), omit=frozenset())
+    for node, entry in zip(nodes, planned, strict=True):
+        if any(getattr(node, name) != getattr(entry, name) for name in _FROM_PLAN):
+            raise ValueError(f"the result of {node.tensor!r} is not that of {entry.tensor!r}")
+    return [replace(node, quant=entry.quant) for node, entry in zip(nodes, planned, strict=True)], tuple(outputs)
