@@ -13,10 +13,12 @@ from qdebug.analysis.compare import Comparison, compare_pair
 from qdebug.analysis.declared import Declared, Segment
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.limits import DERIVED_LSB, Limits
+from qdebug.analysis.misread import misread
 from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.result import NodeResult, SampleResult, Status
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
+from qdebug.numerics.accumulate import same_elements
 
 __all__ = ["Examiner"]
 
@@ -48,8 +50,9 @@ class Examiner:
         node = self._backend.graph.producer(entry.tensor)
         segment = None if node is None else self._declared.segment(entry.pair)
         if comparison.stats is None:
-            reason = self._why_incomparable(comparison.reason, node, segment)
-            return _node_result(entry, comparison, None, (Status.INCOMPARABLE, reason), limits)
+            declared = self._declared_shape(entry, node, segment)
+            reason = f"{comparison.reason}; {declared}" if declared else comparison.reason
+            return _node_result(entry, comparison, None, (Status.INCOMPARABLE, reason), limits, declared=declared)
         attribution = self._attribution(entry, segment)
         judged = limits.judge(comparison.stats, attribution)
         declared = None
@@ -59,6 +62,8 @@ class Examiner:
             judged = judged[0], f"{judged[1]}; judged by its whole error, since {attribution.reason}"
         if declared is not None and not limits.given and judged[0] in (Status.WITHIN, Status.DIVERGED):
             judged = Status.DIVERGED, declared
+        elif judged[0] is Status.DIVERGED and node is not None and (why := misread(self._backend, node)):
+            judged = judged[0], f"{judged[1]}: {why}"
         return _node_result(entry, comparison, attribution, judged, limits, declared=declared)
 
     def _attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
@@ -70,11 +75,19 @@ class Examiner:
 
         return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes)
 
-    def _why_incomparable(self, reason: str | None, node: Node | None, segment: Segment | None) -> str | None:
-        """Add what the graphs declare differently, which is mostly why two shapes differ."""
-        if node is None or segment is None or not segment.nodes or self._declared.same(node, segment):
-            return reason
-        return f"{reason}; {self._declared.difference(node, segment)}"
+    def _declared_shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
+        """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
+        places = recorded_places(self._reference, self._backend, entry)
+        place = next(places, None)
+        if node is None or segment is None or not segment.nodes or place is None:
+            return None
+        try:
+            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        except (KernelError, RecordingError):
+            return None
+        ours = self._backend.load(entry.tensor, *place)
+        ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
+        return None if same_elements(theirs.shape, ours.shape) else self._declared.difference(node, segment)
 
     def _declared_difference(
         self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison

@@ -9,9 +9,14 @@ from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import Graph
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["gain_of", "origin_of"]
+__all__ = ["gain_of", "is_beyond", "origin_of"]
 
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)
+
+
+def is_beyond(node: NodeResult) -> bool:
+    """Tell whether a tensor is beyond its limit, or is declared so differently that it has another shape."""
+    return node.status in _BEYOND or (node.status is Status.INCOMPARABLE and node.declared is not None)
 
 
 def gain_of(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> float | None:
@@ -42,7 +47,7 @@ def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
         nodes: Compared tensors, in the backend's topological order.
         graph: The backend's graph.
     """
-    beyond = [node for node in nodes if node.status in _BEYOND]
+    beyond = [node for node in nodes if is_beyond(node)]
     if not beyond:
         return None
     if len(beyond) == 1 or all(node.introduced is None for node in beyond):
@@ -62,7 +67,7 @@ def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
 
 def _worst_output(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult:
     outputs = [node for node in nodes if node.tensor in graph.outputs] or list(nodes[-1:])
-    return max(outputs, key=lambda node: _relative(node.metrics))
+    return max(outputs, key=_carried)
 
 
 def _worst_input(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> NodeResult | None:
@@ -71,8 +76,13 @@ def _worst_input(node: NodeResult, graph: Graph, results: Mapping[str, NodeResul
     if producer is None:
         return None
     inputs = [results[name] for name in producer.inputs if name in results]
-    erring = [result for result in inputs if _relative(result.metrics) > 0]
-    return max(erring, key=lambda result: _relative(result.metrics), default=None)
+    erring = [result for result in inputs if _carried(result) > 0]
+    return max(erring, key=_carried, default=None)
+
+
+def _carried(node: NodeResult) -> float:
+    """Give the error of a tensor relative to its signal; one of another shape could not be further off."""
+    return math.inf if node.status is Status.INCOMPARABLE else _relative(node.metrics)
 
 
 def _introduces(node: NodeResult) -> bool:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.limits import Limits
+from qdebug.analysis.origin import is_beyond
 from qdebug.analysis.result import Coverage, NodeResult, Status, Verdict
 from qdebug.model import Fidelity, RunInfo
 
 __all__ = ["shortcomings", "verdict"]
-
-_BEYOND = (Status.DIVERGED, Status.NONFINITE)
 
 
 def shortcomings(
@@ -53,7 +52,7 @@ def verdict(nodes: Sequence[NodeResult], missing: Sequence[str], *, origin: Node
         missing: What `shortcomings` found.
         origin: The node whose own error feeds the worst output error, if there is one.
     """
-    beyond = [node for node in nodes if node.status in _BEYOND]
+    beyond = [node for node in nodes if is_beyond(node)]
     first = beyond[0] if beyond else None
     status = _status(nodes, incomplete=bool(missing))
     sentence = _sentence(nodes, beyond, origin)
@@ -72,6 +71,8 @@ def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
     for status in (Status.NONFINITE, Status.DIVERGED):
         if status in present:
             return status
+    if any(is_beyond(node) for node in nodes):
+        return Status.DIVERGED
     if incomplete:
         return Status.INCOMPLETE
     return Status.IDENTICAL if present <= {Status.IDENTICAL} else Status.WITHIN
@@ -85,8 +86,8 @@ def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult], origin:
         first = beyond[0]
         place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
         text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
-        verb = "is" if len(beyond) == 1 else "are"
-        text += f"{len(beyond)} of {count} compared tensors {verb} beyond the limit."
+        over = sum(node.status is not Status.INCOMPARABLE for node in beyond)
+        text += f"{over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
         if origin is not None and origin.node != first.node:
             text += f" What is wrong at the output comes from {origin.op} {origin.node!r}."
     elif all(node.status is Status.IDENTICAL for node in nodes):

@@ -1,0 +1,211 @@
+"""Run faulty nets on ONNX Runtime, record and compare them, and say which answer would be right."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+
+from qdebug.analysis.result import DiffResult
+from qdebug.model import Graph, MemoryRecording, Recording
+from qdebug.session import diff, open_recording
+from qdebug.workflow.record import record_run
+
+TESTS = Path(__file__).resolve().parents[1]
+DIGITS = TESTS.parent / "samples" / "digits"
+
+
+def _surgery() -> ModuleType:
+    name = "qdebug_tests_faults_surgery"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, TESTS / "faults" / "surgery.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+surgery = _surgery()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a diff said of a seeded fault, and what would have been right."""
+
+    net: str
+    kind: str
+    seed: int
+    fault: object
+    expected: frozenset[str]
+    result: DiffResult
+
+    @property
+    def origin_right(self) -> bool:
+        return self.result.verdict.origin in self.expected
+
+    @property
+    def first_right(self) -> bool:
+        return self.result.verdict.first_divergence in self.expected
+
+    def row(self) -> str:
+        verdict = self.result.verdict
+        return (
+            f"{self.net:22} {self.kind:20} {self.seed} {'ok   ' if self.origin_right else 'WRONG'} "
+            f"{'ok   ' if self.first_right else 'WRONG'} expected {'|'.join(sorted(self.expected)) or '-'}, "
+            f"origin {verdict.origin}, first {verdict.first_divergence} ({self.fault.what})"
+        )
+
+
+class Bench:
+    """Faults of one net and its quantized forms, all compared with one healthy reference.
+
+    Args:
+        folder: Where recordings go.
+        reference: The float model.
+        forms: Models to operate on, by name; the reference's own model among them.
+        feeds: Two inputs or more, stacked; the first is the test's, the last is what stale memory holds.
+    """
+
+    def __init__(
+        self, folder: Path, reference: Path, forms: Mapping[str, Path], feeds: Mapping[str, np.ndarray], count: int = 1
+    ) -> None:
+        self._folder = folder
+        self._all = feeds
+        self._feeds = {name: array[:count] for name, array in feeds.items()}
+        self._count = count
+        self._forms = {name: surgery.Net(onnx.load(path)).model for name, path in forms.items()}
+        self.reference = self._record(surgery.Net(onnx.load(reference)).model, "reference", "none")
+
+    def _record(self, model: onnx.ModelProto, title: str, level: str) -> Recording:
+        source = self._folder / f"{title}.onnx"
+        onnx.save(model, source)
+        target = self._folder / f"{title}.h5"
+        record_run(
+            source,
+            backend="onnxruntime",
+            options={"opt": level},
+            inputs=self._feeds,
+            samples=self._count,
+            out=target,
+            force=True,
+        )
+        return open_recording(target)
+
+    def seed(self, form: str, kind: str, seed: int) -> Outcome:
+        """Seed a fault, record the faulty net as it really runs and compare it with the healthy reference."""
+        model = self._forms[form]
+        healthy = self._run(model, 0)
+
+        def changes(net: object) -> bool:
+            try:
+                found = self._run(net.model, 0)
+            except Exception:  # noqa: BLE001  the runtime's own errors: the surgery made a net that cannot run
+                return False
+            return _differ(healthy, found)
+
+        def look(tensor: str, *, other: bool = False) -> dict[str, np.ndarray]:
+            return self._run(model, -1 if other else 0, tensor)
+
+        faulty, fault = surgery.operate(model, kind, seed, changes=changes, look=look)
+        recording = self._record(faulty, "faulty", "extended")
+        if fault.disguise is not None:
+            recording = disguised(recording, fault.disguise)
+        expected = holders(recording.graph, surgery.Net(faulty), fault.nodes)
+        return Outcome(form, kind, seed, fault, expected, diff(self.reference, recording))
+
+    def healthy(self, form: str) -> DiffResult:
+        """Compare a net without fault."""
+        return diff(self.reference, self._record(self._forms[form], "healthy", "extended"))
+
+    def _run(self, model: onnx.ModelProto, sample: int, tensor: str | None = None) -> dict[str, np.ndarray]:
+        if tensor is not None and tensor not in [value.name for value in model.graph.output]:
+            wider = onnx.ModelProto()
+            wider.CopyFrom(model)
+            wider.graph.output.append(onnx.ValueInfoProto(name=tensor))
+            model = wider
+        session = _session(model.SerializeToString())
+        names = [value.name for value in session.get_outputs()]
+        feed = {value.name: np.asarray(self._all[value.name][sample]) for value in session.get_inputs()}
+        return dict(zip(names, session.run(names, feed), strict=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _session(model: bytes):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    """Tell whether an output element differs by more than rounding, or a shape."""
+    for name, array in one.items():
+        theirs = other[name]
+        if array.shape != theirs.shape:
+            return True
+        if array.dtype.kind != "f":
+            if np.any(array != theirs):
+                return True
+            continue
+        scale = float(np.abs(array).max(initial=0))
+        if np.any(np.abs(array - theirs) > 1e-4 * scale) or np.isnan(theirs).any() != np.isnan(array).any():
+            return True
+    return False
+
+
+def disguised(recording: Recording, disguise: object) -> MemoryRecording:
+    """Give a recording whose graph does not show the nodes that spoiled its values."""
+    graph, rename = recording.graph, dict(disguise.rename)
+    nodes = []
+    for node in graph.nodes:
+        if node.name in disguise.drop:
+            continue
+        attrs = dict(node.attrs)
+        for name, changed in disguise.attrs.items():
+            if name == node.name or name in node.origin:
+                attrs |= changed
+        renamed = {side: tuple(rename.get(t, t) for t in getattr(node, side)) for side in ("inputs", "outputs")}
+        nodes.append(replace(node, attrs=attrs, **renamed))
+    left = {t for node in nodes for t in (*node.inputs, *node.outputs)} | {*graph.inputs, *graph.outputs}
+    infos = {info.name: info for info in graph.tensors.values() if info.name in left}
+    for old, new in rename.items():
+        if any(new in node.outputs for node in nodes if node.name not in disguise.drop) and old in graph.tensors:
+            made = next(node for node in nodes if new in node.outputs)
+            if old in next(node for node in graph.nodes if node.name == made.name).outputs:
+                role = graph.tensors[new].role if new in graph.tensors else graph.tensors[old].role
+                infos[new] = replace(graph.tensors[old], name=new, role=role)
+    edited = Graph(
+        nodes, tensors=infos.values(), inputs=graph.inputs, outputs=graph.outputs, name=graph.name, opset=graph.opset
+    )
+    arrays = {}
+    for name in recording.names:
+        if name in left:
+            for sample in range(1 if graph.is_constant(name) else recording.samples):
+                if recording.has(name, sample):
+                    arrays[name, sample, 0] = recording.load(name, sample)
+    return MemoryRecording(edited, arrays, recording.info)
+
+
+def holders(graph: Graph, net: object, faulty: frozenset[str]) -> frozenset[str]:
+    """Give the backend nodes that do what the faulty source nodes do.
+
+    That is each node of that name or with that node folded in, unless it only makes a constant. Where the backend has
+    none, those that the first tensors downstream of it enter.
+    """
+    wanted = set(faulty)
+    runs = [node for node in graph.nodes if not all(graph.is_constant(name) for name in node.outputs if name)]
+    for _ in range(6):
+        held = {node.name for node in runs if node.name in wanted or wanted & set(node.origin)}
+        if held:
+            return frozenset(held)
+        wanted = {r.name for name in wanted for tensor in net.node(name).output for r in net.consumers(tensor)}
+    return frozenset()

@@ -1,0 +1,63 @@
+"""The benches that faults are seeded on: one float net each, with its quantized forms."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).resolve().parent
+
+
+def load(path: Path) -> ModuleType:
+    """Import a test module that lies in no package, once."""
+    name = f"qdebug_tests_{path.parent.name}_{path.stem}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def bench_module() -> ModuleType:
+    pytest.importorskip("onnxruntime")
+    return load(HERE / "bench.py")
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory, bench_module):
+    """Give the digits net and its four quantized forms, on two digits; an eighth is what stale memory holds."""
+    folder = bench_module.DIGITS
+    with np.load(folder / "digits_test.npz") as data:
+        feeds = {"x": data["x"][:8, None]}
+    forms = {"float": folder / "digits.onnx"}
+    for form in ("qdq", "qoperator"):
+        forms |= {f"{form}.{per}": folder / f"digits.{form}.per_{per}.onnx" for per in ("channel", "tensor")}
+    return bench_module.Bench(tmp_path_factory.mktemp("digits"), forms["float"], forms, feeds, 2)
+
+
+@pytest.fixture(scope="session")
+def cls(tmp_path_factory, bench_module):
+    """Give the text direction net and its two quantized forms, on one crop."""
+    nets = load(HERE.parent / "adapters" / "models.py")
+    forms = {"float": nets.net("cls"), **{form: nets.quantized("cls", form) for form in ("qdq", "qoperator")}}
+    folder = tmp_path_factory.mktemp("cls")
+    return bench_module.Bench(folder, forms["float"], forms, {"x": nets.crops(3)[:, None]}, 1)
+
+
+@pytest.fixture(scope="session")
+def swift_f0(tmp_path_factory, bench_module):
+    """Give the pitch net, on half a second of sound."""
+    nets = load(HERE.parent / "adapters" / "models.py")
+    path = nets.net("swift-f0")
+    feeds = {
+        "audio": nets.sound(3, seconds=0.5)[:, None],
+        "fmin": np.full(3, 50, np.float32),
+        "fmax": np.full(3, 2000, np.float32),
+    }
+    return bench_module.Bench(tmp_path_factory.mktemp("swift-f0"), path, {"float": path}, feeds, 1)
