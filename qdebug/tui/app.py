@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from qdebug.errors import QdebugError, RecordingError
-from qdebug.tui.terminal import require_terminal, skeleton
+from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
 
 __all__ = ["run_tui"]
+
+_PATIENCE_SECONDS = 1.0
+"""A wait that is longer is explained."""
 
 
 def run_tui(
@@ -44,7 +47,12 @@ def run_tui(
 
         titles = (reference.name, backend.name)
         app = QdebugApp(open_source, titles=titles, node=node, sample=sample, glyphs=locale_glyphs())
-    code = app.run(mouse=mouse)
+    try:
+        code = app.run(mouse=mouse)
+    finally:
+        if not app.join_reader(_PATIENCE_SECONDS):
+            say_waiting()
+            app.join_reader()
     if isinstance(app.failure, OSError) and not isinstance(app.failure, QdebugError):
         raise RecordingError(f"A recording cannot be read any further: {app.failure}.") from app.failure
     if app.failure is not None:

@@ -79,6 +79,19 @@ class QdebugApp(App[int]):
         """Let the reader end after the tensor at hand."""
         self._reader.stop()
 
+    def join_reader(self, seconds: float | None = None) -> bool:
+        """Wait until the reader thread has ended and closed both recordings; tell whether it has.
+
+        A program that ends while a thread still closes HDF5 files crashes or hangs.
+
+        Args:
+            seconds: How long to wait; None for as long as it takes.
+        """
+        self._reader.stop()
+        if self._reader.ident is not None:
+            self._reader.join(seconds)
+        return not self._reader.is_alive()
+
     def on_news(self, news: News) -> None:
         """Pass an event on, or end."""
         if isinstance(news.event, Failed):

@@ -90,10 +90,10 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
     fixed = [
         Column("mark", "", 3),
         Column("number", "#", digits, right=True, sort="order"),
-        Column(navigator.metric, metric_title(navigator.metric), 10, right=True, sort="metric"),
+        Column(navigator.metric, metric_title(navigator.metric), 11, right=True, sort="metric"),
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
-        fixed.append(Column("introduced", "introduced", 10, right=True, sort="introduced"))
+        fixed.append(Column("introduced", "introduced", 11, right=True, sort="introduced"))
     fixed.append(Column("saturated", "sat", 7, right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]

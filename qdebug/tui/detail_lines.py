@@ -235,7 +235,7 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in result.samples])
     errors = np.nan_to_num(10 ** (-levels / 20), nan=0.0, posinf=0.0)
     indent, room = _label_width(width), max(width // 3, 8)
-    drawn = bars(pool(errors, room) if many > room else errors, glyphs)
+    drawn = bars(pool(errors, room) if many > room else errors, glyphs) if errors.any() else "no error"
     chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
     one = result.samples[chosen]
     said = f"{'shown' if one.sample == sample else 'noisiest'} of {many}: {one.sample}, {one.status}, "

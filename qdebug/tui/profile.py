@@ -20,6 +20,7 @@ Piece = tuple[str, str]
 """A stretch of text and the name of its style in the palette."""
 
 _LABEL = 7
+_TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos", "introduced": "intro", "mismatches": "differ"}
 _STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
 _MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
 """How far the axis goes down from the largest error: what is smaller is drawn as the lowest dot."""
@@ -167,7 +168,7 @@ def _marks(navigator: Navigator, cells: int, failing: np.ndarray, glyphs: GlyphS
         marks[_cell(first, cells, table.ordered, left=True)] = ("!", "first")
     if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
         marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
-    title = "1-cos" if navigator.metric == "cosine" else metric_title(navigator.metric).removesuffix(" dB")
+    title = _TITLES.get(navigator.metric, metric_title(navigator.metric))
     return [(title[:_LABEL].rjust(_LABEL) + " ", "muted"), *marks]
 
 

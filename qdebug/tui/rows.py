@@ -119,7 +119,7 @@ class NodeTable:
     def __init__(self, rows: Sequence[PlannedRow]) -> None:
         self.rows = rows
         self.size = size = len(rows)
-        shared = Counter(row.node for row in rows)
+        shared = Counter(row.node for row in rows if row.tensor)
         self.names = [_display_name(row, shared) for row in rows]
         self.longest_name = max(map(len, self.names), default=0)
         self.results: list[NodeResult | None] = [None] * size

@@ -11,7 +11,7 @@ from pathlib import Path
 from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
-__all__ = ["require_terminal", "skeleton"]
+__all__ = ["require_terminal", "say_waiting", "skeleton"]
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J\x1b[H"
 _LEAVE = "\x1b[?1049l\x1b[?25h\x1b[0m"
@@ -56,3 +56,11 @@ def skeleton(reference: Path, backend: Path) -> Iterator[None]:
         out.write(_LEAVE)
         out.flush()
         raise
+
+
+def say_waiting() -> None:
+    """Say why the program has not ended yet."""
+    out = sys.__stderr__
+    if out is not None:
+        out.write("finishing the tensor at hand ..\n")
+        out.flush()
