@@ -61,7 +61,7 @@ def test_the_bug_costs_answers(ran):
 
 def test_both_runs_are_recorded_whole(ran):
     run, progress, folder = ran
-    assert {path.name for path in folder.iterdir()} == {"float.h5", "int8.h5"}
+    assert {path.name for path in folder.iterdir()} == {"float.h5", "int8.h5", "int8.h5.qdebug-cache"}
     reference, backend = open_recording(run.reference), open_recording(run.backend)
     for recording in (reference, backend):
         assert recording.info.complete
