@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
+from qdebug.model.dtypes import LOGICAL_DTYPES, is_float, is_integer, logical_dtype, logical_name
 from qdebug.store.payload import storable_dtype
 
 __all__ = ["as_array"]
 
 _BIT_PATTERNS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
+_BITS = {"float6": 6, "float4": 4}
 
 
 def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
@@ -28,6 +29,11 @@ def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
     Raises:
         RecordingError: It is no array, or its elements cannot be of that dtype.
     """
+    if not isinstance(name, str) or not name:
+        raise RecordingError(
+            f"A tensor is put under the name {name!r}; expected a text that is not empty.",
+            hint="Name it as the framework does: put('conv1_out', array).",
+        )
     array = _from_anything(name, value)
     if dtype is not None:
         array = _as_dtype(name, array, dtype)
@@ -38,12 +44,14 @@ def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
 
 def _from_anything(name: str, value: Any) -> np.ndarray:
     try:
-        if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        if all(hasattr(value, method) for method in ("detach", "cpu", "numpy")):
             return _from_torch(value)
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise ValueError("some of its elements are masked")
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)
         return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError, BufferError) as exc:
+    except (TypeError, ValueError, RuntimeError, BufferError, AttributeError) as exc:
         raise RecordingError(
             f"Tensor {name!r} is a {type(value).__name__} that gives no array: {str(exc).rstrip('.')}.",
             hint="Convert it to a numpy array before recording it.",
@@ -56,8 +64,10 @@ def _from_torch(tensor: Any) -> np.ndarray:
     try:
         return np.asarray(tensor.numpy())
     except TypeError:
-        torch = sys.modules["torch"]  # the caller's own; this layer imports no framework
+        torch = sys.modules.get("torch")  # the caller's own; this layer imports no framework
         kind = str(tensor.dtype).removeprefix("torch.")
+        if torch is None or kind not in LOGICAL_DTYPES or logical_dtype(kind).isbuiltin == 1:
+            raise
         pattern = {1: torch.uint8, 2: torch.int16}[logical_dtype(kind).itemsize]
         return np.asarray(tensor.contiguous().view(pattern).numpy()).view(logical_dtype(kind))
 
@@ -71,8 +81,19 @@ def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
         ) from None
     if array.dtype == wanted:
         return array
-    # Extension floats have no numpy kind, so unsigned integers of their size can only be their bits.
-    if array.dtype == _BIT_PATTERNS.get(wanted.itemsize) and is_float(dtype) and wanted.kind != "f":
+    # Unsigned integers of an extension float's size can only be its bits: numpy has no such numbers.
+    if is_float(dtype) and wanted.itemsize in _BIT_PATTERNS and array.dtype == _BIT_PATTERNS[wanted.itemsize]:
+        if wanted == np.float16:
+            raise RecordingError(
+                f"Tensor {name!r} is put with dtype 'float16' and holds uint16: bits or numbers?",
+                hint="Put array.view(np.float16), or array.astype(np.float16).",
+            )
+        limit = 1 << _BITS.get(dtype[:6], 8 * wanted.itemsize)
+        if array.size and int(array.max()) >= limit:
+            raise RecordingError(
+                f"Tensor {name!r} is put with dtype {dtype!r} and holds {int(array.max())}; bits are below {limit}.",
+                hint="Give one element a byte, in the low bits.",
+            )
         return array.view(wanted)
     converted = _exactly(array, wanted, dtype)
     if converted is not None:

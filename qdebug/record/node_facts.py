@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from qdebug.model import AttrValue, QuantParams
 from qdebug.model.frozen import same_value
 from qdebug.store.attributes import encode_attrs
 
-__all__ = ["NodeFacts", "in_short", "merged_facts", "node_facts"]
+__all__ = ["NodeFacts", "check_texts", "in_short", "merged_facts", "node_facts"]
 
 _FACTS = ("op", "domain", "inputs", "attrs", "origin")
 
@@ -59,17 +59,44 @@ def node_facts(
     Raises:
         RecordingError: An attribute is of no kind that a node can hold.
     """
+    if attrs is not None and not isinstance(attrs, Mapping):
+        raise RecordingError(
+            f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",
+            hint="Give a dict, such as attrs={'pads': [1, 1, 1, 1]}.",
+        )
+    for title, given in (
+        ("node", (node,)),
+        ("op", (op,)),
+        ("domain", (domain,)),
+        ("inputs", inputs),
+        ("origin", origin),
+    ):
+        check_texts(tensor, title, given or ())
     plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in (attrs or {}).items()}
     encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
     return NodeFacts(
         name=node,
         op=op or "",
-        domain=domain,
-        inputs=_names(inputs),
+        domain=domain or "",
+        inputs=_names(inputs or ()),
         attrs=plain,
-        origin=_names(origin),
+        origin=_names(origin or ()),
         outputs=[tensor],
     )
+
+
+def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
+    """Refuse facts that should be text and are not: better now than when the file is finished.
+
+    Raises:
+        RecordingError: One is neither text nor None.
+    """
+    for value in given:
+        if value is not None and not isinstance(value, str):
+            raise RecordingError(
+                f"Tensor {tensor!r} is put with {title} {in_short(value)}; expected text.",
+                hint="Give names as the framework spells them.",
+            )
 
 
 def merged_facts(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:

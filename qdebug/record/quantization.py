@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from qdebug.errors import RecordingError
 from qdebug.model import QuantParams
-from qdebug.model.dtypes import code_limits, logical_name
+from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, logical_name
 
 __all__ = ["QuantFacts"]
 
@@ -47,14 +47,14 @@ class QuantFacts:
         try:
             quant = QuantParams(
                 dtype=logical_name(data.dtype),
-                scale=np.asarray(self.scale),
-                zero_point=np.asarray(0 if self.zero_point is None else self.zero_point),
+                scale=_numbers(self.scale),
+                zero_point=_integers("zero_point", 0 if self.zero_point is None else self.zero_point),
                 axis=self._axis(data.ndim),
-                block_size=self.block_size,
-                qmin=self.qmin,
-                qmax=self.qmax,
-                multiplier=None if self.multiplier is None else np.asarray(self.multiplier),
-                shift=None if self.shift is None else np.asarray(self.shift),
+                block_size=self._block_size(),
+                qmin=_whole("qmin", self.qmin),
+                qmax=_whole("qmax", self.qmax),
+                multiplier=None if self.multiplier is None else _integers("multiplier", self.multiplier),
+                shift=None if self.shift is None else _integers("shift", self.shift),
             )
         except (TypeError, ValueError) as exc:
             raise RecordingError(f"The quantization of tensor {name!r} makes no sense: {exc}.") from None
@@ -62,13 +62,46 @@ class QuantFacts:
         _check_limits(name, quant)
         return quant
 
+    def _block_size(self) -> int | None:
+        size = _whole("block_size", self.block_size)
+        if size is not None and size < 1:
+            raise ValueError(f"block_size {size}")
+        return size
+
     def _axis(self, ndim: int) -> int | None:
         """Give the axis counted from the front, as it is stored."""
-        if self.axis is None:
+        axis = _whole("axis", self.axis)
+        if axis is None:
             return None
-        if not -ndim <= self.axis < ndim:
-            raise ValueError(f"axis {self.axis} of a tensor with {ndim} dimensions")
-        return self.axis % ndim
+        if not -ndim <= axis < ndim:
+            raise ValueError(f"axis {axis} of a tensor with {ndim} dimensions")
+        return axis % ndim
+
+
+def _numbers(values: npt.ArrayLike) -> np.ndarray:
+    array = np.asarray(values)
+    name = array.dtype.name
+    real = array.dtype.kind in "biuf" or (name in LOGICAL_DTYPES and is_float(name))
+    if array.size == 0 or not real:
+        raise ValueError(f"scale must be numbers, found {array.dtype} of shape {array.shape}")
+    return array
+
+
+def _integers(title: str, values: npt.ArrayLike) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.size == 0 or not bool(np.all(np.abs(array.astype(np.float64)) < 2**63)):
+        raise ValueError(f"{title} must be whole numbers of at most 64 bits, found {array.ravel()[:3].tolist()}")
+    return array
+
+
+def _whole(title: str, value: float | None) -> int | None:
+    """Give a whole number as an int, whatever type it has."""
+    if value is None:
+        return None
+    whole = int(value)
+    if whole != value:
+        raise ValueError(f"{title} must be a whole number, found {value!r}")
+    return whole
 
 
 def _check_limits(name: str, quant: QuantParams) -> None:
@@ -81,15 +114,21 @@ def _check_limits(name: str, quant: QuantParams) -> None:
                 f"Tensor {name!r} is put with {title} {limit}, which {quant.dtype} codes cannot reach.",
                 hint="Give the limits in codes, not in real units.",
             )
+    if quant.qmin is not None and quant.qmax is not None and quant.qmin > quant.qmax:
+        raise RecordingError(f"Tensor {name!r} is put with qmin {quant.qmin} above qmax {quant.qmax}.")
 
 
 def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
-    if quant.axis is None or quant.block_size is not None or quant.scale.ndim != 1 or quant.scale.size == 1:
+    if quant.axis is None or quant.scale.size == 1:
         return
-    extent = data.shape[quant.axis]
-    if quant.scale.size != extent:
+    extent, block = data.shape[quant.axis], quant.block_size
+    expected = extent if block is None else -(-extent // block)
+    along = quant.scale.shape == (expected,)
+    full = (*data.shape[: quant.axis], expected, *data.shape[quant.axis + 1 :])
+    count = quant.scale.size if quant.scale.ndim == 1 else "x".join(map(str, quant.scale.shape))
+    if not along and (block is None or quant.scale.shape != full):
         raise RecordingError(
-            f"Tensor {name!r} is put with {quant.scale.size} scales along axis {quant.axis}, "
-            f"which has {extent} elements (shape {data.shape}).",
-            hint="Give one scale, or one for each channel.",
+            f"Tensor {name!r} is put with {count} scales along axis {quant.axis}, "
+            f"which has {extent} elements (shape {data.shape}){'' if block is None else f' in blocks of {block}'}.",
+            hint="Give one scale, or one for each channel or block.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,10 +20,10 @@ from qdebug.record.environment import cpu_flags as read_cpu_flags
 from qdebug.record.environment import machine, package_versions
 from qdebug.record.fidelity import FidelityCheck
 from qdebug.record.graph_builder import GraphBuilder
-from qdebug.record.node_facts import NodeFacts, node_facts
+from qdebug.record.node_facts import NodeFacts, check_texts, node_facts
 from qdebug.record.quantization import QuantFacts
 from qdebug.record.sinks import FileSink, MemorySink, Sink
-from qdebug.store.attributes import encode_attrs
+from qdebug.store.encode import check_storable
 
 __all__ = ["Recorder"]
 
@@ -47,8 +48,8 @@ class Recorder:
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        RecordingError: The file cannot be made, somebody else is writing it, or an attribute of the graph cannot be
-            stored.
+        RecordingError: The file cannot be made, somebody else is writing it, or an attribute or a tensor of the
+            graph cannot be stored.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class Recorder:
         options: Mapping[str, Any] | None = None,
         cpu_flags: Sequence[str] | None = None,
     ) -> None:
-        for each in () if graph is None else graph.nodes:
-            encode_attrs(each.attrs, each.name)  # what a file could not take is refused here, not after the run
+        if graph is not None:
+            check_storable(graph)  # what a file could not take is refused here, not after the run
         self.path = None if path is None else Path(path)
         self._sink: Sink = MemorySink() if self.path is None else FileSink(self.path, force=force)
         self._builder = GraphBuilder(graph)
@@ -164,6 +165,8 @@ class Recorder:
             shift=shift,
         ).params(name, data)
         facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
+        check_texts(name, "layout", (layout,))
+        check_texts(name, "stands_for", (stands_for,))
         said = {"quant": quant, "layout": layout, "stands_for": stands_for, "dtype": logical_name(data.dtype)}
         self._builder.note(name, data.shape, facts, **said)
         self._sink.append(name, data, sample=self._sample, step=self._step, constant=False)
@@ -197,6 +200,8 @@ class Recorder:
         quant = QuantFacts(
             scale=scale, zero_point=zero_point, axis=axis, block_size=block_size, qmin=qmin, qmax=qmax
         ).params(name, data)
+        check_texts(name, "layout", (layout,))
+        check_texts(name, "stands_for", (stands_for,))
         said = {"quant": quant, "layout": layout, "stands_for": stands_for, "dtype": logical_name(data.dtype)}
         self._builder.note(name, data.shape, NodeFacts(), role=Role.CONSTANT, **said)
         self._sink.append(name, data, sample=0, step=0, constant=True)
@@ -214,21 +219,33 @@ class Recorder:
         """Go to any sample and step: the order of recording is free.
 
         Raises:
-            UsageError: One of them is negative.
+            UsageError: One of them is negative or no whole number.
         """
         self._check_open()
-        if sample < 0 or step < 0:
+        try:
+            place = index(sample), index(step)  # numpy's integers too, as plain ones
+        except TypeError:
+            raise UsageError(f"There is no sample {sample!r}, step {step!r}; both are whole numbers.") from None
+        if min(place) < 0:
             raise UsageError(f"There is no sample {sample}, step {step}; both count from 0.")
-        self._sample, self._step = sample, step
+        self._sample, self._step = place
 
     def skip(self, tensor: str, reason: str) -> None:
         """Note that a tensor of the run is not recorded, and why."""
         self._check_open()
+        check_texts(str(tensor), "the name", (tensor,))
         self._skipped[tensor] = str(reason)
 
     def outputs(self, *names: str) -> None:
-        """Say which tensors are the network's outputs; again adds to them."""
+        """Say which tensors are the network's outputs; again adds to them.
+
+        Raises:
+            UsageError: One is no name.
+        """
         self._check_open()
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise UsageError(f"An output is named {name!r}; expected text.", hint="Write outputs('a', 'b').")
         self._builder.outputs(names)
 
     def check(self, outputs: Mapping[str, Any]) -> None:
@@ -242,8 +259,10 @@ class Recorder:
             RecordingError: One of them was not recorded for this sample and step.
         """
         self._check_open()
-        if not outputs:
-            raise UsageError("check() got no outputs.", hint="Pass the outputs of a run without recorder by name.")
+        if not outputs or not isinstance(outputs, Mapping):
+            raise UsageError(
+                "check() got no outputs by name.", hint="Pass the outputs of a run without recorder by name."
+            )
         place = (self._sample, self._step)
         for name, value in outputs.items():
             recorded = self._sink.read_back(name, *((0, 0) if self._builder.is_constant(name) else place))

@@ -92,7 +92,9 @@ def test_what_is_no_tensor_is_named(given):
         ([2**63], "uint64", np.array([2**63], np.uint64)),
         (np.array([3], np.int32), "float32", np.array([3], np.float32)),
         (np.array([1], np.int8), "int8", np.array([1], np.int8)),
-        (np.array([256], np.uint16), "float16", np.array([256], np.float16)),
+        (np.array([0x3C], np.uint8), "float8_e5m2", np.array([1], ml_dtypes.float8_e5m2)),
+        (np.array([15], np.uint8), "float4_e2m1fn", np.array([-6], ml_dtypes.float4_e2m1fn)),
+        (np.array([256], np.int32), "float16", np.array([256], np.float16)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -164,3 +166,70 @@ def test_torch_tensors_come_through_numpy_or_their_bits():
 def test_a_torch_format_without_name_is_refused():
     with pytest.raises(RecordingError, match="'odd one'"):
         as_array("odd one", tensor(np.zeros(1, np.int8), "qint8", plain=False))
+
+
+@pytest.mark.parametrize("name", ["", None, 3, b"x", ("a",)], ids=repr)
+def test_a_name_is_text_that_is_not_empty(name):
+    with pytest.raises(RecordingError, match="expected a text"):
+        as_array(name, VALUES)
+
+
+def test_bits_that_could_be_numbers_are_asked_about():
+    with pytest.raises(RecordingError, match="bits or numbers") as caught:
+        as_array("x", np.array([0x3C00], np.uint16), "float16")
+    assert "view" in caught.value.hint
+
+
+@pytest.mark.parametrize(("bits", "dtype"), [(16, "float4_e2m1fn"), (64, "float6_e2m3fn"), (255, "float6_e3m2fn")])
+def test_bits_beyond_a_small_float_are_refused(bits, dtype):
+    with pytest.raises(RecordingError, match=f"holds {bits}"):
+        as_array("x", np.array([0, bits], np.uint8), dtype)
+
+
+def test_masked_elements_have_no_value():
+    with pytest.raises(RecordingError, match="masked"):
+        as_array("x", np.ma.array([1, 2], mask=[False, True]))
+    assert as_array("x", np.ma.array([1, 2])).tolist() == [1, 2]
+
+
+class LikeTorch:
+    """A tensor of a subclass in the user's own module."""
+
+    def __init__(self, values, dtype="torch.float32"):
+        self._values = values
+        self.dtype = dtype
+        self.steps = []
+
+    def detach(self):
+        self.steps.append("detach")
+        return self
+
+    def cpu(self):
+        self.steps.append("cpu")
+        return self
+
+    def numpy(self):
+        if self.steps != ["detach", "cpu"]:
+            raise RuntimeError("Can't call numpy() on a tensor that requires grad")
+        if self._values is None:
+            raise TypeError("can't convert a sparse tensor to numpy")
+        return self._values
+
+
+def test_a_tensor_like_torchs_is_known_by_what_it_can_do():
+    assert as_array("x", LikeTorch(VALUES)) is VALUES
+
+
+@pytest.mark.parametrize("dtype", ["torch.float32", "torch.quint8", "torch.bfloat16"])
+def test_a_tensor_that_gives_no_array_is_refused(dtype):
+    with pytest.raises(RecordingError, match="sparse"):
+        as_array("x", LikeTorch(None, dtype))
+
+
+def test_an_array_protocol_that_fails_is_refused():
+    class Broken:
+        def __array__(self, dtype=None, copy=None):
+            raise AttributeError("lost")
+
+    with pytest.raises(RecordingError, match="lost"):
+        as_array("x", Broken())

@@ -56,3 +56,38 @@ def test_what_makes_no_sense_is_refused_by_name(facts, said):
     with pytest.raises(RecordingError, match="'odd one'") as caught:
         QuantFacts(**facts).params("odd one", CODES)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"qmin": -0.5}, "qmin must be a whole number"),
+        ({"qmin": 5, "qmax": 1}, "qmin 5 above qmax 1"),
+        ({"axis": 0.5}, "axis must be a whole number"),
+        ({"axis": 0, "block_size": 0}, "block_size 0"),
+        ({"zero_point": 2**63}, "zero_point must be whole numbers"),
+        ({"zero_point": [None]}, "zero_point must be whole numbers"),
+        ({"multiplier": "a"}, "multiplier must be whole numbers"),
+        ({"shift": []}, "shift must be whole numbers"),
+        ({"scale": []}, "scale must be numbers"),
+        ({"scale": [None]}, "scale must be numbers"),
+        ({"scale": "0.1"}, "scale must be numbers"),
+        ({"scale": 1j}, "scale must be numbers"),
+    ],
+    ids=str,
+)
+def test_numbers_that_are_none_are_refused(said, message):
+    with pytest.raises(RecordingError, match=message):
+        QuantFacts(**{"scale": 0.5, **said}).params("x", np.zeros((4, 8), np.int8))
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2,)], ids=str)
+def test_blocks_along_an_axis(shape):
+    quant = QuantFacts(scale=np.ones(shape), axis=-1, block_size=4).params("x", np.zeros((4, 8), np.int8))
+    assert (quant.axis, quant.block_size, quant.scale.shape) == (1, 4, shape)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (8, 2), (3,), (2, 4)], ids=str)
+def test_blocks_that_do_not_fit(shape):
+    with pytest.raises(RecordingError, match="in blocks of 4"):
+        QuantFacts(scale=np.ones(shape), axis=1, block_size=4).params("x", np.zeros((4, 8), np.int8))
