@@ -105,15 +105,22 @@ def exact_difference(block: Block) -> np.ndarray:
     The error-free sum of two floats is Knuth's (The Art of Computer Programming 2, 4.2.2, theorem B).
     """
     a, b = block.reference, block.backend
-    high = np.asarray(b - a)
+    high: np.ndarray = np.asarray(b - a)
     if block.reference_rest is None and block.backend_rest is None:
         return high
-    back = high + a
-    rest = (b - back) + ((back - high) - a)
-    below: np.ndarray | float = 0.0 if block.backend_rest is None else block.backend_rest
+    back = np.asarray(high + a)
+    rest = b - back
+    back -= high
+    back -= a
+    rest += back  # (b - back) + ((back - high) - a)
+    total = back
+    np.copyto(total, 0.0 if block.backend_rest is None else block.backend_rest)
     if block.reference_rest is not None:
-        below = below - block.reference_rest
-    return np.where(np.isfinite(high), (high + below) + rest, high)
+        total -= block.reference_rest
+    total += high
+    total += rest
+    np.copyto(total, high, where=~np.isfinite(high))
+    return total
 
 
 def _add_extremes(tally: Tally, a: np.ndarray, b: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks, scratch
 
-__all__ = ["ValueHistogram", "value_histogram"]
+__all__ = ["BinCounter", "ValueHistogram", "value_histogram"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,34 +85,67 @@ def value_histogram(
         UsageError: The bins are none, or the elements are no real numbers.
     """
     low, high = float(limits[0]), float(limits[1])
-    with np.errstate(over="ignore"):
-        width = np.float64(high) - low
-    if bins < 1 or not (np.isfinite(width) and width > 0):
-        raise UsageError(
-            f"{bins} bins from {low} to {high} hold nothing; expected at least 1, low < high, both finite."
-        )
     blocks = RealBlocks(values, quant)
     buffers = scratch()
-    edges = np.linspace(low, high, bins + 1)
-    counts = np.zeros(bins, np.int64)
-    below = above = nan = 0
+    counter = BinCounter(bins, (low, high))
     with np.errstate(all="ignore"):
         for start in range(0, blocks.size, BLOCK):
             stop = min(start + BLOCK, blocks.size)
-            x = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
+            counter.add(blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0]))
+    return counter.histogram()
+
+
+class BinCounter:
+    """Counts values in equal bins, stretch by stretch.
+
+    Args:
+        bins: Number of bins, at least 1.
+        limits: Lower end of the first and upper end of the last bin, finite and in this order.
+
+    Raises:
+        UsageError: The bins are none.
+    """
+
+    def __init__(self, bins: int, limits: tuple[float, float]) -> None:
+        low, high = limits
+        with np.errstate(all="ignore"):
+            width = np.float64(high) - low
+            self._per_unit = float(bins / width)
+        if bins < 1 or not (np.isfinite(width) and width > 0):
+            raise UsageError(
+                f"{bins} bins from {low} to {high} hold nothing; expected at least 1, low < high, both finite."
+            )
+        self._limits = limits
+        self._edges = np.linspace(low, high, bins + 1)
+        self._counts = np.zeros(bins, np.int64)
+        self._below = self._above = self._nan = 0
+        # A few roundings of the quotient and of the edges, in bins.
+        self._slack = (bins + max(abs(low), abs(high)) * self._per_unit) * 2.0**-49
+
+    def add(self, x: np.ndarray) -> None:
+        """Count a stretch of values, 1-D float64 of any kind, not empty."""
+        low, high = self._limits
+        if not (x.min() >= low and x.max() <= high):  # true for NaN too
             under, over, lost = x < low, x > high, np.isnan(x)
-            below += int(np.count_nonzero(under))
-            above += int(np.count_nonzero(over))
-            nan += int(np.count_nonzero(lost))
-            outside = under | over | lost
-            counts += _count(x[~outside] if outside.any() else x, edges, bins / width)
-    return _histogram((low, high), counts, (below, above, nan))
+            self._below += int(np.count_nonzero(under))
+            self._above += int(np.count_nonzero(over))
+            self._nan += int(np.count_nonzero(lost))
+            x = x[~(under | over | lost)]
+        if not self._slack < 0.125:
+            self._counts += np.bincount(self._exact(x), minlength=self._counts.size)
+            return
+        place = x - low
+        place *= self._per_unit
+        index = place.astype(np.intp)
+        place -= np.rint(place)
+        near = np.absolute(place, out=place) <= self._slack
+        if near.any():  # rounding may have moved these over an edge
+            index[near] = self._exact(x[near])
+        self._counts += np.bincount(index, minlength=self._counts.size)
 
+    def _exact(self, x: np.ndarray) -> np.ndarray:
+        return np.minimum(np.searchsorted(self._edges, x, side="right") - 1, self._counts.size - 1)
 
-def _count(x: np.ndarray, edges: np.ndarray, per_unit: float) -> np.ndarray:
-    """Count values inside the limits: by multiplication, then moved by one where that missed the edge."""
-    bins = edges.size - 1
-    index = np.minimum(((x - edges[0]) * per_unit).astype(np.intp), bins - 1)
-    index -= x < edges[index]
-    index += (x >= edges[index + 1]) & (index != bins - 1)
-    return np.bincount(index, minlength=bins)
+    def histogram(self) -> ValueHistogram:
+        """Give the counts so far."""
+        return _histogram(self._limits, self._counts, (self._below, self._above, self._nan))

@@ -33,11 +33,12 @@ class Better(StrEnum):
 
 
 class MetricGroup(StrEnum):
-    """Where in a node of the diff JSON a metric is."""
+    """Where in a node of the diff JSON a metric is; `DETAIL` is of one node on request (`full_tier`)."""
 
     ERROR = "metrics"
     SATURATION = "saturation"
     ATTRIBUTION = "attribution"
+    DETAIL = "detail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,10 @@ def _error(name: str, unit: str, better: Better, definition: str) -> MetricSpec:
 
 def _saturation(name: str, better: Better, definition: str) -> MetricSpec:
     return MetricSpec(name=name, unit="elements", better=better, definition=definition, group=MetricGroup.SATURATION)
+
+
+def _detail(name: str, unit: str, better: Better, definition: str) -> MetricSpec:
+    return MetricSpec(name=name, unit=unit, better=better, definition=definition, group=MetricGroup.DETAIL)
 
 
 _LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
@@ -139,8 +144,25 @@ METRICS: tuple[MetricSpec, ...] = (
         definition="rms(error out) / rms(largest error in)",
         group=MetricGroup.ATTRIBUTION,
     ),
+    _detail(
+        "max_ulp",
+        "ULP",
+        _LOWER,
+        "most floats between reference and backend, in the coarser of their types, +0 and -0 being one; unquantized "
+        "float16, bfloat16, float32 and float64, finite elements alone",
+    ),
+    _detail(
+        "errors_by_exponent",
+        "elements",
+        _NEITHER,
+        "elements by the power of two that abs(difference) reaches; differences of 0, and elements that are not "
+        "finite, apart",
+    ),
+    _detail("channel_max_abs", "real", _LOWER, "max_abs of each channel"),
+    _detail("channel_rmse", "real", _LOWER, "rmse of each channel"),
+    _detail("channel_sqnr_db", "dB", _HIGHER, "sqnr_db of each channel"),
 )
-"""Every metric of a node in the diff JSON, in the order of its keys."""
+"""Every metric: those of a node in the diff JSON in the order of its keys, then those of one node in full detail."""
 
 _BY_NAME = {spec.name: spec for spec in METRICS}
 

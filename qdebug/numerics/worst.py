@@ -7,12 +7,13 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch
+from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
 from qdebug.numerics.double_block import exact_difference, read_block, real_values
 from qdebug.numerics.lsb import Steps, difference_in_steps
 from qdebug.numerics.stats import WorstElement
+from qdebug.numerics.tally import Block
 
-__all__ = ["worst_elements"]
+__all__ = ["WorstPlaces", "worst_elements"]
 
 
 def worst_elements(
@@ -50,35 +51,60 @@ def worst_elements(
     second = RealBlocks(backend, backend_quant, clamps[1])
     if first.size != second.size:
         raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
-    buffers = scratch()
-    best_rank = np.zeros(0)
-    best_place = np.zeros(0, np.int64)
+    keeper, buffers, no_steps = WorstPlaces(k), scratch(), Steps(None, ())
     with np.errstate(all="ignore"):
         for start in range(0, second.size if k > 0 else 0, BLOCK):
-            stop = min(start + BLOCK, second.size)
-            rank = _ranks(first, second, (start, stop), buffers)
-            floor = best_rank[-1] if best_rank.size == k else 0.0
-            places = np.flatnonzero(rank > floor)
-            if places.size:
-                best_rank = np.concatenate((best_rank, rank[places]))
-                best_place = np.concatenate((best_place, places + start))
-                order = np.lexsort((best_place, -best_rank))[:k]
-                best_rank, best_place = best_rank[order], best_place[order]
-        steps = Steps(backend_quant, second.shape)
-        return tuple(_element(first, second, int(place), steps, sample) for place in best_place)
+            block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_steps, buffers)
+            keeper.add(block, np.absolute(exact_difference(block)))
+        return keeper.elements(first, second, Steps(backend_quant, second.shape), sample)
 
 
-def _ranks(first: RealBlocks, second: RealBlocks, span: tuple[int, int], buffers: Scratch) -> np.ndarray:
+class WorstPlaces:
+    """Remembers where the largest differences are, stretch by stretch in C order.
+
+    Args:
+        k: How many at most.
+    """
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._ranks = np.zeros(0)
+        self._places = np.zeros(0, np.int64)
+
+    def add(self, block: Block, magnitudes: np.ndarray) -> None:
+        """Take in a stretch.
+
+        Args:
+            block: Its float64 values.
+            magnitudes: Absolute differences; not written to.
+        """
+        full = self._ranks.size >= self._k
+        floor = self._ranks[-1] if full and self._k else 0.0
+        if not self._k or magnitudes.max() <= floor:  # false for NaN
+            return
+        ranks = _ranks(block, magnitudes)
+        if not full and ranks.size > 4 * self._k:
+            floor = np.nextafter(np.partition(ranks, ranks.size - self._k)[ranks.size - self._k], 0.0)
+        places = np.flatnonzero(ranks > floor)
+        ranks = np.concatenate((self._ranks, ranks[places]))
+        places = np.concatenate((self._places, places + block.start))
+        order = np.lexsort((places, -ranks))[: self._k]
+        self._ranks, self._places = ranks[order], places[order]
+
+    def elements(self, first: RealBlocks, second: RealBlocks, steps: Steps, sample: int) -> tuple[WorstElement, ...]:
+        """Give the elements found, worst first, read once more from the two tensors."""
+        return tuple(_element(first, second, int(place), steps, sample) for place in self._places)
+
+
+def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
     """Give the absolute differences, infinite over a disagreement on a non-finite value, 0 over agreement."""
-    block = read_block((first, second), span, Steps(None, ()), buffers)
-    rank = np.absolute(exact_difference(block))
-    if not np.isfinite(rank.max()):
-        a, b = block.reference, block.backend
-        finite = np.isfinite(a) & np.isfinite(b)
-        agree = (a == b) | (np.isnan(a) & np.isnan(b))
-        # A finite difference beyond float64 stays just below a disagreement over a non-finite value.
-        rank = np.where(finite, np.minimum(rank, np.finfo(np.float64).max), np.where(agree, 0.0, np.inf))
-    return np.asarray(rank)
+    if np.isfinite(magnitudes.max()):
+        return magnitudes
+    a, b = block.reference, block.backend
+    finite = np.isfinite(a) & np.isfinite(b)
+    agree = (a == b) | (np.isnan(a) & np.isnan(b))
+    # A finite difference beyond float64 stays just below a disagreement over a non-finite value.
+    return np.where(finite, np.minimum(magnitudes, np.finfo(np.float64).max), np.where(agree, 0.0, np.inf))
 
 
 def _element(first: RealBlocks, second: RealBlocks, place: int, steps: Steps, sample: int) -> WorstElement:

@@ -3,6 +3,7 @@
 import pytest
 
 from qdebug.analysis import result
+from qdebug.numerics.channels import ChannelErrors
 from qdebug.numerics.metric_table import METRICS, Better, MetricGroup, metric
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -23,6 +24,12 @@ def test_every_saturation_count_has_a_row():
     assert names(MetricGroup.ATTRIBUTION) == ["gain"]
 
 
+def test_what_a_node_in_full_adds_has_rows():
+    per_channel = [f"channel_{field}" for field in ChannelErrors.__dataclass_fields__]
+    assert [name for name in names(MetricGroup.DETAIL) if name in per_channel] == per_channel[1:4]
+    assert {"max_ulp", "errors_by_exponent"} < set(names(MetricGroup.DETAIL))
+
+
 def test_rows_are_complete_and_found_by_name():
     assert len({spec.name for spec in METRICS}) == len(METRICS)
     for spec in METRICS:
@@ -34,4 +41,4 @@ def test_rows_are_complete_and_found_by_name():
 
 
 def test_only_agreement_is_better_high():
-    assert {spec.name for spec in METRICS if spec.better is Better.HIGHER} == {"sqnr_db", "cosine"}
+    assert {spec.name for spec in METRICS if spec.better is Better.HIGHER} == {"sqnr_db", "cosine", "channel_sqnr_db"}

@@ -1,0 +1,199 @@
+"""The error of each channel of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.numerics.affine import BLOCK
+
+__all__ = ["ChannelCounter", "ChannelErrors", "Stretch", "stretches"]
+
+_SAFE_EXPONENT = 400
+"""Squares of magnitudes between 2**-400 and 2**400 are summed as they are, others relative to the largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChannelErrors:
+    """The error along one axis, all arrays read-only with one entry per channel.
+
+    Args:
+        axis: The axis, in the backend's shape, not negative.
+        max_abs: Largest absolute difference, float64; NaN where no element is finite on both sides.
+        rmse: Root of the mean squared difference, float64; NaN likewise.
+        sqnr_db: 10 log10(sum reference^2 / sum difference^2), float64; infinite where identical, -infinite where
+            only the reference is 0, NaN where no element is finite on both sides.
+        nonfinite: Elements left out, for a NaN or infinity on a side, int64.
+    """
+
+    axis: int
+    max_abs: np.ndarray
+    rmse: np.ndarray
+    sqnr_db: np.ndarray
+    nonfinite: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive elements: `rows` times all of `channels` channels from `first`, `inner` elements each."""
+
+    start: int
+    rows: int
+    first: int
+    channels: int
+    inner: int
+
+    @property
+    def stop(self) -> int:
+        """One past the last flat element."""
+        return self.start + self.rows * self.channels * self.inner
+
+
+def stretches(shape: tuple[int, ...], axis: int | None) -> Iterator[Stretch]:
+    """Cut a tensor, in C order, into stretches of at most a block that hold whole rows of channels.
+
+    Args:
+        shape: Its shape.
+        axis: The channel axis; None for one channel.
+
+    Raises:
+        UsageError: The shape has no such axis.
+    """
+    if axis is None:
+        outer, extent, inner = 1, 1, prod(shape)
+    elif not -len(shape) <= axis < len(shape):
+        raise UsageError(f"A tensor of shape {shape} has no axis {axis}.")
+    else:
+        axis %= len(shape)
+        outer, extent, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    row = extent * inner
+    if 0 < row <= BLOCK:
+        most = BLOCK // row
+        for first in range(0, outer, most):
+            yield Stretch(first * row, min(most, outer - first), 0, extent, inner)
+    elif row:
+        few = max(1, BLOCK // inner)
+        for start in range(0, outer * row, row):
+            for channel in range(0, extent, few):
+                count = min(few, extent - channel)
+                for offset in range(0, inner, BLOCK):
+                    yield Stretch(start + channel * inner + offset, 1, channel, count, min(BLOCK, inner - offset))
+
+
+class _Squares:
+    """Sums of squares by channel, each times a power of four of its own."""
+
+    def __init__(self, extent: int) -> None:
+        self.sums = np.zeros(extent)
+        self.exponents = np.zeros(extent, np.int64)
+
+    def add(self, values: np.ndarray, most: np.ndarray, halves: np.ndarray, where: slice) -> None:
+        """Add the squares of a stretch.
+
+        Args:
+            values: Rows, channels, inner; where infinite, `halves` holds half the value.
+            most: Largest magnitude of each channel.
+            halves: See `values`; read only if there is an infinity.
+            where: The channels.
+        """
+        exponents = np.frexp(most)[1].astype(np.int64)
+        safe = (most == 0.0) | (np.isfinite(most) & (np.abs(exponents) < _SAFE_EXPONENT))
+        if safe.all() and not self.exponents[where].any():
+            self.sums[where] += np.einsum("rci,rci->c", values, values)
+            return
+        mantissa, shift = np.frexp(values)
+        beyond = np.isinf(values)
+        if beyond.any():
+            half, half_shift = np.frexp(halves)
+            mantissa, shift = np.where(beyond, half, mantissa), np.where(beyond, half_shift + 1, shift)
+            exponents = np.where(np.isinf(most), 1025, exponents)
+        old = self.exponents[where]
+        empty = self.sums[where] == 0.0
+        exponents = np.where(safe, 0, exponents)
+        new = np.where(empty, exponents, np.where(most == 0.0, old, np.maximum(exponents, old)))
+        scaled = np.ldexp(mantissa, shift - new[:, np.newaxis])
+        self.sums[where] = np.ldexp(self.sums[where], 2 * (old - new)) + np.einsum("rci,rci->c", scaled, scaled)
+        self.exponents[where] = new
+
+    def roots(self, count: np.ndarray) -> np.ndarray:
+        """Give the roots of the means over `count` elements."""
+        return np.asarray(np.ldexp(np.sqrt(self.sums / count), self.exponents))
+
+    def decibels_over(self, other: _Squares) -> np.ndarray:
+        """Give 10 log10(self / other); infinite where the other is 0."""
+        ratio = np.log10(self.sums) - np.log10(other.sums)
+        ratio += 2.0 * np.log10(2.0) * (self.exponents - other.exponents)
+        return np.where(other.sums == 0.0, np.inf, 10.0 * ratio)
+
+
+class ChannelCounter:
+    """Sums the error of each channel, stretch by stretch.
+
+    Args:
+        shape: Shape of the tensor.
+        axis: The channel axis.
+
+    Raises:
+        UsageError: The shape has no such axis.
+    """
+
+    def __init__(self, shape: tuple[int, ...], axis: int) -> None:
+        if not -len(shape) <= axis < len(shape):
+            raise UsageError(f"A tensor of shape {shape} has no axis {axis}.")
+        self._axis = axis % len(shape)
+        extent = shape[self._axis]
+        self._max = np.zeros(extent)
+        self._count = np.zeros(extent, np.int64)
+        self._left_out = np.zeros(extent, np.int64)
+        self._errors = _Squares(extent)
+        self._references = _Squares(extent)
+
+    def add(
+        self,
+        stretch: Stretch,
+        sides: tuple[np.ndarray, np.ndarray],
+        magnitudes: np.ndarray,
+        finite: np.ndarray | None,
+    ) -> None:
+        """Add a stretch of `stretches`.
+
+        Args:
+            stretch: Where it is.
+            sides: Real values of the reference and the backend, 1-D float64.
+            magnitudes: Absolute differences, 1-D float64; infinite where the difference of finite values is.
+            finite: Which elements are finite on both sides; None if all are.
+        """
+        block = stretch.rows, stretch.channels, stretch.inner
+        where = slice(stretch.first, stretch.first + stretch.channels)
+        reference, backend = sides
+        if finite is not None:
+            reference, backend = np.where(finite, reference, 0.0), np.where(finite, backend, 0.0)
+            magnitudes = np.where(finite, magnitudes, 0.0)
+            self._left_out[where] += (~finite).reshape(block).sum(axis=(0, 2))
+        self._count[where] += stretch.rows * stretch.inner
+        a, d = reference.reshape(block), magnitudes.reshape(block)
+        most = d.max(axis=2).max(axis=0)
+        np.maximum(self._max[where], most, out=self._max[where])
+        halves = d if np.isfinite(most).all() else (backend * 0.5 - reference * 0.5).reshape(block)
+        self._errors.add(d, most, halves, where)
+        largest = np.maximum(a.max(axis=2).max(axis=0), -(a.min(axis=2).min(axis=0)))
+        self._references.add(a, largest, a, where)
+
+    def errors(self) -> ChannelErrors:
+        """Give the metrics of each channel."""
+        count = self._count - self._left_out
+        with np.errstate(all="ignore"):
+            known = {
+                "max_abs": self._max,
+                "rmse": self._errors.roots(count),
+                "sqnr_db": self._references.decibels_over(self._errors),
+            }
+        results = {name: np.where(count > 0, values, np.nan) for name, values in known.items()}
+        results["nonfinite"] = self._left_out.copy()
+        for values in results.values():
+            values.flags.writeable = False
+        return ChannelErrors(axis=self._axis, **results)

@@ -1,0 +1,144 @@
+"""Distance of two floats in units in the last place: how many floats of their type lie between them.
+
+The bits of a float, sign and magnitude, are mapped to integers in the order of the numbers, +0 and -0 to the same; the
+distance is the difference of the integers (Dawson, "Comparing Floating Point Numbers", 2012). Floats of two types are
+compared in the coarser one, to which the finer side is rounded first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from qdebug.errors import UsageError
+
+__all__ = ["UlpCounter", "UlpErrors", "shared_type", "ulp_distance"]
+
+_COARSE_TO_FINE = (ml_dtypes.bfloat16, np.float16, np.float32, np.float64)
+_TYPES = tuple(map(np.dtype, _COARSE_TO_FINE))
+_BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UlpErrors:
+    """How far two float tensors are apart in units in the last place.
+
+    Args:
+        dtype: Logical dtype whose units these are.
+        max_ulp: Largest distance; None if no element is finite on both sides.
+        counts: Elements by distance, int64, read-only: entry 0 counts distance 0, entry k those from 2**(k-1) to
+            2**k - 1; up to the last that is not 0.
+    """
+
+    dtype: str
+    max_ulp: int | None
+    counts: np.ndarray
+
+
+def shared_type(first: np.dtype, second: np.dtype) -> np.dtype | None:
+    """Give the coarser of two float types; None if one is no float16, bfloat16, float32 or float64."""
+    first, second = first.newbyteorder("="), second.newbyteorder("=")
+    if first not in _TYPES or second not in _TYPES:
+        return None
+    return min(first, second, key=_TYPES.index)
+
+
+def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Give the distance of each element in units in the last place.
+
+    Args:
+        first: float16, bfloat16, float32 or float64.
+        second: The same dtype, broadcastable to it; infinities are next to the largest floats, NaN has no place.
+
+    Returns:
+        uint32, or uint64 for float64.
+
+    Raises:
+        UsageError: The dtypes differ or are no such floats.
+    """
+    if first.dtype != second.dtype or first.dtype not in _TYPES:
+        raise UsageError(f"ULP distance is between floats of one type, found {first.dtype} and {second.dtype}.")
+    ours, theirs = _ordered(first), _ordered(second)
+    apart = np.maximum(ours, theirs)
+    # The largest distance needs one bit more than the signed type has; the unsigned type has it.
+    np.subtract(apart, np.minimum(ours, theirs, out=ours), out=apart)
+    return np.asarray(apart.view(np.uint64 if apart.itemsize == 8 else np.uint32))
+
+
+def _ordered(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values).view(_BITS[values.dtype.itemsize])
+    if bits.itemsize < 4:
+        bits = bits.astype(np.int32) << (32 - 8 * bits.itemsize)
+        return np.asarray(_in_order(bits) >> (32 - 8 * values.dtype.itemsize))
+    return _in_order(bits)
+
+
+def _in_order(bits: np.ndarray) -> np.ndarray:
+    """Turn sign and magnitude into two's complement: (bits xor (sign and all but the top bit)) - sign."""
+    sign = bits >> (8 * bits.itemsize - 1)
+    ordered = np.bitwise_and(sign, np.iinfo(bits.dtype).max)
+    np.bitwise_xor(ordered, bits, out=ordered)
+    return np.asarray(np.subtract(ordered, sign, out=ordered))
+
+
+class UlpCounter:
+    """Counts the distances of the elements of a tensor, stretch by stretch.
+
+    Args:
+        dtype: float16, bfloat16, float32 or float64.
+    """
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self._dtype = dtype
+        self._counts = np.zeros(66, np.int64)
+        self._max: int | None = None
+
+    def add(self, reference: np.ndarray, backend: np.ndarray) -> None:
+        """Count a stretch of finite real values, float64 or of the counted type; 1-D, not empty."""
+        apart = ulp_distance(_rounded(reference, self._dtype), _rounded(backend, self._dtype))
+        most = int(apart.max())
+        self._max = most if self._max is None else max(self._max, most)
+        if most == 0:
+            self._counts[0] += apart.size
+            return
+        if apart.itemsize == 8:
+            # No two neighbouring bits are left, so rounding to float64 cannot reach the next power of two.
+            apart &= ~(apart >> np.uint64(1))
+        exponents = apart.astype(np.float64).view(np.int64)
+        exponents >>= 52
+        counts = np.bincount(exponents, minlength=1023 + 65)
+        self._counts[0] += counts[0]
+        self._counts[1:65] += counts[1023 : 1023 + 64]
+
+    def errors(self) -> UlpErrors:
+        """Give the counts so far."""
+        filled = self._counts.nonzero()[0]
+        counts = self._counts[: int(filled[-1]) + 1 if filled.size else 0].copy()
+        counts.flags.writeable = False
+        return UlpErrors(dtype=self._dtype.name, max_ulp=self._max, counts=counts)
+
+
+def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if dtype == _TYPES[0] and values.dtype == np.float64:
+        values = _to_odd(values)
+    with np.errstate(all="ignore"):
+        return np.asarray(values.astype(dtype, copy=False))
+
+
+def _to_odd(values: np.ndarray) -> np.ndarray:
+    """Round float64 to float32 so that rounding once more, to bfloat16, is as good as rounding once.
+
+    What is not exact becomes the neighbour with an odd last bit (Boldo and Melquiond, "Emulation of FMA and correctly
+    rounded sums", 2008).
+    """
+    with np.errstate(all="ignore"):
+        single = values.astype(np.float32)
+    wrong = single.astype(np.float64) != values
+    if not wrong.any():
+        return single
+    bits = single.view(np.int32)
+    bits -= np.abs(single) > np.abs(values)  # towards zero: the magnitude is in the low bits
+    bits |= wrong & np.isfinite(single)
+    return single
