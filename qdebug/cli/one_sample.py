@@ -91,4 +91,7 @@ def renumbered(result: DiffResult, sample: int) -> DiffResult:
         if metrics is not None and metrics.worst_sample is not None:
             metrics = replace(metrics, worst_sample=sample)
         nodes.append(replace(node, samples=samples, metrics=metrics))
-    return replace(result, nodes=tuple(nodes))
+    outputs = tuple(
+        output if output.worst_sample is None else replace(output, worst_sample=sample) for output in result.outputs
+    )
+    return replace(result, nodes=tuple(nodes), outputs=outputs)

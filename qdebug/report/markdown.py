@@ -150,7 +150,9 @@ def _head(result: DiffResult) -> list[str]:
     if samples:
         lines.append(f"- **samples**: {markdown_text(samples)}")
     counts = sentences.status_counts([node.status for node in result.nodes])
-    return [*lines, f"- **nodes**: {markdown_text(counts or 'none')}", ""]
+    lines.append(f"- **nodes**: {markdown_text(counts or 'none')}")
+    lines += [f"- **output** {markdown_text(said, limit=500)}" for said in sentences.ranking_sentences(result.outputs)]
+    return [*lines, ""]
 
 
 def _row(node: NodeResult) -> str:

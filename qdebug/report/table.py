@@ -105,6 +105,9 @@ def _run_facts(result: DiffResult) -> list[tuple[str, Text]]:
         facts.append(("samples", Text(samples)))
     counts = sentences.status_counts([node.status for node in result.nodes])
     facts.append(("nodes", Text(counts or "none")))
+    same = all(output.top1_agreement == 1.0 for output in result.outputs)
+    for position, said in enumerate(sentences.ranking_sentences(result.outputs)):
+        facts.append(("" if position else "outputs", Text(said, style="" if same else "yellow")))
     return facts
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qdebug.analysis.alignment import Kind, Unmatched
-from qdebug.analysis.result import DiffResult, NodeResult, Status
+from qdebug.analysis.result import DiffResult, NodeResult, OutputRanking, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
@@ -18,6 +18,8 @@ __all__ = [
     "coverage_sentence",
     "fidelity_sentence",
     "limits_sentence",
+    "ranking_sentence",
+    "ranking_sentences",
     "run_facts",
     "samples_sentence",
     "status_counts",
@@ -31,6 +33,8 @@ _LIMITS = {
 
 _OPTIONS_SHOWN = 3
 """Options of a run that a comparison repeats; `qdebug info` shows them all."""
+
+_RANKINGS_SHOWN = 10
 
 _QUOTED = re.compile("'[^']*'")
 
@@ -100,6 +104,35 @@ def samples_sentence(nodes: Sequence[NodeResult]) -> str:
     if len(seen) > 1:
         return f"{numbers.grouped(len(seen))}, judged together"
     return f"sample {seen[0]} alone" if seen else ""
+
+
+def ranking_sentences(outputs: Sequence[OutputRanking]) -> list[str]:
+    """Say of each output that may hold scores whether its winner is the same, at most so many."""
+    said = [ranking_sentence(output) for output in outputs[:_RANKINGS_SHOWN]]
+    more = len(outputs) - len(said)
+    return [*said, f"{numbers.grouped(more)} more outputs; the JSON has them all"] if more else said
+
+
+def ranking_sentence(output: OutputRanking) -> str:
+    """Say of one output whether the reference's winner is the backend's, if it holds scores."""
+    name = f"{safe_text(output.tensor, limit=120)}, if these are scores"
+    if output.top1_agreement is None or output.worst_rank is None:
+        return f"{name}: not ranked, the reference has no winner (a NaN, or all entries equal)"
+    parts = [f"top-1 agreement {_of(output.top1_agreement, output.samples)}"]
+    if output.top5_agreement is not None:
+        parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
+    if output.worst_rank:
+        ahead = "1 entry is" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} entries are"
+        parts.append(f"at worst {ahead} not behind the reference's winner (sample {output.worst_sample})")
+    if output.tied:
+        parts.append(f"{numbers.grouped(output.tied)} tied")
+    if output.unranked:
+        parts.append(f"{numbers.grouped(output.unranked)} more without a winner in the reference")
+    return f"{name}: {'; '.join(parts)}"
+
+
+def _of(share: float, samples: int) -> str:
+    return f"{numbers.grouped(round(share * samples))} of {numbers.grouped(samples)}"
 
 
 def status_counts(statuses: Sequence[Status]) -> str:

@@ -46,4 +46,15 @@ def test_the_result_names_the_sample_by_its_own_number(recording):
     (node,) = [node for node in result.nodes if node.tensor == "y"]
     assert [sample.sample for sample in node.samples] == [1]
     assert node.metrics.worst_sample == 1
+    assert result.outputs == ()
     assert result.status == "identical"
+
+
+def test_the_ranking_of_an_output_names_the_sample_by_its_own_number():
+    graph = Graph([Node(name="fc", op="Gemm", inputs=("x",), outputs=("y",))], inputs=["x"], outputs=["y"])
+    scores = MemoryRecording(graph, {("y", sample, 0): np.arange(3.0) for sample in range(2)})
+    result = DiffSession(OneSample(scores, 1), OneSample(scores, 1)).result()
+    assert [output.worst_sample for output in renumbered(result, 1).outputs] == [1]
+    dead = MemoryRecording(graph, {("y", sample, 0): np.zeros(3) for sample in range(2)})
+    result = DiffSession(OneSample(dead, 1), OneSample(dead, 1)).result()
+    assert [output.worst_sample for output in renumbered(result, 1).outputs] == [None]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from qdebug.analysis.alignment import Kind, Match, Side, Unmatched
-from qdebug.analysis.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
+from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, SampleResult, Status, Verdict
 from qdebug.model import Fidelity, QuantParams, RunInfo
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 
@@ -61,6 +61,20 @@ def unmatched(tensor="bias", *, kind=Kind.BENIGN, side=Side.BACKEND, reason="fol
     return Unmatched(side=side, tensor=tensor, kind=kind, reason=reason)
 
 
+def ranking(tensor="logits", **changed):
+    known = {
+        "entries": 10,
+        "samples": 16,
+        "unranked": 0,
+        "top1_agreement": 0.875,
+        "top5_agreement": 1.0,
+        "tied": 0,
+        "worst_rank": 3,
+        "worst_sample": 4,
+    }
+    return OutputRanking(tensor=tensor, **{**known, **changed})
+
+
 def result(nodes, *, left_out=(), status=None, sentence="One sentence.", **changed):
     first = next((entry for entry in nodes if entry.status in BEYOND), None)
     known = {
@@ -97,4 +111,4 @@ def worst(**changed):
 @pytest.fixture(scope="session")
 def made():
     """Give the makers above: made.node(3, Status.DIVERGED), made.result([...])."""
-    return SimpleNamespace(stats=stats, node=node, unmatched=unmatched, result=result, worst=worst)
+    return SimpleNamespace(stats=stats, node=node, unmatched=unmatched, ranking=ranking, result=result, worst=worst)

@@ -93,3 +93,9 @@ def test_one_node_in_full(made):
     assert "| 0,3,1 | 1 | 1.2500 | 0.75000 | -0.5000 | -10.0 | - | 12 |" in text
     assert "- sample 1: diverged" in text
     assert html(text).count("<table>") == 4
+
+
+def test_the_agreement_on_the_winner_has_a_line_for_each_output(made):
+    text = diff_markdown(made.result([made.node(0)], outputs=(made.ranking("a_b"),)))
+    assert "- **output** a\\_b, if these are scores: top-1 agreement 14 of 16" in text
+    assert "**output**" not in diff_markdown(made.result([made.node(0)]))

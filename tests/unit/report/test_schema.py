@@ -40,7 +40,9 @@ def result(made):
         made.node(2, Status.INCOMPARABLE, saturation=None, quant=None, samples=(), reason="shape"),
         made.node(3, Status.NONFINITE, metrics=made.stats(sqnr_db=None, worst_index=(), nonfinite=3)),
     ]
-    return made.result(nodes, left_out=[made.unmatched(), made.unmatched("lost", kind=Kind.LOST)])
+    unranked = made.ranking(samples=0, top1_agreement=None, top5_agreement=None, worst_rank=None, worst_sample=None)
+    left_out = [made.unmatched(), made.unmatched("lost", kind=Kind.LOST)]
+    return made.result(nodes, left_out=left_out, outputs=(made.ranking(), unranked))
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -111,6 +113,8 @@ def test_what_a_recording_holds_is_valid():
         ("nodes", 0, "introduced"),
         ("nodes", 0, "quant", "zero_point"),
         ("backend", "cpu_flags"),
+        ("outputs",),
+        ("outputs", 1, "top5_agreement"),
     ],
 )
 def test_a_missing_key_is_noticed(result, path):

@@ -129,3 +129,13 @@ def test_lost_tensors_of_both_sides_are_named(made):
 def test_a_grid_is_text_and_never_markup():
     text = shown(plain_grid(("a", "b"), [("[red]x[/red]", "1")], right={1}))
     assert "[red]x[/red]" in text
+
+
+def test_the_agreement_on_the_winner_has_a_line_for_each_output(made):
+    text = shown(
+        diff_report(made.result([made.node(0)], outputs=(made.ranking(), made.ranking("aux"))), width=200), 200
+    )
+    lines = [line.strip() for line in text.splitlines() if "if these are scores" in line]
+    assert lines[0].startswith("outputs    logits, if these are scores: top-1 agreement 14 of 16")
+    assert lines[1].startswith("aux, if these are scores")
+    assert "scores" not in shown(diff_report(made.result([made.node(0)]), width=100))

@@ -94,3 +94,41 @@ def test_benign_tensors_are_grouped_by_side_and_reason(made):
 
 def test_the_verdict_is_safe_to_print(made):
     assert sentences.verdict_sentence(made.result([], sentence="at 'a\x1b[31m'")) == r"at 'a\x1b[31m'"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {},
+            (
+                "top-1 agreement 14 of 16, top-5 16 of 16; "
+                "at worst 3 entries are not behind the reference's winner (sample 4)"
+            ),
+        ),
+        ({"top1_agreement": 1.0, "worst_rank": 0, "worst_sample": 0}, "top-1 agreement 16 of 16, top-5 16 of 16"),
+        (
+            {"top5_agreement": None, "worst_rank": 1, "tied": 2, "unranked": 1},
+            (
+                "top-1 agreement 14 of 16; at worst 1 entry is not behind the reference's winner (sample 4); 2 tied; "
+                "1 more without a winner in the reference"
+            ),
+        ),
+        (
+            {"samples": 0, "unranked": 16, "top1_agreement": None, "worst_rank": None, "worst_sample": None},
+            "not ranked, the reference has no winner (a NaN, or all entries equal)",
+        ),
+    ],
+)
+def test_the_agreement_on_the_winner_is_said_and_what_it_rests_on(made, changed, said):
+    assert sentences.ranking_sentence(made.ranking(**changed)) == f"logits, if these are scores: {said}"
+
+
+def test_no_more_than_ten_outputs_are_said(made):
+    assert len(sentences.ranking_sentences([made.ranking()] * 10)) == 10
+    assert sentences.ranking_sentences([made.ranking()] * 13)[10:] == ["3 more outputs; the JSON has them all"]
+    assert sentences.ranking_sentences([]) == []
+
+
+def test_the_name_of_an_output_is_safe_to_print(made):
+    assert "\x1b" not in sentences.ranking_sentence(made.ranking("a\x1b[31m"))
