@@ -15,6 +15,7 @@ import numpy as np
 from qdebug.analysis.alignment import Pair
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.ops import plain_op, same_family
+from qdebug.analysis.unheld import unheld
 from qdebug.analysis.value_classes import Run
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, QuantParams, Recording
@@ -38,6 +39,7 @@ _SHAPING = (
     "transB",
     "alpha",
 )
+_TITLES = {"BatchNormalization": ("scale", "bias", "mean", "variance")}
 _MOST_NODES = 64
 """A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
 
@@ -193,10 +195,15 @@ class Declared:
                 return np.broadcast_to(_steps(quant, len(shape)), shape) / np.float32(2)
         return np.zeros(shape, np.float32)
 
+    def unheld(self, node: Node, segment: Segment) -> str | None:
+        """Say which constant of a node its format cannot hold; None if there is none."""
+        main = _main(node, segment)
+        return None if main is None else unheld(self._reference, self._backend, main, node)
+
     def difference(self, node: Node, segment: Segment) -> str:
         """Say in a clause what the graphs declare differently."""
         form, _ = real_form(node, self._backend.graph.opset)
-        main = next((n for n in segment.nodes if same_family(plain_op(n), plain_op(node))), None)
+        main = _main(node, segment)
         if main is None:
             return f"{node.op} stands where the reference has {' + '.join(n.op for n in segment.nodes)}"
         theirs, _ = real_form(main, self._reference.graph.opset)
@@ -204,12 +211,12 @@ class Declared:
         if attrs:
             name = attrs[0]
             return f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
-        said = self._constants_said(form, theirs)
+        said = self.unheld(node, segment) or self._constants_said(form, theirs)
         extra = [n.op for n in segment.nodes if n is not main]
         return said or f"it does not do what {' + '.join([main.op, *extra])} does"
 
     def _constants_said(self, ours: Node, theirs: Node) -> str:
-        for slot, title in ((1, "weight"), (2, "bias")):
+        for slot, title in enumerate(_TITLES.get(plain_op(theirs), ("weight", "bias")), start=1):
             one, other = (n.inputs[slot] if len(n.inputs) > slot else "" for n in (ours, theirs))
             if not one and not other:
                 continue
@@ -224,6 +231,11 @@ class Declared:
             if beyond.any():
                 return f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
         return ""
+
+
+def _main(node: Node, segment: Segment) -> Node | None:
+    """Give the reference node of the same operator among those that a backend node stands for."""
+    return next((n for n in segment.nodes if same_family(plain_op(n), plain_op(node))), None)
 
 
 def _differing_attrs(one: Node, other: Node) -> Sequence[str]:

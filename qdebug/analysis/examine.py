@@ -64,6 +64,10 @@ class Examiner:
             judged = Status.DIVERGED, declared
         elif judged[0] is Status.DIVERGED and node is not None and (why := misread(self._backend, node)):
             judged = judged[0], f"{judged[1]}: {why}"
+        if declared is None and node is not None and segment is not None and comparison.stats.mismatches:
+            declared = self._declared.unheld(node, segment)
+        if judged[0] is Status.NONFINITE and declared is not None:
+            judged = judged[0], f"{judged[1]}: {declared}"
         return _node_result(entry, comparison, attribution, judged, limits, declared=declared)
 
     def _attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import Graph
@@ -50,12 +52,12 @@ def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
     beyond = [node for node in nodes if is_beyond(node)]
     if not beyond:
         return None
-    if len(beyond) == 1 or all(node.introduced is None for node in beyond):
-        return beyond[0]
+    results = {node.tensor: node for node in nodes}
     nonfinite = next((node for node in beyond if node.status is Status.NONFINITE), None)
     if nonfinite is not None:
-        return nonfinite
-    results = {node.tensor: node for node in nodes}
+        return _with_cause(nonfinite, graph, results)
+    if len(beyond) == 1 or all(node.introduced is None for node in beyond):
+        return beyond[0]
     candidates = {node.tensor for node in beyond}
     at: NodeResult | None = _worst_output(nodes, graph)
     while at is not None:
@@ -63,6 +65,22 @@ def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
             return at
         at = _worst_input(at, graph, results)
     return max(beyond, key=lambda node: _relative(node.introduced))
+
+
+def _with_cause(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> NodeResult:
+    """Add to the reason of a node the nearest finding above it that does no harm where it is made."""
+    waiting, seen = deque([node.tensor]), {node.tensor}
+    while waiting:
+        tensor = waiting.popleft()
+        found = results.get(tensor)
+        if found is not None and found.declared is not None:
+            known = found is node
+            return node if known else replace(node, reason=f"{node.reason}, after {found.node!r}: {found.declared}")
+        producer = graph.producer(tensor)
+        above = [name for name in (producer.inputs if producer else ()) if name and name not in seen]
+        waiting.extend(above)
+        seen.update(above)
+    return node
 
 
 def _worst_output(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult:

@@ -84,7 +84,8 @@ class NodeResult:
         metrics: The error over all samples; None if incomparable.
         introduced: Error this node adds; None until it is known.
         propagated: Error that reaches it through its inputs; None until it is known.
-        declared: What the two graphs declare differently of this node, with an effect beyond rounding; None if nothing.
+        declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
+            that its format cannot hold; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
         gain: rms(error out) / rms(largest error in); None until it is known.
         explained: Arithmetic that reproduces it exactly; None if not asked or unknown.

@@ -83,7 +83,7 @@ def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult], origin:
     count = len(nodes) - incomparable
     every = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
     if beyond:
-        first = beyond[0]
+        first = origin if origin is not None and origin.tensor == beyond[0].tensor else beyond[0]
         place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
         text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
         over = sum(node.status is not Status.INCOMPARABLE for node in beyond)

@@ -84,8 +84,8 @@ def test_the_faulty_node_is_named_in_95_of_100_cases(request, capsys):
     with capsys.disabled():
         print(f"\norigin right in {len(outcomes) - len(wrong)} of {len(outcomes)} cases")
         print(f"first divergence right in {len(outcomes) - len(late)} of {len(outcomes)} cases")
-        for outcome in dict.fromkeys((*wrong, *late)):
-            print(outcome.row())
+        for row in dict.fromkeys(outcome.row() for outcome in (*wrong, *late)):
+            print(row)
     assert len(outcomes) >= 40
     assert all(outcome.expected for outcome in outcomes)
     assert len(wrong) <= 0.05 * len(outcomes)

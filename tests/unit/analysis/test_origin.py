@@ -54,3 +54,27 @@ def test_the_node_that_declares_another_shape_is_the_origin_of_shapes_and_errors
 
 def test_without_anything_beyond_a_limit_there_is_no_origin():
     assert origin_of([result(0, Status.WITHIN), result(1, Status.INCOMPARABLE)], chain(2)) is None
+
+
+def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity():
+    nodes = [
+        result(0, Status.WITHIN, declared="its constant is gone"),
+        result(1, Status.IDENTICAL),
+        result(2, Status.NONFINITE, reason="one element is infinite"),
+    ]
+    origin = origin_of(nodes, chain(3))
+    assert origin is not None
+    assert origin.reason == "one element is infinite, after 'n0': its constant is gone"
+    assert origin.reason in verdict(nodes, (), origin=origin).sentence
+    aside = Graph(
+        [Node(name="n0", op="Conv", inputs=("x",), outputs=("t0",)), *chain(3).nodes[2:]],
+        inputs=["x", "t1"],
+        outputs=["t2"],
+    )
+    assert origin_of(nodes, aside) is nodes[2]
+
+
+def test_an_infinity_is_named_before_a_larger_error_and_though_it_leaves_no_trace():
+    nodes = [result(0, Status.DIVERGED), result(1, Status.NONFINITE, reason="born"), result(2, Status.WITHIN)]
+    origin = origin_of(nodes, chain(3))
+    assert origin is nodes[1]
