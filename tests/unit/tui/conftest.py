@@ -22,6 +22,21 @@ def _load(name):
 
 
 fake = _load("fake_session")
+pseudo_terminal = _load("pseudo_terminal")
+
+
+@pytest.fixture
+def terminal():
+    """Give a function that starts a command on a terminal of its own."""
+    running = []
+
+    def start(command):
+        running.append(pseudo_terminal.Terminal(command))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.close()
 
 
 @pytest.fixture

@@ -1,0 +1,88 @@
+"""A program on a pseudo-terminal; what it draws is read by pyte."""
+
+import os
+import pty
+import select
+import struct
+import time
+from fcntl import ioctl
+from subprocess import Popen
+from termios import TIOCSWINSZ
+
+import pyte
+
+COLUMNS, LINES = 80, 24
+
+
+class Terminal:
+    """A program on a pseudo-terminal, and what it has drawn."""
+
+    def __init__(self, command):
+        self.screen = pyte.Screen(COLUMNS, LINES)
+        self._stream = pyte.ByteStream(self.screen)
+        self._master, slave = pty.openpty()
+        ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+        plain = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "COLUMNS", "LINES"}}
+        self.process = Popen(
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**plain, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
+            start_new_session=True,
+        )
+        os.close(slave)
+
+    def send(self, data):
+        os.write(self._master, data)
+
+    def read(self, seconds):
+        """Take in what is drawn for some time; tell whether there was anything."""
+        if not select.select([self._master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self._master, 1 << 16)
+        except OSError:  # the program has ended
+            return False
+        self._stream.feed(data.replace(b"\x1b[?2026$p", b"").replace(b"\x1b[>", b"\x1b["))
+        return bool(data)
+
+    def wait(self, condition, seconds=20.0):
+        """Read until a condition on the screen's text holds."""
+        end = time.monotonic() + seconds
+        while not condition(self.text):
+            if time.monotonic() > end:
+                return False
+            self.read(0.05)
+        return True
+
+    def settle(self):
+        while self.read(0.05):
+            pass
+        return self.image
+
+    def press(self, data):
+        """Send a key and wait until all of its effect is drawn; tell whether there was one."""
+        before = self.settle()
+        self.send(data)
+        changed = self.wait(lambda _: self.image != before, seconds=5)
+        self.settle()
+        return changed
+
+    @property
+    def text(self):
+        return "\n".join(self.screen.display)
+
+    @property
+    def image(self):
+        """Characters and colours of every cell."""
+        return tuple(
+            tuple((cell.data, cell.fg, cell.bg) for cell in (self.screen.buffer[y][x] for x in range(COLUMNS)))
+            for y in range(LINES)
+        )
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        os.close(self._master)

@@ -1,0 +1,72 @@
+"""The entry, with real recordings on a real (pseudo-)terminal."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.record.recorder import Recorder
+from qdebug.tui.app import run_tui
+
+START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    """Give two recordings of a chain of four tensors; the backend's third is wrong."""
+    directory = tmp_path_factory.mktemp("runs")
+    values = np.linspace(-1, 1, 600, dtype=np.float32).reshape(1, 6, 10, 10)
+    paths = []
+    for name, error in (("ref", 0.0), ("npu", 0.5)):
+        path = directory / f"{name}.h5"
+        with Recorder(path, backend=name) as recorder:
+            for number in range(4):
+                wrong = error if number >= 2 else 0.0
+                inputs = (f"t{number - 1}",) if number else ()
+                recorder.put(f"t{number}", values * (number + 1) + wrong, node=f"n{number}", op="Custom", inputs=inputs)
+        paths.append(path)
+    return paths
+
+
+def qdebug(*arguments):
+    return [sys.executable, "-c", START, "tui", *map(str, arguments)]
+
+
+def test_a_divergence_is_walked_to_and_left(terminal, recordings):
+    program = terminal(qdebug(*recordings))
+    assert program.wait(lambda text: "VERDICT" in text), program.text
+    program.press(b"!")
+    assert "n2" in next(line for line in program.screen.display if line.startswith("▸"))
+    program.press(b"\r")
+    assert program.wait(lambda text: "histogram" in text), program.text
+    assert "1x6x10x10" in program.text
+    program.send(b"q")
+    program.wait(lambda _: program.process.poll() is not None)
+    assert program.process.poll() == 0
+
+
+def test_an_unknown_node_is_told_after_the_terminal_is_restored(terminal, recordings):
+    program = terminal(qdebug(*recordings, "--node", "n22"))
+    program.wait(lambda _: program.process.poll() is not None)
+    while program.read(0.2):
+        pass
+    assert program.process.poll() == 2
+    assert "n22" in program.text
+    assert "Near names" in program.text
+    assert not program.screen.cursor.hidden
+
+
+def test_without_a_terminal_it_refuses(recordings, monkeypatch, tmp_path):
+    with (tmp_path / "empty").open("w+") as no_terminal:
+        monkeypatch.setattr(sys, "stdin", no_terminal)
+        with pytest.raises(UsageError, match="needs a terminal") as caught:
+            run_tui(*recordings)
+    assert "qdebug diff" in caught.value.hint
+
+
+def test_the_first_frame_needs_neither_textual_nor_hdf5():
+    loaded = "import qdebug.tui.app, sys; print([m for m in ('textual', 'h5py', 'numpy') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
