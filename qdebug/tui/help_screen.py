@@ -84,10 +84,11 @@ class HelpScreen(ModalScreen[None]):
     DEFAULT_CSS = """
     HelpScreen { align: center middle; background: $background; }
     HelpScreen TextScroll { padding: 0 1; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
+    HelpScreen.ascii TextScroll { scrollbar-size: 0 0; }
     """
 
     def __init__(self, look: Look) -> None:
-        super().__init__()
+        super().__init__(classes=look.glyphs.name)
         self._text = TextScroll(look, _page, id="help")
 
     def compose(self) -> ComposeResult:

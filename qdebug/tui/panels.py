@@ -92,12 +92,13 @@ class Panels(Screen[None]):
             look, lambda w, _: chrome.status(self.navigator, self.message, w, look.glyphs), id="status"
         )
         self._footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
-        self._small = FixedLines(look, lambda w, h: chrome.too_small(w, h, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
+        self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
         self._search = Input(placeholder="part of a name, 'whole name' or ~regex", compact=True, id="search")
         yield self._banner
         yield self._verdict
         yield self._profile
-        yield Horizontal(self._listing, self._detail, id="body")
+        self._body = Horizontal(self._listing, self._detail, id="body")
+        yield self._body
         yield self._small
         yield self._status
         yield self._search
@@ -203,6 +204,7 @@ class Panels(Screen[None]):
         for widget in (self._banner, self._verdict, self._status, self._footer):
             widget.display = chosen.usable
         self._small.display = not chosen.usable
+        self._body.display = chosen.usable
         self._verdict.styles.height = chosen.verdict
         self._profile.display = chosen.usable and chosen.profile > 0
         self._profile.styles.height = chosen.profile

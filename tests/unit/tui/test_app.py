@@ -120,7 +120,7 @@ async def test_resizing_keeps_the_cursor_and_tiny_terminals_are_told(make_app, m
     async with app.run_test(size=(140, 40)) as pilot:
         main = await settle(pilot)
         await pilot.press("right_square_bracket")
-        for size, words in (((50, 14), "SQNR dB"), ((30, 8), "too small"), ((1, 1), ""), ((80, 24), "dB│")):
+        for size, words in (((50, 14), "SQNR dB"), ((30, 8), "30x8 is too small"), ((1, 1), ""), ((80, 24), "dB│")):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
             assert words in "\n".join(screen_text(app))
@@ -273,12 +273,14 @@ async def test_an_unknown_start_is_an_error_with_a_hint(make_app, make_session, 
         assert "block2/relu_10" in app.failure.message
 
 
-@pytest.mark.parametrize(("key", "code"), [("q", 0), ("ctrl+c", 130)])
-async def test_leaving(make_app, make_session, settle, key, code):
+@pytest.mark.parametrize(
+    ("keys", "code"), [(["q"], 0), (["ctrl+c"], 130), (["question_mark", "ctrl+c"], 130), (["slash", "ctrl+c"], 130)]
+)
+async def test_leaving(make_app, make_session, settle, keys, code):
     app = make_app(make_session())
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        await pilot.press(key)
+        await pilot.press(*keys)
     assert app.return_value == code
     app._reader.join(10)
     assert not app._reader.is_alive()
