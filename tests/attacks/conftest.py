@@ -1,6 +1,7 @@
 """A process of its own for each batch of hostile files: it may crash, hang or swell, and the tests go on."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,27 @@ def innocent(tmp_path_factory):
         writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3) + np.int8(sample), sample=sample)
     writer.close(graph, RunInfo(backend="b", options={"a": 1}, versions={"numpy": "2"}, skipped={"q": "why"}))
     return path
+
+
+@pytest.fixture(scope="session")
+def use_corpus(innocent, tmp_path_factory, open_files):
+    """A function that spoils a copy of the innocent file in every given way and has one process use them all.
+
+    An attack is a function of the open HDF5 file and of the path of a pipe, which nobody writes to. The function
+    gives what became of each file by the name of its attack, and the memory of the process in MB.
+    """
+
+    def run(attacks):
+        folder = tmp_path_factory.mktemp("corpus")
+        foreign = folder / "foreign"
+        os.mkfifo(foreign)
+        paths = [innocent]
+        for number, spoil in enumerate(attacks.values()):
+            paths.append(folder / f"{number}.h5")
+            paths[-1].write_bytes(innocent.read_bytes())
+            with h5py.File(paths[-1], "a") as file:
+                spoil(file, foreign)
+        results, end = open_files(paths)
+        return dict(zip(["innocent", *attacks], results, strict=True)), end["peak_mb"]
+
+    return run

@@ -71,7 +71,9 @@ def test_byte_order_becomes_the_machines_and_bits_stay():
 
 
 @pytest.mark.parametrize(
-    "given", ["text", [object()], [[1], [1, 2]], np.zeros(1, dtype="M8[s]"), None, {"a": 1}, {1, 2}], ids=repr
+    "given",
+    ["text", [object()], [[1], [1, 2]], np.zeros(1, dtype="M8[s]"), None, {"a": 1}, {1, 2}],
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_tensor_is_named(given):
     with pytest.raises(RecordingError, match="'odd one'") as caught:

@@ -187,7 +187,9 @@ def test_a_nan_attribute_comes_back(tmp_path):
     assert attrs["xs"][1] == 1.0
 
 
-@pytest.mark.parametrize("value", [None, object(), {"a": 1}, (1, "a"), np.array(["x"]), b"x", 1j], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, object(), {"a": 1}, (1, "a"), np.array(["x"]), b"x", 1j], ids=lambda value: type(value).__name__
+)
 def test_an_attribute_that_cannot_be_stored_is_named(tmp_path, value):
     writer = RecordingWriter(tmp_path / "run.h5")
     writer.append("y", np.zeros(1))

@@ -1,0 +1,102 @@
+"""Arguments of the wrong kind: refused when they are given, since at the end they would cost the recording."""
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.errors import RecordingError, UsageError
+from qdebug.model import Fidelity, Graph, Node, TensorInfo
+from qdebug.store.reader import FileRecording
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.h5"
+
+
+@pytest.fixture(params=["file", "memory"])
+def record(request, path):
+    """Run a function on a recorder, of a file and in memory, and give the recording."""
+
+    def run(body, **keys):
+        with qdebug.Recorder(path if request.param == "file" else None, backend="test", **keys) as recorder:
+            body(recorder)
+        return recorder.recording if request.param == "memory" else FileRecording(path)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ({"node": 3}, "node 3"),
+        ({"op": b"Conv"}, "op b'Conv'"),
+        ({"domain": 1}, "domain 1"),
+        ({"inputs": [1]}, "inputs 1"),
+        ({"origin": [None, 2]}, "origin 2"),
+        ({"layout": 4}, "layout 4"),
+        ({"stands_for": b"y"}, "stands_for b'y'"),
+        ({"attrs": [1]}, "attrs"),
+    ],
+    ids=str,
+)
+def test_facts_that_are_no_text_are_refused_when_they_are_said(record, said, title):
+    def body(rec):
+        with pytest.raises(RecordingError, match=title):
+            rec.put("y", np.zeros(2), **said)
+        rec.put("y", np.ones(2))
+
+    assert record(body).load("y").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("place", [(1.5, 0), ("1", 0), (0, None), (-1, 0), (0, -1)], ids=str)
+def test_places_that_do_not_exist(record, place):
+    def body(rec):
+        with pytest.raises(UsageError, match="There is no sample"):
+            rec.at(*place)
+        rec.put("y", np.zeros(2))
+
+    assert record(body).samples == 1
+
+
+def test_numpys_integers_are_places_too(record):
+    def body(rec):
+        for sample in np.arange(2):
+            rec.at(sample, np.uint8(1))
+            rec.put("y", np.array(sample))
+
+    recording = record(body)
+    assert (recording.samples, recording.steps) == (2, 2)
+    assert type(recording.samples) is int
+    assert int(recording.load("y", 1, 1)) == 1
+
+
+@pytest.mark.parametrize("names", [(["a"],), (3,), ("",)], ids=repr)
+def test_outputs_are_names(record, names):
+    def body(rec):
+        with pytest.raises(UsageError, match="expected text"):
+            rec.outputs(*names)
+        rec.put("y", np.zeros(2))
+
+    assert record(body).graph.outputs == ()
+
+
+@pytest.mark.parametrize("outputs", [{}, [np.zeros(2)], None], ids=repr)
+def test_check_wants_outputs_by_name(record, outputs):
+    def body(rec):
+        rec.put("y", np.zeros(2))
+        with pytest.raises(UsageError, match="by name"):
+            rec.check(outputs)
+
+    assert record(body).info.fidelity is Fidelity.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [Graph(tensors=[TensorInfo(name="bad", dtype="string")]), Graph([Node(name="bad", op="Op", attrs={"x": None})])],
+    ids=["tensor", "attribute"],
+)
+def test_a_graph_that_cannot_be_stored_is_refused_before_the_run(path, graph):
+    with pytest.raises(RecordingError, match="'bad'"):
+        qdebug.Recorder(path, backend="test", graph=graph)
+    assert list(path.parent.iterdir()) == []
