@@ -10,18 +10,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from qdebug.analysis.ops import MOVES_VALUES
 from qdebug.model import Node, QuantParams, Recording
 from qdebug.replay.real_form import real_form
 
 __all__ = ["misread"]
 
+_HANDS_ON = (MOVES_VALUES - {"Concat"}) | {"MaxPool"}
+"""Operators that give codes as they got them; joining tensors of several scales may take a requantization."""
+
 
 def misread(recording: Recording, node: Node) -> str | None:
-    """Say which of its inputs a quantized node reads by other numbers than it was written with.
+    """Say which codes a node reads, or hands on to be read, by other numbers than they were written with.
 
     Args:
         recording: The run.
-        node: One of its nodes; operators that carry no scales read their inputs as these are.
+        node: One of its nodes; one that carries no scales hands on codes as they are.
 
     Returns:
         A clause, or None if there is no such input.
@@ -32,6 +36,23 @@ def misread(recording: Recording, node: Node) -> str | None:
         if not np.array_equal(zero_point, quant.zero_point):
             found, written = _short(zero_point), _short(quant.zero_point)
             return f"it reads {tensor!r} by zero point {found}, and that was written with {written}"
+    return _handed_on(recording, node)
+
+
+def _handed_on(recording: Recording, node: Node) -> str | None:
+    """Say whether the codes that a node without scales hands on are read by another scale than they came with."""
+    if node.op not in _HANDS_ON:
+        return None
+    tensors = recording.graph.tensors
+    source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant
+    if source is None or target is None:
+        return None
+    for title, one, other in (
+        ("scale", source.scale, target.scale),
+        ("zero point", source.zero_point, target.zero_point),
+    ):
+        if not np.array_equal(one, other):
+            return f"it hands on codes written with {title} {_short(one)}, and they are read by {_short(other)}"
     return None
 
 

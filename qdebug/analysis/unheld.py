@@ -37,8 +37,9 @@ def unheld(reference: Recording, backend: Recording, theirs: Node, ours: Node) -
         if not (_held(backend, name) and _held(reference, other)):
             continue
         mine, real = backend.load(name), reference.load(other)
-        if mine.shape != real.shape or not (is_float(logical_name(mine.dtype)) and is_float(logical_name(real.dtype))):
-            continue
+        floats = is_float(logical_name(mine.dtype)) and is_float(logical_name(real.dtype))
+        if not floats or mine.dtype == real.dtype or mine.shape != real.shape:
+            continue  # in the same format nothing is lost to it
         noise = unit_roundoff(mine.dtype) if slot == 1 and form.op in _PRODUCTS else 0.0
         said = _lost(name, mine.astype(np.float64), real.astype(np.float64), noise)
         if said:

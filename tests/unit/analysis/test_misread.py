@@ -1,5 +1,7 @@
 """Which inputs a node reads by another scale or zero point than they were written with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,27 @@ def test_rolled_scales_of_channels_are_shortened():
     arrays = {name: recording.load(name) for name in recording.names} | {"rolled": np.array([0.2, 0.1], np.float32)}
     said = misread(MemoryRecording.single(graph, arrays), swapped)
     assert said == "it reads 'w' by scale [0.2, 0.1], and that was written with [0.1, 0.2]"
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (WRITTEN, None),
+        (None, None),
+        (
+            QuantParams(dtype="uint8", scale=1.0, zero_point=3),
+            "it hands on codes written with scale 0.5, and they are read by 1",
+        ),
+        (
+            QuantParams(dtype="uint8", scale=0.5, zero_point=0),
+            "it hands on codes written with zero point 3, and they are read by 0",
+        ),
+    ],
+)
+def test_codes_that_are_handed_on_keep_their_scale(read, said):
+    node = Node(name="flat", op="Flatten", inputs=("x",), outputs=("y",))
+    tensors = [TensorInfo(name="x", quant=WRITTEN), TensorInfo(name="y", quant=read)]
+    graph = Graph([node], tensors=tensors, inputs=["x"], outputs=["y"])
+    assert misread(MemoryRecording.single(graph, {}), node) == said
+    computes = replace(node, op="HardSwish")
+    assert misread(MemoryRecording.single(graph, {}), computes) is None
