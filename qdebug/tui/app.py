@@ -43,7 +43,7 @@ def run_tui(
         def open_source() -> DiffSource:
             from qdebug.session import DiffSession, open_recording
 
-            return DiffSession(open_recording(reference), open_recording(backend))
+            return DiffSession(open_recording(reference), open_recording(backend), cache=True)
 
         titles = (reference.name, backend.name)
         app = QdebugApp(open_source, titles=titles, node=node, sample=sample, glyphs=locale_glyphs())
