@@ -95,7 +95,7 @@ def compare_pair(
         turned_quant(_quant(backend, pair.backend), pair.backend_view),
     )
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
-    total = _accumulator(pair, quants, tolerance, None)
+    total: ErrorAccumulator | None = None
     samples: list[SampleStats] = []
     for sample, steps in _by_sample(places):
         part = _accumulator(pair, quants, tolerance, counter)
@@ -113,10 +113,14 @@ def compare_pair(
                     reason = error.message[0].lower() + error.message[1:].rstrip(".")
             if reason is not None:
                 return _incomparable(reason if len(places) == 1 else f"{reason} (sample {sample}, step {step})")
-        total.merge(part)
         samples.append(SampleStats(sample=sample, stats=part.stats()))
+        if total is None:
+            total = part
+        else:
+            total.merge(part)
     rails = None if counter is None else counter.rails()
-    return Comparison(stats=total.stats(), rails=rails, samples=tuple(samples), note=missing or None)
+    whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
+    return Comparison(stats=whole, rails=rails, samples=tuple(samples), note=missing or None)
 
 
 def _incomparable(reason: str) -> Comparison:

@@ -19,7 +19,7 @@ from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.rounding import round_values
 
-__all__ = ["BLOCK", "Affine", "ScaleMap", "dequantize", "quantize", "to_single"]
+__all__ = ["BLOCK", "Affine", "ScaleMap", "centred", "dequantize", "quantize", "to_single"]
 
 BLOCK = 32768
 """Elements in a block. Part of the definition of all sums: changing it changes results in the last bits."""
@@ -115,16 +115,20 @@ class Affine:
     def __init__(self, quant: QuantParams, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.scales = ScaleMap(quant, shape)
         self._scale = quant.scale.astype(np.float64)
-        with np.errstate(all="ignore"):
-            self._scale_single = quant.scale.astype(np.float32)
+        if quant.scale.dtype == np.float32:
+            self._scale_single, same = quant.scale, True
+        else:
+            with np.errstate(all="ignore"):
+                self._scale_single = quant.scale.astype(np.float32)
+            same = bool((self._scale_single == self._scale).all())
         self._zero_point = quant.zero_point
-        self._zero_point_single = quant.zero_point.astype(np.float32)
+        self._zero_point_single: np.ndarray | None = None
+        most = max(int(quant.zero_point.max(initial=0)), -int(quant.zero_point.min(initial=0)))
+        if most:
+            self._zero_point_single = quant.zero_point.astype(np.float32)
         narrow = dtype.itemsize <= 2 or dtype == np.float32
-        same = np.array_equal(self._scale_single.astype(np.float64), self._scale)
         # (narrow code) - (zero point below 2**23) is exact in float32, so the product is rounded once.
-        self._single = narrow and same and bool((np.abs(self._zero_point) < _EXACT_IN_SINGLE).all())
-        if not self._zero_point.any():
-            self._zero_point_single = np.zeros(0, np.float32)
+        self._single = narrow and same and most < _EXACT_IN_SINGLE
 
     def apply(self, codes: np.ndarray, start: int, out: np.ndarray) -> None:
         """Write the real values of consecutive codes to `out`.
@@ -137,7 +141,7 @@ class Affine:
         stop = start + codes.size
         if self._single and out.dtype == np.float32:
             to_single(codes, out)
-            if self._zero_point_single.size:
+            if self._zero_point_single is not None:
                 np.subtract(out, self.scales.expand(self._zero_point_single, start, stop), out=out)
             np.multiply(out, self.scales.expand(self._scale_single, start, stop), out=out)
             return

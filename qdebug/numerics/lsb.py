@@ -7,12 +7,14 @@ integer difference, although their real values are rounded to float32.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import ScaleMap
 
-__all__ = ["Steps", "difference_in_steps", "sum_in_steps"]
+__all__ = ["Steps", "difference_in_steps", "steps_between", "sum_in_steps"]
 
 
 class Steps:
@@ -75,6 +77,20 @@ def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.nda
     if lost.any():  # both positions are beyond float64; their difference need not be
         steps = np.where(lost, (backend - reference) / step, steps)
     return steps
+
+
+def steps_between(reference: float, backend: float, step: float) -> float:
+    """Give backend - reference in steps, as `difference_in_steps` does, for two finite numbers."""
+    low, high = reference / step, backend / step
+    if not math.isfinite(high - low):
+        return float(difference_in_steps(np.array([reference]), np.array([backend]), step)[0])
+    return _one_position(backend, high, step) - _one_position(reference, low, step)
+
+
+def _one_position(value: float, quotient: float, step: float) -> float:
+    nearest = round(quotient)
+    real = nearest * step
+    return float(nearest) if value in (real, float(np.float32(real))) else quotient
 
 
 def sum_in_steps(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | float) -> tuple[float, int, int]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.affine import BLOCK, Affine, ScaleMap
+from qdebug.numerics.affine import BLOCK, ScaleMap, centred
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
 from qdebug.numerics.stats import Rails
 
@@ -34,6 +34,7 @@ class RailsCounter:
         self._scales: ScaleMap | None = None
         self._lowest = self._highest = np.zeros(1, np.float32)
         self._zero_at_qmin = quant.zero_point == quant.qmin
+        self._kind: tuple[tuple[int, ...], np.dtype] | None = None
 
     def start(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         """Begin with a tensor of a shape and stored dtype.
@@ -41,23 +42,19 @@ class RailsCounter:
         Raises:
             UsageError: The parameters do not fit the shape.
         """
-        self._scales = ScaleMap(self._quant, shape)
-        self._lowest, self._highest = (self._limit(code, dtype) for code in (self._qmin, self._qmax))
+        if self._kind != (shape, dtype):
+            self._scales = ScaleMap(self._quant, shape)
+            self._lowest, self._highest = self._limits(dtype)
+            self._kind = shape, dtype
 
-    def _limit(self, code: int, dtype: np.dtype) -> np.ndarray:
-        """Give the real value of an end of the range for each scale, by the arithmetic of `dequantize`."""
+    def _limits(self, dtype: np.dtype) -> np.ndarray:
+        """Give the real values of both ends of the range for each scale, by the arithmetic of `dequantize`."""
         scale = self._quant.scale
-        along = QuantParams(
-            dtype=self._quant.dtype,
-            scale=scale.reshape(-1),
-            zero_point=self._quant.zero_point.reshape(-1),
-            axis=0 if scale.size > 1 else None,
-        )
-        real = np.empty(scale.size, np.float64 if dtype == np.float64 else np.float32)
-        codes = np.full(scale.size, code, np.uint64 if code >= 2**63 else np.int64)
+        ends = np.array([self._qmin, self._qmax], np.uint64 if self._qmax >= 2**63 else np.int64)
         with np.errstate(all="ignore"):
-            Affine(along, real.shape, codes.dtype).apply(codes, 0, real)
-        return real.reshape(scale.shape)
+            real = centred(ends[:, np.newaxis], self._quant.zero_point.reshape(-1))
+            real *= scale.reshape(-1).astype(np.float64)
+            return real.astype(np.float64 if dtype == np.float64 else np.float32).reshape(2, *scale.shape)
 
     def add(self, codes: np.ndarray, reference: np.ndarray | None, start: int) -> None:
         """Count a stretch of codes.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdebug.numerics.blocks import ROW, Scratch
-from qdebug.numerics.lsb import difference_in_steps, sum_in_steps
+from qdebug.numerics.lsb import difference_in_steps, steps_between, sum_in_steps
 from qdebug.numerics.tally import Block, Tally
 
 __all__ = ["add_single", "row_dots"]
@@ -69,10 +69,8 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
         _add_quotients(tally, block, error, nonzero if zeros else None, buffers)
     # float32 rounding keeps order, so the largest difference is among those that round to the largest.
     if tally.max_abs is None or largest >= np.float32(tally.max_abs):
-        places = np.equal(error, largest, out=mask).nonzero()[0]
-        exact = _double_error(block, places)
-        first = int(exact.argmax())
-        tally.offer_abs(float(exact[first]), block.start + int(places[first]))
+        exact, place = _largest_difference(block, np.equal(error, largest, out=mask))
+        tally.offer_abs(exact, block.start + place)
     slack = _VALUE_SLACK * (a_size + b_size)
     if block.steps.known:
         _add_steps(tally, block, error, largest, slack)
@@ -92,11 +90,14 @@ def row_dots(pairs: Sequence[tuple[np.ndarray, np.ndarray]], out: np.ndarray) ->
     rows, rest = n // ROW, n % ROW
     totals = [0.0] * len(pairs)
     if rows:
-        whole = rows * ROW
-        for line, (first, second) in zip(out, pairs, strict=False):
-            other = second if second.size == ROW else second[:whole].reshape(rows, ROW)
-            np.vecdot(first[:whole].reshape(rows, ROW), other, out=line[:rows])
-        totals = out[: len(pairs), :rows].sum(axis=1, dtype=np.float64).tolist()
+        lines = out[: len(pairs), :rows]
+        views: dict[int, np.ndarray] = {}  # most arrays are in several pairs
+        for line, pair in zip(lines, pairs, strict=True):
+            for array in pair:
+                if id(array) not in views:
+                    views[id(array)] = array if array.size == ROW else array[: rows * ROW].reshape(rows, ROW)
+            np.vecdot(views[id(pair[0])], views[id(pair[1])], out=line)
+        totals = np.add.reduce(lines, axis=1, dtype=np.float64).tolist()
     if rest:
         for index, (first, second) in enumerate(pairs):
             totals[index] += float(
@@ -148,6 +149,31 @@ def _add_sums(tally: Tally, block: Block, error: np.ndarray, unequal: int, buffe
         tally.products.add(row_dots(((a, b),), buffers.row_singles)[0])
 
 
+def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
+    """Give the largest difference among marked elements in float64, and its first place."""
+    if np.count_nonzero(mask) == 1:  # as is usual; plain numbers are faster than arrays of one
+        place = int(mask.argmax())
+        return abs(float(block.backend[place]) - float(block.reference[place])), place
+    places = mask.nonzero()[0]
+    exact = _double_error(block, places)
+    first = int(exact.argmax())
+    return float(exact[first]), int(places[first])
+
+
+def _largest_quotient(block: Block, mask: np.ndarray) -> float | None:
+    """Give the largest quotient among marked elements in float64; None if none is marked."""
+    count = np.count_nonzero(mask)
+    if count == 0:
+        return None
+    if count == 1:
+        place = int(mask.argmax())
+        reference = float(block.reference[place])
+        return abs(float(block.backend[place]) - reference) / abs(reference)
+    places = mask.nonzero()[0]
+    quotients = _double_error(block, places) / np.absolute(block.reference[places].astype(np.float64))
+    return float(np.maximum.reduce(quotients))
+
+
 def _double_error(block: Block, places: np.ndarray) -> np.ndarray:
     a, b = block.reference[places], block.backend[places]
     return np.asarray(np.absolute(b.astype(np.float64) - a))
@@ -166,21 +192,18 @@ def _add_quotients(tally: Tally, block: Block, error: np.ndarray, nonzero: np.nd
         np.greater_equal(error, quotient, out=mask)
         if nonzero is not None:
             np.logical_and(mask, nonzero, out=mask)
-        if not mask.any():
-            return
-        places = mask.nonzero()[0]
     else:
-        if nonzero is None:
-            np.divide(error, quotient, out=quotient)
-        else:  # where the reference is 0, quotient stays 0 and cannot be the largest
-            np.divide(error, quotient, out=quotient, where=nonzero)
-        largest = float(np.maximum.reduce(quotient))
+        np.divide(error, quotient, out=quotient)
+        if nonzero is not None:  # x/0 and 0/0, times 0, are NaN, which fmax leaves out; a masked division is slower
+            np.multiply(quotient, nonzero, out=quotient)
+        largest = float(np.fmax.reduce(quotient))
         if _QUOTIENT_LOW < largest < _QUOTIENT_HIGH:
-            places = np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask).nonzero()[0]
+            np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask)
         else:  # quotients that leave float32 are not ordered by it
-            places = a.nonzero()[0]
-    quotients = _double_error(block, places) / np.absolute(a[places].astype(np.float64))
-    tally.offer_rel(float(quotients.max()))
+            np.not_equal(a, 0.0, out=mask)
+    found = _largest_quotient(block, mask)
+    if found is not None:
+        tally.offer_rel(found)
 
 
 def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
@@ -192,7 +215,12 @@ def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sl
             return
         if tally.max_lsb is not None and (largest + slack) / steps.uniform <= tally.max_lsb:
             return
-        places = np.flatnonzero(error >= np.float32(largest - 4.0 * slack))
+        mask = np.greater_equal(error, np.float32(largest - 4.0 * slack))
+        if np.count_nonzero(mask) == 1:
+            place = int(mask.argmax())
+            tally.offer_lsb(abs(steps_between(float(a[place]), float(b[place]), steps.uniform)))
+            return
+        places = mask.nonzero()[0]
         a, b = a[places], b[places]
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
     if isinstance(step, np.ndarray):

@@ -46,6 +46,15 @@ class Worst:
     shape: tuple[int, ...]
 
     @property
+    def index(self) -> tuple[int, ...]:
+        """Where it is in the tensor."""
+        rest, index = self.flat, []
+        for extent in reversed(self.shape):
+            rest, place = divmod(rest, extent)
+            index.append(place)
+        return tuple(reversed(index))
+
+    @property
     def rank(self) -> tuple[bool, float]:
         """What is compared; of equal ranks the first seen stays."""
         return self.nonfinite, self.difference
@@ -150,7 +159,6 @@ class Tally:
     def stats(self) -> ErrorStats:
         """Give the metrics as defined in `metric_table`."""
         n, worst = self.finite, self.worst
-        index = None if worst is None else tuple(int(i) for i in np.unravel_index(worst.flat, worst.shape))
         return ErrorStats(
             count=self.count,
             max_abs=self.max_abs,
@@ -166,7 +174,7 @@ class Tally:
             mismatches=self.mismatches,
             nonfinite=self.nonfinite,
             matched_nonfinite=self.matched_nonfinite,
-            worst_index=index,
+            worst_index=None if worst is None else worst.index,
             worst_sample=None if worst is None else worst.sample,
             reference_min=_finite_or_none(self.reference.low),
             reference_max=_finite_or_none(self.reference.high),

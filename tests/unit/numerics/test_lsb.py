@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.lsb import Steps, difference_in_steps, sum_in_steps
+from qdebug.numerics.lsb import Steps, difference_in_steps, steps_between, sum_in_steps
 
 
 @pytest.mark.parametrize("scale", [np.float32(0.1), np.float32(1 / 3), 0.1, 1e-7, 1234.567])
@@ -38,6 +40,20 @@ def test_signed_steps_of_any_magnitude_are_summed():
     total, exponent, count = sum_in_steps(*np.frexp(np.array([1e300, 0.0])), 1e-300)
     assert exponent > 1990
     assert count == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    codes=st.tuples(*[st.integers(-(2**16), 2**16)] * 2),
+    step=st.one_of(st.floats(2.0**-60, 2.0**60), st.floats(2.0**-20, 2.0, width=32), st.sampled_from([5e-324, 1e300])),
+    beside=st.booleans(),
+)
+def test_two_numbers_are_as_far_apart_as_two_arrays(codes, step, beside):
+    reference, backend = (float(np.float32(code) * np.float32(min(step, 2.0**60))) for code in codes)
+    backend = math.nextafter(backend, math.inf) if beside else backend
+    with np.errstate(all="ignore"):
+        expected = difference_in_steps(np.array([reference]), np.array([backend]), step)[0]
+        assert steps_between(reference, backend, step) == expected
 
 
 def test_float64_lattices_count_too():
