@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ class FidelityCheck:
     """Collects comparisons of recorded outputs with plain ones."""
 
     def __init__(self) -> None:
+        self._names: set[str] = set()
         self._places: set[tuple[int, int]] = set()
         self._differing: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
@@ -35,6 +37,7 @@ class FidelityCheck:
             plain: What a run without recorder gave.
             place: Sample and step.
         """
+        self._names.add(name)
         self._places.add(place)
         if recorded.dtype == plain.dtype and recorded.shape == plain.shape and _bits_equal(recorded, plain):
             return
@@ -50,20 +53,22 @@ class FidelityCheck:
             return Fidelity.UNKNOWN
         return Fidelity.DIFFERS if self._differing else Fidelity.BIT_EQUAL
 
-    def detail(self, recorded: int) -> str:
+    def detail(self, recorded: int, outputs: Iterable[str] = ()) -> str:
         """Say in a clause what was compared and how large the change is.
 
         Args:
             recorded: Number of samples and steps that were recorded.
+            outputs: Outputs of the network; those never compared are named.
         """
         if not self._places:
             return "no plain run was compared"
         count = f"{len(self._places)} of {recorded} recorded runs"
+        left = [repr(name) for name in outputs if name not in self._names]
+        rest = f"; not compared: {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}" if left else ""
         if not self._differing:
-            return f"outputs equal those of a plain run bit for bit, checked for {count}"
-        return (
-            f"{self._worst.sentence}; outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
-        )
+            return f"outputs equal those of a plain run bit for bit, checked for {count}{rest}"
+        differing = f"outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
+        return f"{self._worst.sentence}; {differing}{rest}"
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -326,7 +326,7 @@ class Recorder:
             **self._facts,
             complete=complete,
             fidelity=self._check.fidelity,
-            fidelity_detail=self._check.detail(len({place[1:] for place in self._places})),
+            fidelity_detail=self._check.detail(len({place[1:] for place in self._places}), self._builder.output_names),
             skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
         )
 

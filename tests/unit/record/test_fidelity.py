@@ -63,3 +63,12 @@ def test_one_differing_sample_outweighs_all_others():
 def test_empty_outputs_are_equal_if_their_shapes_are():
     assert check((np.zeros((0, 2)), np.zeros((0, 2)))).fidelity is Fidelity.BIT_EQUAL
     assert check((np.zeros((0, 2)), np.zeros((2, 0)))).fidelity is Fidelity.DIFFERS
+
+
+def test_outputs_that_nobody_compared_are_named():
+    check = FidelityCheck()
+    check.compare("a", np.zeros(2), np.zeros(2), (0, 0))
+    assert "not compared" not in check.detail(1, ("a",))
+    assert check.detail(1, ("a", "b", "c")).endswith("; not compared: 'b', 'c'")
+    check.compare("a", np.zeros(2), np.ones(2), (1, 0))
+    assert check.detail(2, ("a", "b")).endswith("; not compared: 'b'")
