@@ -99,7 +99,25 @@ class Bench:
 
     def seed(self, form: str, kind: str, seed: int) -> Outcome:
         """Seed a fault, record the faulty net as it really runs and compare it with the healthy reference."""
-        model = self._forms[form]
+        faulty, fault = self._operate(self._forms[form], kind, seed)
+        recording = self._record(faulty, "faulty", "extended")
+        if fault.disguise is not None:
+            recording = disguised(recording, fault.disguise)
+        expected = holders(recording.graph, surgery.Net(faulty), fault.nodes)
+        return Outcome(form, kind, seed, fault, expected, diff(self.reference, recording))
+
+    def seed_two(self, form: str, kind: str, seed: int) -> tuple[tuple[frozenset[str], frozenset[str]], DiffResult]:
+        """Seed two faults that the graph shows; the nodes with the one that comes first are given first."""
+        once, first = self._operate(self._forms[form], kind, seed)
+        twice, second = self._operate(once, kind, seed + 50)
+        recording = self._record(twice, "faulty", "extended")
+        net = surgery.Net(twice)
+        order = {node.name: place for place, node in enumerate(recording.graph.nodes)}
+        found = [holders(recording.graph, net, fault.nodes) for fault in (first, second)]
+        found.sort(key=lambda names: min(order[name] for name in names))
+        return (found[0], found[1]), diff(self.reference, recording)
+
+    def _operate(self, model: onnx.ModelProto, kind: str, seed: int) -> tuple[onnx.ModelProto, object]:
         healthy = self._run(model, 0)
 
         def changes(net: object) -> bool:
@@ -112,12 +130,7 @@ class Bench:
         def look(tensor: str, *, other: bool = False) -> dict[str, np.ndarray]:
             return self._run(model, -1 if other else 0, tensor)
 
-        faulty, fault = surgery.operate(model, kind, seed, changes=changes, look=look)
-        recording = self._record(faulty, "faulty", "extended")
-        if fault.disguise is not None:
-            recording = disguised(recording, fault.disguise)
-        expected = holders(recording.graph, surgery.Net(faulty), fault.nodes)
-        return Outcome(form, kind, seed, fault, expected, diff(self.reference, recording))
+        return surgery.operate(model, kind, seed, changes=changes, look=look)
 
     def healthy(self, form: str) -> DiffResult:
         """Compare a net without fault."""

@@ -7,6 +7,7 @@ that the recording shows a healthy graph and values that are wrong.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -50,7 +51,6 @@ class Net:
         self.model.CopyFrom(model)
         self.graph = self.model.graph
         self.look = look
-        self._made = 0
         del self.graph.value_info[:]
         self._name_everything()
 
@@ -75,8 +75,8 @@ class Net:
         return None if found is None else numpy_helper.to_array(found)
 
     def add_constant(self, array: np.ndarray, title: str) -> str:
-        self._made += 1
-        name = f"{title}__{self._made}"
+        taken = {tensor.name for tensor in self.graph.initializer}
+        name = next(f"{title}__{number}" for number in itertools.count(1) if f"{title}__{number}" not in taken)
         self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 

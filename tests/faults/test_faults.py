@@ -92,6 +92,14 @@ def test_the_faulty_node_is_named_in_95_of_100_cases(request, capsys):
     assert len(late) <= 0.05 * len(outcomes)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("form", ["float", "qdq.channel", "qoperator.tensor"])
+def test_of_two_faults_the_first_is_where_it_diverges_and_one_is_the_origin(digits, form, seed):
+    (first, second), result = digits.seed_two(form, "wrong_channel", seed)
+    assert result.verdict.first_divergence in first
+    assert result.verdict.origin in first | second
+
+
 def test_an_answer_counts_as_right_for_few_nodes_alone(digits):
     """The check can fail: the nodes that are right are those with the fault, not whatever comes after."""
     outcome = digits.seed("float", "wrong_channel", 0)
