@@ -1,11 +1,13 @@
-"""How fast the error metrics are, as ratios to plain numpy on the same arrays in the same run.
+"""How fast the error metrics are, as ratios to plain numpy and to Polygraphy on the same arrays in the same run.
 
-Run it: python tests/benchmarks/bench_metrics.py [--sizes 1024 65536] [--rounds 9]
+Run it: python tests/benchmarks/bench_metrics.py [--sizes 256 65536] [--rounds 9]
 
 Every figure is the best of several interleaved rounds, because a ratio of two bests hardly depends on what
 else the machine does. BLAS is held to one thread. Targets: at 16M elements at least 0.13 of the speed of
 np.dot, which does nothing but read both arrays; at 1M elements and more at least 10 times faster than one float64
-expression per metric.
+expression per metric; at 64k elements and more at least 15 times faster than Polygraphy's CompareFunc.simple, at 1 KB
+tensors 60 times; the full tier (one tensor in full detail) no slower than two passing numpy.testing.assert_allclose.
+Polygraphy is compared where it is installed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 from rich.console import Console
@@ -22,8 +26,11 @@ from threadpoolctl import threadpool_limits
 
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.numerics.full_tier import profile_tensor
 
-SIZES = (1024, 65_536, 2**20, 2**24)
+SIZES = (256, 65_536, 2**20, 2**24)
+POLYGRAPHY_MOST = 2**20
+"""Elements beyond which one call of Polygraphy's takes too long to repeat."""
 QUANT = QuantParams(dtype="int8", scale=np.float32(0.02), zero_point=3)
 
 
@@ -54,6 +61,21 @@ def naive_report(reference: np.ndarray, backend: np.ndarray) -> tuple[object, ..
     )
 
 
+def polygraphy_job(a: np.ndarray, b: np.ndarray) -> Callable[[], object] | None:
+    """Give a call of Polygraphy's elementwise comparison; None where it is not installed."""
+    if find_spec("polygraphy") is None:
+        return None
+    from polygraphy import comparator
+    from polygraphy.logger import G_LOGGER
+
+    G_LOGGER.module_severity = G_LOGGER.CRITICAL
+    simple = getattr(comparator, "SimpleCompareFunc", None) or comparator.CompareFunc.simple  # the newer name first
+    sides = [
+        comparator.IterationResult(outputs={"x": side}, runner_name=name) for name, side in (("ref", a), ("backend", b))
+    ]
+    return partial(simple(atol=1, rtol=1, check_error_stat="elemwise"), *sides)
+
+
 def best_times(jobs: dict[str, Callable[[], object]], rounds: int, repeats: int) -> dict[str, float]:
     """Time each job `repeats` times in a row, in interleaved rounds; give the best seconds per call."""
     best = dict.fromkeys(jobs, float("inf"))
@@ -78,7 +100,11 @@ def measure(size: int, rounds: int) -> list[str]:
         "naive": lambda: naive_report(a, b),
         "allclose": lambda: np.testing.assert_allclose(b, a, rtol=1, atol=1),
         "int8": lambda: full_report(codes[0], codes[1], reference_quant=QUANT, backend_quant=QUANT),
+        "detail": lambda: profile_tensor(a, b),
     }
+    polygraphy = polygraphy_job(a, b) if size <= POLYGRAPHY_MOST else None
+    if polygraphy is not None:
+        jobs["polygraphy"] = polygraphy
     times = best_times(jobs, rounds, max(1, min(100, 2**17 // size)))
     full = times["full"]
     return [
@@ -88,7 +114,9 @@ def measure(size: int, rounds: int) -> list[str]:
         f"{times['dot'] / full:.3f}",
         f"{times['naive'] / full:.1f}",
         f"{times['allclose'] / full:.2f}",
+        f"{times['polygraphy'] / full:.0f}" if "polygraphy" in times else "-",
         f"{times['int8'] / full:.2f}",
+        f"{times['detail'] / times['allclose']:.2f}",
     ]
 
 
@@ -98,15 +126,17 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="elements per tensor")
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds; the best counts")
     options = parser.parse_args()
-    table = Table(title="Error metrics of a float32 pair, one thread")
+    table = Table(title="Error metrics of a float32 pair, one thread (allclose: a passing assert_allclose)")
     for head in (
         "elements",
         "us",
         "GB/s",
         "of np.dot's speed",
         "x naive float64",
-        "x assert_allclose",
+        "allclose / full",
+        "x Polygraphy",
         "int8 pair / float32",
+        "full tier / allclose",
     ):
         table.add_column(head, justify="right")
     with threadpool_limits(1):
