@@ -39,7 +39,12 @@ _SHAPING = (
     "transB",
     "alpha",
 )
-_TITLES = {"BatchNormalization": ("scale", "bias", "mean", "variance")}
+_TITLES = {
+    **dict.fromkeys(_PRODUCTS, ("input", "weight", "bias")),
+    "BatchNormalization": ("input", "scale", "bias", "mean", "variance"),
+    "LayerNormalization": ("input", "scale", "bias"),
+}
+"""What an operator's inputs are called where they are constants."""
 _MOST_NODES = 64
 """A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
 
@@ -216,13 +221,14 @@ class Declared:
         return said or f"it does not do what {' + '.join([main.op, *extra])} does"
 
     def _constants_said(self, ours: Node, theirs: Node) -> str:
-        for slot, title in enumerate(_TITLES.get(plain_op(theirs), ("weight", "bias")), start=1):
+        for slot, title in enumerate(_TITLES.get(plain_op(theirs), ("constant", "constant"))):
             one, other = (n.inputs[slot] if len(n.inputs) > slot else "" for n in (ours, theirs))
             if not one and not other:
                 continue
             if not one or not other:
                 return f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
-            if not (self._backend.has(one) and self._reference.has(other)):
+            constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
+            if not (constants and self._backend.has(one) and self._reference.has(other)):
                 continue
             mine, real = _real(self._backend, one), _real(self._reference, other)
             if mine.shape != real.shape:
@@ -253,7 +259,7 @@ def _steps(quant: QuantParams, rank: int) -> np.ndarray:
     """Give the scale in a shape that broadcasts over its tensor."""
     scale = np.asarray(quant.scale, np.float32)
     if quant.axis is None or scale.size == 1 or scale.ndim > 1:
-        return scale.reshape((1,) * max(rank, 1)) if scale.size == 1 else scale
+        return scale.reshape((1,) * rank) if scale.size == 1 else scale
     shape = [1] * rank
     shape[quant.axis % rank] = scale.size
     return scale.reshape(shape)

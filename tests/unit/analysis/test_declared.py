@@ -1,0 +1,86 @@
+"""What two graphs declare differently of a node."""
+
+import numpy as np
+import pytest
+
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.session import diff
+
+X = np.random.default_rng(2).uniform(-1, 1, (1, 4)).astype(np.float32)
+STEP = np.float32(1 / 64)
+
+
+def codes(values, scale=STEP, zero_point=128):
+    return np.clip(np.rint(np.asarray(values) / scale) + zero_point, 0, 255).astype(np.uint8)
+
+
+def recorded(constant, *, op="Add", coded=False):
+    """Record one node with a constant, on real numbers or on codes."""
+    real = X.astype(np.float32) + constant if op == "Add" else X * constant
+    if not coded:
+        graph = Graph(
+            [Node(name="n", op=op, inputs=("x", "c"), outputs=("y",))],
+            tensors=[TensorInfo(name="c", role=Role.CONSTANT)],
+            inputs=["x"],
+            outputs=["y"],
+        )
+        return MemoryRecording.single(graph, {"x": X, "c": np.asarray(constant, np.float32), "y": real})
+    quant = QuantParams(dtype="uint8", scale=STEP, zero_point=128)
+    parts = ("s", "z")
+    graph = Graph(
+        [
+            Node(name="q", op="QuantizeLinear", inputs=("x", *parts), outputs=("x_q",)),
+            Node(name="n", op=f"QLinear{op}", inputs=("x_q", *parts, "c", *parts, *parts), outputs=("y",)),
+        ],
+        tensors=[
+            *(TensorInfo(name=name, role=Role.CONSTANT) for name in parts),
+            TensorInfo(name="c", role=Role.CONSTANT, quant=quant),
+            TensorInfo(name="x_q", quant=quant),
+            TensorInfo(name="y", role=Role.OUTPUT, quant=quant),
+        ],
+        inputs=["x"],
+        outputs=["y"],
+    )
+    arrays = {"s": STEP, "z": np.uint8(128), "x": X, "x_q": codes(X), "c": codes(constant), "y": codes(real)}
+    return MemoryRecording.single(graph, {name: np.asarray(value) for name, value in arrays.items()})
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (1, 4)])
+def test_a_wrong_constant_of_codes_is_named_whatever_its_shape(shape):
+    right, wrong = np.full(shape, 0.25, np.float32), np.full(shape, 0.5, np.float32)
+    healthy = diff(recorded(right), recorded(right, coded=True))
+    assert healthy.origin is None
+    verdict = diff(recorded(right), recorded(wrong, coded=True)).verdict
+    assert (verdict.first_divergence, verdict.origin) == ("n", "n")
+    count = max(1, right.size)
+    assert f"{count} of {count} elements of its constant 'c' are not the reference's" in verdict.sentence
+
+
+def chain(*, clamps):
+    """Record Add(Abs(x), Relu(Neg(x))), with or without the Relu."""
+    magnitude, turned = np.abs(X), np.maximum(-X, 0) if clamps else -X
+    nodes = [Node(name="abs", op="Abs", inputs=("x",), outputs=("a",))]
+    arrays = {"x": X, "a": magnitude, "b": -X, "y": magnitude + turned}
+    nodes.append(Node(name="neg", op="Neg", inputs=("x",), outputs=("b",)))
+    if clamps:
+        nodes.append(Node(name="relu", op="Relu", inputs=("b",), outputs=("r",)))
+        arrays["r"] = turned
+    nodes.append(Node(name="add", op="Add", inputs=("a", "r" if clamps else "b"), outputs=("y",)))
+    return MemoryRecording.single(Graph(nodes, inputs=["x"], outputs=["y"]), arrays)
+
+
+def test_values_that_are_computed_are_never_called_constants():
+    verdict = diff(chain(clamps=True), chain(clamps=False)).verdict
+    assert verdict.origin == "add"
+    assert "it does not do what Add + Relu does" in verdict.sentence
+
+
+def test_a_wrong_constant_may_come_first():
+    def swapped(constant):
+        given = recorded(constant)
+        node = Node(name="n", op="Add", inputs=("c", "x"), outputs=("y",))
+        graph = Graph([node], tensors=given.graph.tensors.values(), inputs=["x"], outputs=["y"])
+        return MemoryRecording.single(graph, {name: given.load(name) for name in given.names})
+
+    verdict = diff(swapped(np.float32(0.25)), swapped(np.float32(0.5))).verdict
+    assert "1 of 1 elements of its constant 'c' are not the reference's" in verdict.sentence
