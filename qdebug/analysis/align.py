@@ -203,7 +203,7 @@ class _Aligner:
 
     def _by_class(self, tensor: str, node: Node) -> None:
         """Give a tensor the partner of the tensor it is another form of."""
-        source = node.inputs[0]
+        source = self.be.handed_on(node) or node.inputs[0]
         pair = self.found.get(source)
         if pair is None:
             self.notes[tensor] = f"it is another form of {source!r}, which has no partner"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from qdebug.analysis.ops import KEEPS_VALUES
 from qdebug.model import Graph, Node, Recording
+from qdebug.numerics.affine import dequantize
+from qdebug.replay.real_form import real_form
 
 __all__ = ["Run", "ValueClasses", "tensor_order"]
 
@@ -16,10 +20,15 @@ class ValueClasses:
 
     A tensor, its codes and the codes dequantized form one class; its root is the member nearest the
     graph's input. Rounding to codes is not a change of meaning, so it does not part a class.
+
+    Args:
+        graph: The graph.
+        neutral: Nodes whose constant changes nothing (times 1, plus 0), with the input that they hand on.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, neutral: Mapping[str, str] | None = None) -> None:
         self.graph = graph
+        self._neutral = dict(neutral or {})
         self._root: dict[str, str] = {}
         self._folded: set[str] = set()
         self._shapes: set[str] = set()
@@ -37,16 +46,22 @@ class ValueClasses:
             folded = all(tensor in self._folded for tensor in fed)
             counts = node.op == "Shape" or any(t in self._shapes for t in fed)
             counts = counts and (node.op == "Shape" or all(t in self._shapes or t in self._folded for t in fed))
-            keeps = node.op in KEEPS_VALUES and bool(fed)
+            source = self.handed_on(node)
             work = (node.op, node.domain, _attrs_key(node), tuple(self._number.get(t, -1) for t in node.inputs))
             for slot, tensor in enumerate(node.outputs):
                 if tensor:
                     self._number[tensor] = self._numbered((*work, slot))
-                    self._join(tensor, self._root[node.inputs[0]] if keeps and slot == 0 else tensor)
+                    self._join(tensor, self._root[source] if source and slot == 0 else tensor)
                     if folded and (fed or node.op == "Constant"):
                         self._folded.add(tensor)
                     elif counts:
                         self._shapes.add(tensor)
+
+    def handed_on(self, node: Node) -> str | None:
+        """Give the input whose values a node hands on as its first output; None if it computes something else."""
+        if node.op in KEEPS_VALUES and node.inputs and node.inputs[0]:
+            return node.inputs[0]
+        return self._neutral.get(node.name)
 
     def _join(self, tensor: str, root: str) -> None:
         self._root[tensor] = root
@@ -73,7 +88,7 @@ class ValueClasses:
             node.name: node
             for member in self.members(tensor)
             for node in self.graph.consumers(member)
-            if node.op not in KEEPS_VALUES
+            if self.handed_on(node) is None
         }
         return tuple(found.values())
 
@@ -86,12 +101,40 @@ class ValueClasses:
         return tensor in self._shapes
 
     def data_inputs(self, node: Node) -> tuple[str, ...]:
-        """Give a node's inputs that depend on the network's input."""
-        return tuple(tensor for tensor in node.inputs if tensor and tensor not in self._folded)
+        """Give a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
+        free = tuple(tensor for tensor in node.inputs if tensor and tensor not in self._folded)
+        return tuple(tensor for tensor in free if tensor not in self._shapes) or free
 
 
 def _attrs_key(node: Node) -> Hashable:
     return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in node.attrs.items())
+
+
+_NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}
+_NEUTRAL_HAIR = 1e-6
+"""How far a quantized 1 may be off through the rounding of its scale."""
+_NEUTRAL_MOST = 4096
+"""Elements that a constant may have to be looked at: neutral ones are scalars, or one value per channel."""
+
+
+def _neutral_nodes(recording: Recording) -> dict[str, str]:
+    """Find the nodes that multiply by 1 or add 0, which runtimes leave out."""
+    graph = recording.graph
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        form, _ = real_form(node, graph.opset)
+        if form.op not in _NEUTRAL or len(form.inputs) != 2:
+            continue
+        slots = [slot for slot, name in enumerate(form.inputs) if graph.is_constant(name) and recording.has(name)]
+        if len(slots) != 1 or (slots == [0] and form.op in ("Div", "Sub")):
+            continue
+        name = form.inputs[slots[0]]
+        constant = recording.load(name)
+        if 0 < constant.size <= _NEUTRAL_MOST:
+            values = np.asarray(dequantize(constant, graph.tensors[name].quant), np.float64)
+            if bool(np.all(np.abs(values - _NEUTRAL[form.op]) <= _NEUTRAL_HAIR)):
+                found[node.name] = form.inputs[1 - slots[0]]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +148,7 @@ class Run:
     @classmethod
     def of(cls, recording: Recording) -> Run:
         """Derive the classes of a recording's graph."""
-        classes = ValueClasses(recording.graph)
+        classes = ValueClasses(recording.graph, _neutral_nodes(recording))
         recorded = frozenset(name for name in recording.names if not classes.folds(name))
         return cls(recording=recording, classes=classes, recorded=recorded)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -22,15 +20,6 @@ pytestmark = pytest.mark.slow
 
 MODELS = Path(__file__).resolve().parents[1] / "models.py"
 LEVELS = ("none", "basic", "extended", "all")
-
-
-@pytest.fixture(scope="session")
-def nets() -> ModuleType:
-    """Import the script that fetches the nets, which lies beside this folder."""
-    spec = importlib.util.spec_from_file_location("nets", MODELS)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def record(path: Path, out: Path, feed: dict[str, np.ndarray], level: str, **rest):
