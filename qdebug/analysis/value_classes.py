@@ -9,6 +9,7 @@ import numpy as np
 
 from qdebug.analysis.ops import KEEPS_VALUES
 from qdebug.model import Graph, Node, Recording
+from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
@@ -59,9 +60,16 @@ class ValueClasses:
 
     def handed_on(self, node: Node) -> str | None:
         """Give the input whose values a node hands on as its first output; None if it computes something else."""
-        if node.op in KEEPS_VALUES and node.inputs and node.inputs[0]:
+        if node.inputs and node.inputs[0] and (node.op in KEEPS_VALUES or self._changes_format(node)):
             return node.inputs[0]
         return self._neutral.get(node.name)
+
+    def _changes_format(self, node: Node) -> bool:
+        """Tell whether a node only casts real numbers from one float format to another."""
+        if node.op != "Cast":
+            return False
+        kinds = [self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0])]
+        return all(kind is not None and is_float(kind) for kind in kinds)
 
     def _join(self, tensor: str, root: str) -> None:
         self._root[tensor] = root
@@ -131,8 +139,10 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
         name = form.inputs[slots[0]]
         constant = recording.load(name)
         if 0 < constant.size <= _NEUTRAL_MOST:
-            values = np.asarray(dequantize(constant, graph.tensors[name].quant), np.float64)
-            if bool(np.all(np.abs(values - _NEUTRAL[form.op]) <= _NEUTRAL_HAIR)):
+            quant = graph.tensors[name].quant
+            values = np.asarray(dequantize(constant, quant), np.float64)
+            hair = 0.0 if quant is None else _NEUTRAL_HAIR
+            if bool(np.all(np.abs(values - _NEUTRAL[form.op]) <= hair)):
                 found[node.name] = form.inputs[1 - slots[0]]
     return found
 

@@ -6,7 +6,8 @@ What holds for every row
   where a 64-bit integer meets a float).
 - An element is *finite* if it is finite on both sides. NaN on both sides, or the same infinity, is a match
   (`matched_nonfinite`). Any other NaN or infinity is a disagreement (`nonfinite`), also a mismatch, and is left out of
-  every mean, sum, ratio and maximum.
+  every sum, mean and maximum. Beside one, `max_abs` is infinite and `rel_l2`, `sqnr_db` and `cosine` are NaN: what
+  holds of the other elements must not read as if it held of all.
 - -0.0 equals 0.0 and is a zero reference. Denormal numbers are numbers. A 0-d tensor has one element, with index ().
 - No elements, or none that are finite: every metric that needs one is None; counts are 0.
 - Two tensors that are 0 everywhere are identical: `sqnr_db` infinite, `rel_l2` 0, `cosine` 1, `max_rel` None.

@@ -11,8 +11,9 @@ __all__ = ["ErrorStats", "Rails", "WorstElement"]
 class ErrorStats:
     """How far a backend tensor is from its reference, over all elements of one or more samples.
 
-    Means and ratios are over the elements where both sides are finite. A metric that has no
-    value is None (no elements, no scale); an undefined quotient is NaN or infinite as defined in `metric_table`.
+    Means and relative errors are over the elements where both sides are finite. A metric that has no value is None (no
+    elements, no scale); an undefined quotient is NaN or infinite as defined in `metric_table`. Where the sides disagree
+    over a NaN or an infinity, `max_abs` is infinite and `rel_l2`, `sqnr_db` and `cosine` are NaN.
 
     Args:
         count: Elements compared.

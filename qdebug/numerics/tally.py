@@ -159,16 +159,17 @@ class Tally:
     def stats(self) -> ErrorStats:
         """Give the metrics as defined in `metric_table`."""
         n, worst = self.finite, self.worst
+        spoilt = self.nonfinite > 0  # what is said of the finite elements must not read as perfect
         return ErrorStats(
             count=self.count,
-            max_abs=self.max_abs,
+            max_abs=math.inf if spoilt else self.max_abs,
             mean_abs=self.sum_abs.mean(n) if n else None,
             rmse=self.error_squares.root_mean(n) if n else None,
             max_rel=self.max_rel,
             zero_refs=self.zero_refs,
-            rel_l2=self._rel_l2() if n else None,
-            sqnr_db=self._sqnr_db() if n else None,
-            cosine=self._cosine() if n else None,
+            rel_l2=math.nan if spoilt else self._rel_l2() if n else None,
+            sqnr_db=math.nan if spoilt else self._sqnr_db() if n else None,
+            cosine=math.nan if spoilt else self._cosine() if n else None,
             max_lsb=self.max_lsb,
             lsb_bias=self._lsb_bias(),
             mismatches=self.mismatches,

@@ -91,11 +91,15 @@ def check(stats: ErrorStats, a: list[float | int], b: list[float | int]) -> None
         values = [float(x) for x in side if finite(x)]
         assert getattr(stats, f"{name}_min") == (min(values) if values else None)
         assert getattr(stats, f"{name}_max") == (max(values) if values else None)
+    spoilt = ("max_abs", "rel_l2", "sqnr_db", "cosine") if stats.nonfinite else ()
+    if spoilt:
+        assert stats.max_abs == math.inf
+        assert all(math.isnan(getattr(stats, name)) for name in spoilt[1:])
     if not good:
         none = ("max_abs", "mean_abs", "rmse", "max_rel", "rel_l2", "sqnr_db", "cosine", "max_lsb")
-        assert all(getattr(stats, name) is None for name in none)
+        assert all(getattr(stats, name) is None for name in none if name not in spoilt)
         return
-    assert stats.max_abs == max(map(to_float, errors))
+    assert spoilt or stats.max_abs == max(map(to_float, errors))
     quotients = [to_float(e) / abs(float(x)) for e, (x, _) in zip(errors, good, strict=True) if x != 0]
     assert stats.max_rel == (max(quotients) if quotients else None)
     check_sums(stats, [Fraction(x) for x, _ in good], [Fraction(y) for _, y in good], errors)
@@ -105,6 +109,8 @@ def check_sums(stats: ErrorStats, a: list[Fraction], b: list[Fraction], errors: 
     close(stats.mean_abs, sum(errors) / len(errors))
     error2, a2, b2 = (sum(x * x for x in xs) for xs in (errors, a, b))
     close_root(stats.rmse, error2 / len(errors))
+    if stats.nonfinite:
+        return
     if error2 == 0:
         assert (stats.rel_l2, stats.sqnr_db, stats.cosine) == (0.0, math.inf, 1.0)
         return
