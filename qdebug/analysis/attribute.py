@@ -23,7 +23,7 @@ from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.stats import ErrorStats
-from qdebug.replay.real_form import real_form
+from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
 
 __all__ = ["Attribution", "StandIn", "attribute", "folded_clamp", "recorded_places", "replay"]
@@ -85,8 +85,9 @@ def attribute(
         for sample, step in recorded_places(reference, backend, entry):
             split.add(sample, step)
     except (KernelError, RecordingError, UsageError) as error:
-        why = "" if known else f"no kernel is known for {node.op}, and "
-        return Attribution(reason=why + error.message[0].lower() + error.message[1:].rstrip("."))
+        said = error.message[0].lower() + error.message[1:].rstrip(".")
+        missing = f"no kernel is known for {node.op}"
+        return Attribution(reason=said if known or said.startswith(missing) else f"{missing}, and {said}")
     return split.attribution()
 
 
@@ -209,7 +210,8 @@ def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[st
         if name:
             if not recording.has(name, sample, step):
                 raise RecordingError(f"Its input {name!r} was not recorded.")
-            values[name] = dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
+            quant = None if takes_codes(form) else recording.graph.tensors[name].quant
+            values[name] = dequantize(recording.load(name, sample, step), quant)
     return values
 
 
@@ -227,7 +229,12 @@ def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -
     """Give the interval of the reference's Relu or Clip that the backend computes along with its node."""
     theirs = _producer_of_values(reference.graph, entry.reference_tensor)
     ours = backend.graph.producer(entry.tensor)
-    if theirs is None or ours is None or theirs.op not in ("Relu", "Clip") or ours.op == theirs.op:
+    if (
+        theirs is None
+        or ours is None
+        or theirs.op not in ("Relu", "Clip")
+        or ours.op in (theirs.op, "DequantizeLinear")
+    ):
         return None
     return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
 

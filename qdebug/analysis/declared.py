@@ -8,11 +8,12 @@ may differ by what rounding each constant to its nearest code makes of them, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qdebug.analysis.alignment import Pair
+from qdebug.analysis.band import unit_roundoff
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.ops import plain_op, same_family
 from qdebug.analysis.unheld import unheld
@@ -20,12 +21,13 @@ from qdebug.analysis.value_classes import Run
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, QuantParams, Recording
 from qdebug.numerics.affine import dequantize
-from qdebug.replay.real_form import real_form
+from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
 
 __all__ = ["Declared", "Segment"]
 
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_ELEMENTWISE = frozenset({"Add", "Sub", "Mul"})
 _SHAPING = (
     "kernel_shape",
     "strides",
@@ -112,24 +114,45 @@ class Declared:
         places = {name: graph.position(node.outputs[0]) or 0 for name, node in found.items()}
         return tuple(sorted(found.values(), key=lambda node: places[node.name]))
 
-    def same(self, node: Node, segment: Segment) -> bool:
-        """Tell whether a backend node is declared exactly as its one reference node, constants included."""
+    def same(self, pair: Pair, node: Node, segment: Segment) -> bool:
+        """Tell whether a backend node is declared exactly as its one reference node, operands included."""
         if not segment.nodes:
-            return True
-        if len(segment.nodes) != 1:
-            return False
+            return self._be.classes.handed_on(node) is not None
         theirs = segment.nodes[0]
+        if len(segment.nodes) != 1 or pair.reference not in theirs.outputs:
+            return False
         ours_form, _ = real_form(node, self._backend.graph.opset)
         theirs_form, _ = real_form(theirs, self._reference.graph.opset)
-        if ours_form.op != theirs_form.op or _differing_attrs(ours_form, theirs_form):
-            return False
-        ours = [name for name in ours_form.inputs if name and self._be.classes.folds(name)]
-        others = [name for name in theirs_form.inputs if name and self._ref.classes.folds(name)]
-        return len(ours) == len(others) and all(
-            np.array_equal(_real(self._backend, one), _real(self._reference, other))
-            for one, other in zip(ours, others, strict=True)
-            if self._backend.has(one) and self._reference.has(other)
+        return (
+            ours_form.op == theirs_form.op
+            and _attrs_key(ours_form) == _attrs_key(theirs_form)
+            and node.outputs.index(pair.backend) == theirs.outputs.index(pair.reference)
+            and len(ours_form.inputs) == len(theirs_form.inputs)
+            and all(map(self._same_operand, ours_form.inputs, theirs_form.inputs))
         )
+
+    def _same_operand(self, ours: str, theirs: str) -> bool:
+        """Tell whether two operands are partners, or constants with equal real values."""
+        if not ours or not theirs:
+            return ours == theirs
+        if self._be.classes.folds(ours) and self._ref.classes.folds(theirs):
+            held = self._backend.has(ours) and self._reference.has(theirs)
+            return not held or np.array_equal(_real(self._backend, ours), _real(self._reference, theirs))
+        partner = self._pairs.get(ours)
+        return partner is not None and self._ref.classes.root(partner.reference) == self._ref.classes.root(theirs)
+
+    def checkable(self, node: Node, segment: Segment) -> bool:
+        """Tell whether a replay of the reference's nodes can be held against the backend's node.
+
+        Not where a node takes codes for numbers, nor where rounded constants of the reference's own stand in between.
+        """
+        constants = (name for other in segment.nodes for name in other.inputs if name and self._ref.classes.folds(name))
+        coded = any(
+            self._reference.graph.tensors[form].quant is not None
+            for name in constants
+            for form in self._ref.classes.members(name)
+        )
+        return not coded and not takes_codes(node)
 
     def replay(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Replay a segment on the backend's recorded inputs with the reference's constants.
@@ -159,18 +182,24 @@ class Declared:
         fed = by_root.get(self._ref.classes.root(pair.reference))
         return values[fed] if fed else values[pair.reference]
 
-    def rounding(self, node: Node, *, sample: int, step: int) -> np.ndarray | float:
+    def rounding(self, node: Node, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
 
-        Half a step of each weight times the magnitude of what it meets, and half a step of the bias.
+        Half a step of each weight times the magnitude of what it meets, and half a step of the bias. None where
+        constants are rounded and no such bound is known.
 
         Raises:
             KernelError: The node cannot be replayed.
             RecordingError: An input was not recorded.
         """
         form, opset = real_form(node, self._backend.graph.opset)
-        if form.op not in _PRODUCTS:
+        constants = [name for name in form.inputs if name and self._be.classes.folds(name)]
+        if form.op not in _PRODUCTS and not any(np.any(self._half_steps(name)) for name in constants):
             return 0.0
+        if form.op not in _PRODUCTS | _ELEMENTWISE:
+            return None
+        if form.op in ("Add", "Sub"):  # what a constant is added to does not scale its rounding
+            form = replace(form, op="Add")
         values: dict[str, np.ndarray] = {}
         rounded = False
         for slot, name in enumerate(form.inputs):
@@ -180,7 +209,7 @@ class Declared:
                 steps = self._half_steps(name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
-            elif slot > 1:
+            elif slot > 1 or form.op == "Add":
                 values[name] = np.zeros_like(_real(self._backend, name, sample, step))
             else:
                 values[name] = np.abs(_real(self._backend, name, sample, step))
@@ -192,12 +221,18 @@ class Declared:
         return run_node(form, values, opset)[form.outputs[0]]
 
     def _half_steps(self, name: str) -> np.ndarray:
-        """Give half a step for each element of a constant; 0 if it is not quantized, nor made of codes."""
-        shape = _real(self._backend, name).shape
+        """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32."""
+        forms = [form for form in self._be.classes.members(name) if self._backend.has(form)]
+        values = _real(self._backend, name)
+        shape = values.shape
         for form in self._be.classes.members(name):
             quant = self._backend.graph.tensors[form].quant
             if quant is not None:
                 return np.broadcast_to(_steps(quant, len(shape)), shape) / np.float32(2)
+        unit = max((unit_roundoff(self._backend.load(form).dtype) for form in forms), default=0.0)
+        if unit > 2.0**-24:
+            tiny = np.float32(np.finfo(np.float16).smallest_subnormal)
+            return np.asarray(np.abs(values) * np.float32(unit) + tiny)
         return np.zeros(shape, np.float32)
 
     def unheld(self, node: Node, segment: Segment) -> str | None:
@@ -210,7 +245,8 @@ class Declared:
         form, _ = real_form(node, self._backend.graph.opset)
         main = _main(node, segment)
         if main is None:
-            return f"{node.op} stands where the reference has {' + '.join(n.op for n in segment.nodes)}"
+            known = " + ".join(n.op for n in segment.nodes)
+            return f"{node.op} stands where the reference has {known or 'no node'}"
         theirs, _ = real_form(main, self._reference.graph.opset)
         attrs = _differing_attrs(form, theirs)
         if attrs:
@@ -245,8 +281,16 @@ def _main(node: Node, segment: Segment) -> Node | None:
 
 
 def _differing_attrs(one: Node, other: Node) -> Sequence[str]:
-    common = [name for name in _SHAPING if name in one.attrs and name in other.attrs]
-    return [name for name in common if one.attrs[name] != other.attrs[name]]
+    ours, theirs = (dict(_attrs_key(node)) for node in (one, other))
+    common = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    shaping = [name for name in common if name in _SHAPING]
+    return shaping or common
+
+
+def _attrs_key(node: Node) -> tuple[tuple[str, str], ...]:
+    """Give the attributes that say what a node computes, in a form that compares."""
+    left_out = ("channels_last", "activation", "activation_params")
+    return tuple(sorted((name, repr(value)) for name, value in node.attrs.items() if name not in left_out))
 
 
 def _real(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:

@@ -100,7 +100,9 @@ class Examiner:
 
         Looked at for the first sample and the worst one.
         """
-        if attribution.in_range is None or self._declared.same(node, segment):
+        if attribution.in_range is None or self._declared.same(entry.pair, node, segment):
+            return None
+        if not self._declared.checkable(node, segment):
             return None
         worst = comparison.stats.worst_sample if comparison.stats else None
         places = list(recorded_places(self._reference, self._backend, entry))
@@ -121,13 +123,17 @@ class Examiner:
         if clamp is not None:
             ours = np.clip(ours, *clamp)
         allowed = self._declared.rounding(node, sample=sample, step=step)
+        if allowed is None:
+            return False
         view = entry.pair.backend_view
         ours = in_reference_order(ours, view, theirs.shape)
         if ours.shape != theirs.shape:
             return True
         if isinstance(allowed, np.ndarray):
             allowed = in_reference_order(allowed, view, theirs.shape)
-        excess = np.maximum(np.abs(theirs - ours) - 1.001 * allowed, 0)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
+            excess = np.abs(np.subtract(theirs, ours, dtype=np.float64)) - 1.001 * allowed
+            excess = np.maximum(np.nan_to_num(excess, nan=0.0, posinf=np.inf), 0)
         if entry.quant is not None and entry.quant.qmin is not None:
             return bool(np.max(excess, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale)))
         part = attribution.samples.get(sample, attribution)

@@ -21,6 +21,9 @@ DERIVED_LSB = 1.5
 """Steps that a quantized node may introduce where no limit is given: the nearest code, half a step away at most, or the
 one beside it, which backends give that requantize with few bits or round twice."""
 
+COARSE_SQNR = 10.0
+"""Decibels that rounding to codes must leave of what a node computes, where no limit is given."""
+
 _HAIR = 1e-3
 """Steps by which a difference of whole and half steps may be off through the rounding of float32."""
 
@@ -59,7 +62,7 @@ class Limits:
 
     @property
     def sqnr_in_force(self) -> float | None:
-        """The least SQNR that is applied."""
+        """The least SQNR that is applied where a replay does not judge; none beside other limits of the user."""
         return self.min_sqnr if self.given else DEFAULT_MIN_SQNR
 
     @property
@@ -78,8 +81,9 @@ class Limits:
             return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
         if not stats.mismatches:
             return Status.IDENTICAL, None
-        if not self.given and attribution is not None and attribution.in_range is not None:
-            return _judge_introduced(attribution.in_range, attribution.allowed)
+        applies = self.given and (stats.max_lsb is not None or (self.min_sqnr, self.tolerance) != (None, None))
+        if not applies and attribution is not None and attribution.in_range is not None:
+            return _judge_introduced(attribution)
         floor = self.sqnr_in_force
         if floor is not None and stats.sqnr_db is not None and not stats.sqnr_db >= floor:
             return Status.DIVERGED, f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
@@ -116,10 +120,12 @@ class Limits:
         return {**plain, "allow": allowed}
 
 
-def _judge_introduced(stats: ErrorStats, allowed: float | None) -> tuple[Status, str | None]:
-    """Judge the error that a node introduces, saturation left aside."""
-    if stats.nonfinite:
-        return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
+def _judge_introduced(attribution: Attribution) -> tuple[Status, str | None]:
+    """Judge the error that a node introduces."""
+    stats, allowed, whole = attribution.in_range, attribution.allowed, attribution.introduced
+    if stats is None or stats.nonfinite:
+        count = "some" if stats is None else f"{stats.nonfinite} of {stats.count}"
+        return Status.NONFINITE, f"{count} elements are NaN or infinite on one side only"
     if allowed is not None and stats.rmse is not None:
         norm = stats.rmse * math.sqrt(stats.count)
         if not norm <= allowed:
@@ -127,4 +133,20 @@ def _judge_introduced(stats: ErrorStats, allowed: float | None) -> tuple[Status,
             return Status.DIVERGED, f"it introduces {times:.3g} times the error that rounding its sums accounts for"
     elif stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
         return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
+    elif allowed is None and whole is not None:
+        return _judge_codes(whole, stats)
+    return Status.WITHIN, None
+
+
+def _judge_codes(whole: ErrorStats, in_range: ErrorStats) -> tuple[Status, str | None]:
+    """Judge whether a tensor's scale and range fit its values, though every code is the right one."""
+    if whole.sqnr_db is None or whole.rmse is None or in_range.rmse is None:
+        return Status.WITHIN, None
+    clipped = whole.rmse > 2 * in_range.rmse
+    if clipped and whole.sqnr_db < DEFAULT_MIN_SQNR:
+        said = f"saturation leaves an SQNR of {whole.sqnr_db:.3g} dB of what it computes"
+        return Status.DIVERGED, f"{said}, below {DEFAULT_MIN_SQNR:g} dB: its range is too narrow"
+    if whole.sqnr_db < COARSE_SQNR:
+        said = f"rounding to its codes leaves an SQNR of {whole.sqnr_db:.3g} dB of what it computes"
+        return Status.DIVERGED, f"{said}, below {COARSE_SQNR:g} dB: its scale is too coarse"
     return Status.WITHIN, None

@@ -284,7 +284,7 @@ class DiffResult:
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Give the result as JSON text that validates against the committed schema."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
 
 def json_safe(value: Any) -> Any:

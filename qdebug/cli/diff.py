@@ -220,7 +220,7 @@ def _json(results: dict[str, DiffResult], details: Sequence[NodeDetail]) -> str:
 
     documents = [with_detail(result, detail) for result, detail in zip(results.values(), details, strict=True)]
     plain: dict[str, Any] = documents[0] if len(documents) == 1 else {**diffs_dict(results), "diffs": documents}
-    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False)
+    return json.dumps(plain, indent=2, allow_nan=False)
 
 
 def _after(options: DiffOptions, results: Sequence[DiffResult]) -> None:

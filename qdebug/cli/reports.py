@@ -74,7 +74,7 @@ def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain
     if form == "json":
         from qdebug.view.contents import contents_dict
 
-        return json.dumps(contents_dict(contents, tensors=tensors), indent=2, allow_nan=False, ensure_ascii=False)
+        return json.dumps(contents_dict(contents, tensors=tensors), indent=2, allow_nan=False)
     from qdebug.report.info import info_markdown, info_report
 
     if form == "markdown":
@@ -87,7 +87,7 @@ def definitions_text(form: str) -> str:
     from qdebug.report.definitions import definitions_json, definitions_markdown, definitions_report
 
     if form == "json":
-        return json.dumps(definitions_json(), indent=2, ensure_ascii=False)
+        return json.dumps(definitions_json(), indent=2)
     return definitions_markdown() if form == "markdown" else _table(definitions_report())
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from qdebug.model import AttrValue, Node
 
-__all__ = ["real_form"]
+__all__ = ["real_form", "takes_codes"]
 
 _DATA_INPUTS: Mapping[str, tuple[str, tuple[int, ...]]] = MappingProxyType(
     {
@@ -65,3 +65,8 @@ def _standard(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, 
 
 def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
     return {**opset, "": max(opset.get("", _STANDARD_OPSET), _STANDARD_OPSET)}
+
+
+def takes_codes(node: Node) -> bool:
+    """Tell whether an operator without real form computes on the codes themselves, with scales of its own."""
+    return node.op.startswith("DynamicQuantize") or "Integer" in node.op

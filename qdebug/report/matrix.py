@@ -26,7 +26,7 @@ def diffs_dict(results: Mapping[str, DiffResult]) -> dict[str, Any]:
 
 def diffs_json(results: Mapping[str, DiffResult], *, indent: int | None = 2) -> str:
     """Give several comparisons as JSON text."""
-    return json.dumps(diffs_dict(results), indent=indent, allow_nan=False, ensure_ascii=False)
+    return json.dumps(diffs_dict(results), indent=indent, allow_nan=False)
 
 
 def _matrix(results: Sequence[DiffResult]) -> tuple[list[str], list[list[float | None]]]:
