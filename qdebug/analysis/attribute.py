@@ -21,7 +21,7 @@ from qdebug.analysis.plan import PlannedNode
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
-from qdebug.numerics.affine import dequantize
+from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
@@ -47,6 +47,9 @@ class Attribution:
         in_range: Introduced error with the replay held to what the codes can represent: what saturation does not
             account for. The same as `introduced` for a tensor without integer codes.
         allowed: Norm of the introduced error that rounding alone accounts for; None for a tensor with integer codes.
+        clipped: Error of the reference's values when they are held to what the codes can represent: whether the range
+            fits. None for a tensor without integer codes.
+        coded: Error of the reference's values when they are rounded to these codes: whether the scale fits.
         samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
     """
@@ -55,6 +58,8 @@ class Attribution:
     propagated: ErrorStats | None = None
     in_range: ErrorStats | None = None
     allowed: float | None = None
+    clipped: ErrorStats | None = None
+    coded: ErrorStats | None = None
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
 
@@ -134,11 +139,21 @@ class _Split:
         part.introduced.update(replayed, ours, sample=sample)
         if self._span != (None, None):
             part.in_range.update(replayed, ours, sample=sample)
+            self._add_fit(part, sample, step)
         elif entry.quant is None:
             unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
         theirs = self._reference.load(entry.reference_tensor, sample, step)
         part.propagated.update(theirs, in_reference_order(replayed, self._view, theirs.shape), sample=sample)
+
+    def _add_fit(self, part: _Part, sample: int, step: int) -> None:
+        """Add what holding the reference's values to the backend's codes makes of them, whatever was computed."""
+        quant = self._entry.quant
+        name = self._entry.reference_tensor
+        theirs = dequantize(self._reference.load(name, sample, step), self._reference.graph.tensors[name].quant)
+        if quant is not None and theirs.dtype.kind == "f":
+            part.clipped.update(theirs, theirs, sample=sample)
+            part.coded.update(theirs, quantize(theirs, quant), sample=sample)
 
     def _add_stand_in(self, sample: int, step: int, replayed: np.ndarray) -> None:
         """Add a replay by the reference's own nodes, which is in the reference's order of dimensions."""
@@ -158,6 +173,8 @@ class _Split:
         return _Part(
             introduced=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds),
             in_range=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds, reference_clamp=self._span),
+            clipped=ErrorAccumulator(backend_clamp=self._span),
+            coded=ErrorAccumulator(backend_quant=quant),
             propagated=ErrorAccumulator(
                 reference_quant=self._reference.graph.tensors[pair.reference].quant,
                 reference_clamp=_bounds(pair.reference_view),
@@ -182,6 +199,8 @@ class _Split:
             introduced=introduced,
             propagated=part.propagated.stats(),
             in_range=introduced if self._span == (None, None) else part.in_range.stats(),
+            clipped=None if self._span == (None, None) else part.clipped.stats(),
+            coded=None if self._span == (None, None) else part.coded.stats(),
             allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
         )
 
@@ -192,6 +211,8 @@ class _Part:
 
     introduced: ErrorAccumulator
     in_range: ErrorAccumulator
+    clipped: ErrorAccumulator
+    coded: ErrorAccumulator
     propagated: ErrorAccumulator
     allowed: float = 0.0
 
@@ -199,6 +220,8 @@ class _Part:
         """Add what another part has seen."""
         self.introduced.merge(other.introduced)
         self.in_range.merge(other.in_range)
+        self.clipped.merge(other.clipped)
+        self.coded.merge(other.coded)
         self.propagated.merge(other.propagated)
         self.allowed += other.allowed
 

@@ -22,7 +22,7 @@ DERIVED_LSB = 1.5
 one beside it, which backends give that requantize with few bits or round twice."""
 
 COARSE_SQNR = 10.0
-"""Decibels that rounding to codes must leave of what a node computes, where no limit is given."""
+"""Decibels that rounding to a tensor's codes must leave of the reference's values, where no limit is given."""
 
 _HAIR = 1e-3
 """Steps by which a difference of whole and half steps may be off through the rounding of float32."""
@@ -106,7 +106,12 @@ class Limits:
         """Give the limits in force as plain values, with the keys of the diff JSON."""
         plain: dict[str, Any] = {"source": "given" if self.given else "derived"}
         if not self.given:
-            plain |= {"introduced_lsb": DERIVED_LSB, "min_sqnr_without_replay": DEFAULT_MIN_SQNR}
+            plain |= {
+                "introduced_lsb": DERIVED_LSB,
+                "min_sqnr_of_range": DEFAULT_MIN_SQNR,
+                "min_sqnr_of_scale": COARSE_SQNR,
+                "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
+            }
         for name in ("min_sqnr", "max_lsb", "atol", "rtol"):
             if getattr(self, name) is not None:
                 plain[name] = getattr(self, name)
@@ -122,7 +127,7 @@ class Limits:
 
 def _judge_introduced(attribution: Attribution) -> tuple[Status, str | None]:
     """Judge the error that a node introduces."""
-    stats, allowed, whole = attribution.in_range, attribution.allowed, attribution.introduced
+    stats, allowed = attribution.in_range, attribution.allowed
     if stats is None or stats.nonfinite:
         count = "some" if stats is None else f"{stats.nonfinite} of {stats.count}"
         return Status.NONFINITE, f"{count} elements are NaN or infinite on one side only"
@@ -133,20 +138,18 @@ def _judge_introduced(attribution: Attribution) -> tuple[Status, str | None]:
             return Status.DIVERGED, f"it introduces {times:.3g} times the error that rounding its sums accounts for"
     elif stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
         return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
-    elif allowed is None and whole is not None:
-        return _judge_codes(whole, stats)
+    elif attribution.clipped is not None and attribution.coded is not None:
+        return _judge_codes(attribution.clipped, attribution.coded)
     return Status.WITHIN, None
 
 
-def _judge_codes(whole: ErrorStats, in_range: ErrorStats) -> tuple[Status, str | None]:
-    """Judge whether a tensor's scale and range fit its values, though every code is the right one."""
-    if whole.sqnr_db is None or whole.rmse is None or in_range.rmse is None:
-        return Status.WITHIN, None
-    clipped = whole.rmse > 2 * in_range.rmse
-    if clipped and whole.sqnr_db < DEFAULT_MIN_SQNR:
-        said = f"saturation leaves an SQNR of {whole.sqnr_db:.3g} dB of what it computes"
-        return Status.DIVERGED, f"{said}, below {DEFAULT_MIN_SQNR:g} dB: its range is too narrow"
-    if whole.sqnr_db < COARSE_SQNR:
-        said = f"rounding to its codes leaves an SQNR of {whole.sqnr_db:.3g} dB of what it computes"
-        return Status.DIVERGED, f"{said}, below {COARSE_SQNR:g} dB: its scale is too coarse"
+def _judge_codes(clipped: ErrorStats, coded: ErrorStats) -> tuple[Status, str | None]:
+    """Judge whether a tensor's scale and range fit the reference's values, though every code is the right one."""
+    for stats, floor, what, why in (
+        (clipped, DEFAULT_MIN_SQNR, "saturation", "its range is too narrow"),
+        (coded, COARSE_SQNR, "rounding to its codes", "its scale does not fit"),
+    ):
+        if stats.mismatches and stats.sqnr_db is not None and stats.sqnr_db < floor:
+            left = f"{what} leaves an SQNR of {stats.sqnr_db:.3g} dB of the reference's values"
+            return Status.DIVERGED, f"{left}, below {floor:g} dB: {why}"
     return Status.WITHIN, None

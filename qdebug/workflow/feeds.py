@@ -32,6 +32,10 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
     if isinstance(inputs, Mapping):
         return {name: np.asarray(array) for name, array in inputs.items()}
     path = Path(inputs)
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"The input {str(path)!r} is no regular file; expected an .npz file.", hint="Give an .npz file."
+        )
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)

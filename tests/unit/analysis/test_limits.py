@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.attribute import Attribution
-from qdebug.analysis.limits import DEFAULT_MIN_SQNR, DERIVED_LSB, Limits
+from qdebug.analysis.limits import COARSE_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, Limits
 from qdebug.analysis.result import Status
 from qdebug.numerics.stats import ErrorStats
 
@@ -41,6 +41,8 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
     assert Limits().to_dict() == {
         "source": "derived",
         "introduced_lsb": DERIVED_LSB,
+        "min_sqnr_of_range": DEFAULT_MIN_SQNR,
+        "min_sqnr_of_scale": COARSE_SQNR,
         "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
         "allow": {"partial": False, "unfaithful": False, "uncompared": []},
     }

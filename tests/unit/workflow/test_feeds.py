@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -194,3 +196,9 @@ def test_a_truncated_or_flipped_npz_is_one_sentence(tmp_path):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
         with pytest.raises(InputError):
             read_inputs(path)
+
+
+def test_a_pipe_as_input_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="no regular file"):
+        read_inputs(tmp_path / "pipe")
