@@ -48,7 +48,7 @@ class OnProgress(Protocol):
 
 def terminal_width() -> int | None:
     """Give the width of the terminal that stdout is; None if it is a pipe or a file."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():  # None where stdout was closed before the start
         return None
     from rich.console import Console
 
@@ -78,7 +78,7 @@ def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> 
     """
     from rich.console import Console
 
-    if plain or not sys.stdout.isatty():
+    if plain or sys.stdout is None or not sys.stdout.isatty():
         console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
     else:
         console = Console(file=sys.stdout, width=width, highlight=False)

@@ -34,7 +34,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
     path = Path(inputs)
     if path.exists() and not path.is_file():
         raise InputError(
-            f"The input {str(path)!r} is no regular file; expected an .npz file.", hint="Give an .npz file."
+            f"The input file {str(path)!r} cannot be read as .npz: it is no regular file.", hint="Give an .npz file."
         )
     try:
         with path.open("rb") as file:
