@@ -221,11 +221,14 @@ class DiffSession:
             )
         compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
         coverage = Coverage(compared=compared, unmatched=self.alignment.unmatched)
-        missing = shortcomings(self.reference.info, self.backend.info, coverage, nodes, limits=self.limits)
+        runs = self.reference.info, self.backend.info
+        missing = shortcomings(*runs, coverage, nodes, limits=self.limits)
+        every = shortcomings(*runs, coverage, nodes, limits=self.limits.accepting_nothing())
+        accepted = tuple(clause for clause in every if clause not in missing)
         return DiffResult(
             reference=self.reference.info,
             backend=self.backend.info,
-            verdict=verdict(nodes, missing, origin=origin_of(nodes, self.backend.graph)),
+            verdict=verdict(nodes, missing, origin=origin_of(nodes, self.backend.graph), accepted=accepted),
             coverage=coverage,
             nodes=tuple(nodes),
             limits=self.limits.to_dict(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -59,6 +59,10 @@ class Limits:
     def given(self) -> bool:
         """Whether the user set a limit on the error."""
         return any(value is not None for value in (self.min_sqnr, self.max_lsb, self.atol, self.rtol))
+
+    def accepting_nothing(self) -> Limits:
+        """Give the same limits without anything that may be missing."""
+        return replace(self, allow_partial=False, allow_unfaithful=False, allow_uncompared=())
 
     @property
     def sqnr_in_force(self) -> float | None:

@@ -44,13 +44,20 @@ def _as_lost(node: NodeResult) -> Unmatched:
     return Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=Kind.LOST, reason=node.reason or "")
 
 
-def verdict(nodes: Sequence[NodeResult], missing: Sequence[str], *, origin: NodeResult | None = None) -> Verdict:
+def verdict(
+    nodes: Sequence[NodeResult],
+    missing: Sequence[str],
+    *,
+    origin: NodeResult | None = None,
+    accepted: Sequence[str] = (),
+) -> Verdict:
     """Sum up compared tensors.
 
     Args:
         nodes: Every compared tensor, in the backend's topological order.
         missing: What `shortcomings` found.
         origin: The node whose own error feeds the worst output error, if there is one.
+        accepted: What is missing too and was accepted by the limits: it is said all the same.
     """
     beyond = [node for node in nodes if is_beyond(node)]
     first = beyond[0] if beyond else None
@@ -58,6 +65,8 @@ def verdict(nodes: Sequence[NodeResult], missing: Sequence[str], *, origin: Node
     sentence = _sentence(nodes, beyond, origin)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
+    if accepted:
+        sentence += " Accepted as it is: " + "; ".join(accepted) + "."
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,

@@ -144,3 +144,9 @@ def test_an_executor_needs_paths():
 
 def test_the_facade_hands_out_the_same_functions():
     assert qdebug.diff is diff
+
+
+def test_what_is_missing_and_accepted_is_said_all_the_same():
+    result = diff(chain(samples=2), chain(), limits=Limits(allow_partial=True))
+    assert result.shortcomings == ()
+    assert "Accepted as it is: values of 1 of 2 samples compared" in result.verdict.sentence
