@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.analysis.align import align
-from qdebug.analysis.alignment import Alignment, Pair, View
+from qdebug.analysis.alignment import Alignment, Pair, View, clamp_of
 from qdebug.analysis.attribute import recorded_places
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
@@ -300,7 +300,7 @@ class DiffSession:
             ours,
             reference_quant=ref_quant,
             backend_quant=be_quant,
-            clamps=(_clamp(pair.reference_view), _clamp(pair.backend_view)),
+            clamps=(clamp_of(pair.reference_view), clamp_of(pair.backend_view)),
             k=k,
             sample=sample,
         )
@@ -327,10 +327,6 @@ def _examine_chunk(
     reference, backend = (open_recording(path) for path in paths)
     examiner = Examiner(reference, backend, pairs, limits)
     return [examiner.examine(entry) for entry in chunk]
-
-
-def _clamp(view: View | None) -> tuple[float | None, float | None]:
-    return (None, None) if view is None else (view.clamp_low, view.clamp_high)
 
 
 def _viewed(values: np.ndarray, view: View | None) -> np.ndarray:

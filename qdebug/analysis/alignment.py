@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Unmatched", "View"]
+__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Unmatched", "View", "clamp_of"]
 
 
 class Match(StrEnum):
@@ -50,6 +50,11 @@ class View:
     clamp_high: float | None = None
     transpose: tuple[int, ...] | None = None
     channel_block: int | None = None
+
+
+def clamp_of(view: View | None) -> tuple[float | None, float | None]:
+    """Give the bounds that a view sets to real values; None for no bound."""
+    return (None, None) if view is None else (view.clamp_low, view.clamp_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

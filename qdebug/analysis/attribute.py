@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.analysis.alignment import View
+from qdebug.analysis.alignment import clamp_of
 from qdebug.analysis.band import allowed_error, norm, unit_roundoff
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.ops import clamp_bounds
@@ -169,7 +169,7 @@ class _Split:
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
-        bounds = _bounds(self._view)
+        bounds = clamp_of(self._view)
         return _Part(
             introduced=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds),
             in_range=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds, reference_clamp=self._span),
@@ -177,7 +177,7 @@ class _Split:
             coded=ErrorAccumulator(backend_quant=quant),
             propagated=ErrorAccumulator(
                 reference_quant=self._reference.graph.tensors[pair.reference].quant,
-                reference_clamp=_bounds(pair.reference_view),
+                reference_clamp=clamp_of(pair.reference_view),
                 step=None if quant is None or quant.per_channel else float(quant.scale[0]),
             ),
         )
@@ -284,7 +284,3 @@ def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode
             held = reference.has(entry.reference_tensor, sample, step) and backend.has(entry.tensor, sample, step)
             if held:
                 yield sample, step
-
-
-def _bounds(view: View | None) -> _Clamp:
-    return (None, None) if view is None else (view.clamp_low, view.clamp_high)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.analysis.alignment import Pair, View
+from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.layouts import in_reference_order, turned_quant
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
-from qdebug.numerics.blocks import Clamp, why_incomparable
+from qdebug.numerics.blocks import why_incomparable
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -132,10 +132,6 @@ def _quant(recording: Recording, tensor: str) -> QuantParams | None:
     return None if info is None else info.quant
 
 
-def _clamp(view: View | None) -> Clamp:
-    return (None, None) if view is None else (view.clamp_low, view.clamp_high)
-
-
 def _accumulator(
     pair: Pair,
     quants: tuple[QuantParams | None, QuantParams | None],
@@ -145,8 +141,8 @@ def _accumulator(
     return ErrorAccumulator(
         reference_quant=quants[0],
         backend_quant=quants[1],
-        reference_clamp=_clamp(pair.reference_view),
-        backend_clamp=_clamp(pair.backend_view),
+        reference_clamp=clamp_of(pair.reference_view),
+        backend_clamp=clamp_of(pair.backend_view),
         tolerance=tolerance,
         rails=rails,
     )

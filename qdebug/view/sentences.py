@@ -66,7 +66,9 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
     if source == "derived":
         steps, floor = limits.get("introduced_lsb", 1), limits.get("min_sqnr_without_replay", 0)
         return (
-            f"derived: a quantized node may introduce {steps:g} LSB beside saturation, a float node what rounding its "
+            f"derived: a quantized node may introduce {steps:g} LSB beside saturation, and its codes must hold the "
+            f"reference's values (SQNR {limits.get('min_sqnr_of_range', 0):g} dB after saturation, "
+            f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce what rounding its "
             f"sums accounts for; a node that cannot be replayed needs an SQNR of {floor:g} dB; "
             "--min-sqnr, --max-lsb, --atol or --rtol set your own"
         )

@@ -3,6 +3,7 @@
 import pytest
 
 from qdebug.analysis.alignment import Kind, Side
+from qdebug.analysis.limits import Limits
 from qdebug.analysis.result import Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import sentences
@@ -29,8 +30,9 @@ def test_limits_are_said_exactly(limits, said):
 
 
 def test_derived_limits_say_how_they_judge():
-    said = sentences.limits_sentence({"source": "derived", "introduced_lsb": 1.0, "min_sqnr_without_replay": 20.0})
-    assert said.startswith("derived: a quantized node may introduce 1 LSB beside saturation")
+    said = sentences.limits_sentence(Limits().to_dict())
+    assert said.startswith("derived: a quantized node may introduce 1.5 LSB beside saturation")
+    assert "(SQNR 20 dB after saturation, 10 dB after rounding)" in said
     assert "a node that cannot be replayed needs an SQNR of 20 dB" in said
     assert "--min-sqnr" in said
 
