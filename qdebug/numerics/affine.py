@@ -77,7 +77,7 @@ class ScaleMap:
         if self.scalar:
             return values.reshape(())
         if self._block is not None:
-            return np.asarray(values.reshape(-1)[self._block_index(start, stop)])
+            return self.at(values, np.arange(start, stop))
         extent = self._shape[self._axis]
         first, last = start // self.inner, -(-stop // self.inner)
         entries = values[np.arange(first, last) % extent]
@@ -88,14 +88,17 @@ class ScaleMap:
         repeats[-1] -= last * self.inner - stop
         return np.repeat(entries, repeats)
 
-    def _block_index(self, start: int, stop: int) -> np.ndarray:
+    def at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Give the entries of a parameter for elements anywhere, by flat index in C order; 0-d if one is for all."""
+        if self.scalar:
+            return values.reshape(())
         if self._block is None:
-            raise UsageError("Only block-wise parameters have a block index.")
-        position = list(np.unravel_index(np.arange(start, stop), self._shape))
+            return np.asarray(values[places // self.inner % self._shape[self._axis]])
+        position = list(np.unravel_index(places, self._shape))
         position[self._axis] = position[self._axis] // self._block
         if len(self._counts) == 1 and len(self._shape) > 1:
-            return np.asarray(position[self._axis])
-        return np.asarray(np.ravel_multi_index(tuple(position), self._counts))
+            return np.asarray(values.reshape(-1)[position[self._axis]])
+        return np.asarray(values.reshape(-1)[np.ravel_multi_index(tuple(position), self._counts)])
 
 
 class Affine:

@@ -152,6 +152,10 @@ class ChannelCounter:
         self._errors = _Squares(extent)
         self._references = _Squares(extent)
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether another tensor has the same channels."""
+        return self._axis < len(shape) and shape[self._axis] == self._max.size
+
     def add(
         self,
         stretch: Stretch,

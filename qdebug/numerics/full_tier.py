@@ -1,57 +1,203 @@
 """Everything about the error of one tensor that is worth a second pass: for one node on request, not for all.
 
-The pass shares each block, read as float64, among counters that merge nothing and keep little: at most 4 MB whatever
-the size of the tensors.
+The pass shares each block, read as float64, among counters that keep little: at most 4 MB whatever the size of the
+tensors and however many samples there are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
 from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
 from qdebug.numerics.double_block import exact_difference, read_block, real_values
 from qdebug.numerics.exponents import ExponentCounter, ExponentHistogram
 from qdebug.numerics.histogram import BinCounter, ValueHistogram
 from qdebug.numerics.lsb import Steps
+from qdebug.numerics.relative import RelativeCounter, RelativeErrors
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.tally import Block
 from qdebug.numerics.ulp import UlpCounter, UlpErrors, shared_type
 from qdebug.numerics.worst import WorstPlaces
 
-__all__ = ["TensorProfile", "profile_tensor"]
+__all__ = ["Profiler", "TensorProfile", "profile_tensor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorProfile:
-    """One backend tensor against its reference in full detail, for one sample and step.
+    """One backend tensor against its reference in full detail, over one or more samples and steps.
 
     Args:
-        sample: Index of the sample.
-        shape: The backend's shape, into which all indices go.
+        sample: The one sample it is of; None for several.
+        tensors: How many arrays of each side were compared: one for each sample and step.
+        shape: The backend's shape, into which all indices go; of the first array, should they differ.
         stats: The metrics of the core tier.
         errors: abs(difference) by binary exponent, of the elements that are finite on both sides.
+        relative: abs(difference)/abs(reference) by binary exponent, with zero references apart.
         reference: Values of the reference, in the same bins as the backend's; None if no value is finite.
         backend: Values of the backend.
         worst: The elements that differ most, worst first.
         ulp: Distance in units in the last place; None unless both sides are float16, bfloat16, float32 or float64
             and not quantized.
-        channels: The error of each channel; None if no axis was given.
+        channels: The error of each channel; None if no axis was given, or if arrays differ in their number of channels.
     """
 
-    sample: int
+    sample: int | None
+    tensors: int
     shape: tuple[int, ...]
     stats: ErrorStats
     errors: ExponentHistogram
+    relative: RelativeErrors
     reference: ValueHistogram | None
     backend: ValueHistogram | None
     worst: tuple[WorstElement, ...]
     ulp: UlpErrors | None
     channels: ChannelErrors | None
+
+
+class Profiler:
+    """Takes in the arrays of one tensor, one sample and step after another; memory stays the same.
+
+    Args:
+        stats: The metrics of the core tier over everything that will be taken in: their extremes are the ends of the
+            histograms of values.
+        reference_quant: How the reference's elements stand for real numbers; None if they are the numbers.
+        backend_quant: The same for the backend.
+        clamps: Bounds applied to the real values of the reference and of the backend first.
+        axis: Channel axis in the backend's shape; None for no error by channel.
+        bins: Bins of the histograms of values, which go from the smallest to the largest value of either side.
+        k: How many of the worst elements.
+
+    Raises:
+        UsageError: `bins` is 0.
+    """
+
+    def __init__(
+        self,
+        stats: ErrorStats,
+        *,
+        reference_quant: QuantParams | None = None,
+        backend_quant: QuantParams | None = None,
+        clamps: tuple[Clamp, Clamp] = ((None, None), (None, None)),
+        axis: int | None = None,
+        bins: int = 64,
+        k: int = 20,
+    ) -> None:
+        self._stats = stats
+        self._quants = reference_quant, backend_quant
+        self._clamps = clamps
+        self._axis = axis
+        self._samples: set[int] = set()
+        self._tensors = 0
+        self._shape: tuple[int, ...] = ()
+        limits = _common_limits(stats)
+        self._values = None if limits is None else (BinCounter(bins, limits), BinCounter(bins, limits))
+        self._errors = ExponentCounter()
+        self._relative = RelativeCounter()
+        self._worst = WorstPlaces(k)
+        self._ulp: UlpCounter | None = None
+        self._channels: ChannelCounter | None = None
+
+    def add(
+        self,
+        reference: np.ndarray,
+        backend: np.ndarray,
+        *,
+        sample: int = 0,
+        step: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Take in the arrays of one sample and step.
+
+        Args:
+            reference: Stored elements of the reference.
+            backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
+            sample: Index of the sample, passed on.
+            step: Index of the step of a stateful net, passed on.
+            cancelled: Asked after every block of 32768 elements; once it says yes, the rest is left.
+
+        Returns:
+            Whether all of it was taken in.
+
+        Raises:
+            UsageError: The shapes differ, a dtype holds no real numbers, quantization does not fit a shape, or the
+                backend has no such axis.
+        """
+        sides = (
+            RealBlocks(reference, self._quants[0], self._clamps[0]),
+            RealBlocks(backend, self._quants[1], self._clamps[1]),
+        )
+        shape = sides[1].shape
+        if not same_elements(sides[0].shape, shape):
+            raise UsageError(f"The reference has shape {sides[0].shape} and the backend {shape}.")
+        if not self._tensors:
+            self._begin(shape, np.asarray(reference).dtype, np.asarray(backend).dtype)
+        elif self._channels is not None and not self._channels.fits(shape):
+            self._channels = self._axis = None
+        self._tensors += 1
+        self._samples.add(sample)
+        self._worst.start(sides, Steps(self._quants[1], shape), sample, step)
+        buffers, no_steps = scratch(), Steps(None, ())
+        with np.errstate(all="ignore"):
+            for stretch in stretches(shape, self._axis):
+                self._count(read_block(sides, (stretch.start, stretch.stop), no_steps, buffers), stretch)
+                if cancelled is not None and cancelled():
+                    return False
+        return True
+
+    def _begin(self, shape: tuple[int, ...], *dtypes: np.dtype) -> None:
+        self._shape = shape
+        if self._axis is not None:
+            self._channels = ChannelCounter(shape, self._axis)
+        ulp_type = shared_type(*dtypes) if self._quants == (None, None) else None
+        self._ulp = None if ulp_type is None else UlpCounter(ulp_type)
+
+    def _count(self, block: Block, stretch: Stretch) -> None:
+        magnitudes = exact_difference(block)
+        np.absolute(magnitudes, out=magnitudes)
+        self._worst.add(block, magnitudes)
+        a = real_values(block.reference, block.reference_rest)
+        b = real_values(block.backend, block.backend_rest)
+        finite = None
+        if not np.isfinite(magnitudes.max()):
+            finite = np.isfinite(a) & np.isfinite(b)
+        if self._values is not None:
+            self._values[0].add(a)
+            self._values[1].add(b)
+        if self._channels is not None:
+            self._channels.add(stretch, (a, b), magnitudes, finite)
+        left_out = 0
+        if finite is not None:
+            a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
+            left_out = finite.size - a.size
+        self._errors.add(magnitudes, left_out)
+        if a.size:
+            if self._ulp is not None:
+                self._ulp.add(a, b)
+            self._relative.add(magnitudes, a, np.empty_like(magnitudes))
+
+    def profile(self) -> TensorProfile:
+        """Give what was found in all that was taken in."""
+        ours, theirs = (None, None) if self._values is None else (side.histogram() for side in self._values)
+        return TensorProfile(
+            sample=next(iter(self._samples)) if len(self._samples) == 1 else None,
+            tensors=self._tensors,
+            shape=self._shape,
+            stats=self._stats,
+            errors=self._errors.histogram(),
+            relative=self._relative.errors(),
+            reference=ours,
+            backend=theirs,
+            worst=self._worst.elements(),
+            ulp=None if self._ulp is None else self._ulp.errors(),
+            channels=None if self._channels is None else self._channels.errors(),
+        )
 
 
 def profile_tensor(
@@ -90,73 +236,17 @@ def profile_tensor(
         backend_clamp=clamps[1],
     )
     accumulator.update(reference, backend, sample=sample)
-    stats = accumulator.stats()
-    sides = RealBlocks(reference, reference_quant, clamps[0]), RealBlocks(backend, backend_quant, clamps[1])
-    shape = sides[1].shape
-    ulp_type = None
-    if reference_quant is None and backend_quant is None:
-        ulp_type = shared_type(np.asarray(reference).dtype, np.asarray(backend).dtype)
-    limits = _common_limits(stats)
-    counters = _Counters(
-        errors=ExponentCounter(),
-        values=None if limits is None else (BinCounter(bins, limits), BinCounter(bins, limits)),
-        worst=WorstPlaces(k),
-        ulp=None if ulp_type is None else UlpCounter(ulp_type),
-        channels=None if axis is None else ChannelCounter(shape, axis),
+    profiler = Profiler(
+        accumulator.stats(),
+        reference_quant=reference_quant,
+        backend_quant=backend_quant,
+        clamps=clamps,
+        axis=axis,
+        bins=bins,
+        k=k,
     )
-    with np.errstate(all="ignore"):
-        _count(sides, counters, axis)
-        worst = counters.worst.elements(*sides, Steps(backend_quant, shape), sample)
-    ours, theirs = (None, None) if counters.values is None else (side.histogram() for side in counters.values)
-    return TensorProfile(
-        sample=sample,
-        shape=shape,
-        stats=stats,
-        errors=counters.errors.histogram(),
-        reference=ours,
-        backend=theirs,
-        worst=worst,
-        ulp=None if counters.ulp is None else counters.ulp.errors(),
-        channels=None if counters.channels is None else counters.channels.errors(),
-    )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Counters:
-    errors: ExponentCounter
-    values: tuple[BinCounter, BinCounter] | None
-    worst: WorstPlaces
-    ulp: UlpCounter | None
-    channels: ChannelCounter | None
-
-
-def _count(sides: tuple[RealBlocks, RealBlocks], counters: _Counters, axis: int | None) -> None:
-    buffers, no_steps = scratch(), Steps(None, ())
-    for stretch in stretches(sides[1].shape, axis):
-        _count_block(read_block(sides, (stretch.start, stretch.stop), no_steps, buffers), stretch, counters)
-
-
-def _count_block(block: Block, stretch: Stretch, counters: _Counters) -> None:
-    magnitudes = exact_difference(block)
-    np.absolute(magnitudes, out=magnitudes)
-    counters.worst.add(block, magnitudes)
-    a = real_values(block.reference, block.reference_rest)
-    b = real_values(block.backend, block.backend_rest)
-    finite = None
-    if not np.isfinite(magnitudes.max()):
-        finite = np.isfinite(a) & np.isfinite(b)
-    if counters.values is not None:
-        counters.values[0].add(a)
-        counters.values[1].add(b)
-    if counters.channels is not None:
-        counters.channels.add(stretch, (a, b), magnitudes, finite)
-    left_out = 0
-    if finite is not None:
-        a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
-        left_out = finite.size - a.size
-    counters.errors.add(magnitudes, left_out)
-    if counters.ulp is not None and a.size:
-        counters.ulp.add(a, b)
+    profiler.add(reference, backend, sample=sample)
+    return profiler.profile()
 
 
 def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:

@@ -57,8 +57,17 @@ class Steps:
         """Give the step of elements start to stop, or the one of all; NaN where there is none."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
-        scale = self._map.expand(self._scale, start, stop)
-        return np.where(np.isfinite(scale) & (scale > 0), scale, np.nan)
+        return _positive(self._map.expand(self._scale, start, stop))
+
+    def at(self, places: np.ndarray) -> np.ndarray | float:
+        """Give the step of elements anywhere, by flat index, or the one of all; NaN where there is none."""
+        if self._map is None:
+            return np.nan if self.uniform is None else self.uniform
+        return _positive(self._map.at(self._scale, places))
+
+
+def _positive(scale: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(scale) & (scale > 0), scale, np.nan)
 
 
 def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.ndarray | float) -> np.ndarray:

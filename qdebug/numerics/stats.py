@@ -83,7 +83,7 @@ class Rails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstElement:
-    """One element with a large difference; codes are None on a side without quantization."""
+    """One element with a large difference; codes are None on a side without integer codes."""
 
     index: tuple[int, ...]
     sample: int
@@ -93,3 +93,4 @@ class WorstElement:
     lsb: float | None
     reference_code: int | None
     backend_code: int | None
+    step: int = 0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
+from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
 from qdebug.numerics.double_block import exact_difference, read_block, real_values
@@ -40,27 +44,33 @@ def worst_elements(
         k: How many at most.
         sample: Index of the sample, passed on.
 
-    Returns:
-        At most `k` elements, with indices into the backend's shape; `difference` and `lsb` are
-        signed, backend - reference.
-
     Raises:
-        UsageError: The sizes differ, a dtype holds no real numbers, or quantization does not fit a shape.
+        UsageError: The shapes differ, a dtype holds no real numbers, or quantization does not fit a shape.
     """
     first = RealBlocks(reference, reference_quant, clamps[0])
     second = RealBlocks(backend, backend_quant, clamps[1])
-    if first.size != second.size:
+    if not same_elements(first.shape, second.shape):
         raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
     keeper, buffers, no_steps = WorstPlaces(k), scratch(), Steps(None, ())
     with np.errstate(all="ignore"):
-        for start in range(0, second.size if k > 0 else 0, BLOCK):
+        keeper.start((first, second), Steps(backend_quant, second.shape), sample)
+        for start in range(0, second.size, BLOCK):
             block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_steps, buffers)
             keeper.add(block, np.absolute(exact_difference(block)))
-        return keeper.elements(first, second, Steps(backend_quant, second.shape), sample)
+    return keeper.elements()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """The two tensors that are looked at."""
+
+    number: int
+    sides: tuple[RealBlocks, RealBlocks]
+    steps: Steps
 
 
 class WorstPlaces:
-    """Remembers where the largest differences are, stretch by stretch in C order.
+    """Remembers the elements with the largest differences, tensor by tensor, stretch by stretch in C order.
 
     Args:
         k: How many at most.
@@ -68,38 +78,83 @@ class WorstPlaces:
 
     def __init__(self, k: int) -> None:
         self._k = k
-        self._ranks = np.zeros(0)
-        self._places = np.zeros(0, np.int64)
+        self._floor = -1.0
+        self._seen: list[tuple[int, int, tuple[int, ...]]] = []
+        self._tensor: _Tensor | None = None
+        self._found: tuple[np.ndarray, ...] = ()
+
+    def start(self, sides: tuple[RealBlocks, RealBlocks], steps: Steps, sample: int, step: int = 0) -> None:
+        """Begin with the tensors of a sample and step of a stateful net; `steps` is the size of an LSB."""
+        self._tensor = _Tensor(len(self._seen), sides, steps)
+        self._seen.append((sample, step, sides[1].shape))
 
     def add(self, block: Block, magnitudes: np.ndarray) -> None:
-        """Take in a stretch.
+        """Take in a stretch of the tensors begun with.
 
         Args:
             block: Its float64 values.
             magnitudes: Absolute differences; not written to.
-        """
-        full = self._ranks.size >= self._k
-        floor = self._ranks[-1] if full and self._k else 0.0
-        if not self._k or magnitudes.max() <= floor:  # false for NaN
-            return
-        ranks = _ranks(block, magnitudes)
-        if not full and ranks.size > 4 * self._k:
-            floor = np.nextafter(np.partition(ranks, ranks.size - self._k)[ranks.size - self._k], 0.0)
-        places = np.flatnonzero(ranks > floor)
-        ranks = np.concatenate((self._ranks, ranks[places]))
-        places = np.concatenate((self._places, places + block.start))
-        order = np.lexsort((places, -ranks))[: self._k]
-        self._ranks, self._places = ranks[order], places[order]
 
-    def elements(self, first: RealBlocks, second: RealBlocks, steps: Steps, sample: int) -> tuple[WorstElement, ...]:
-        """Give the elements found, worst first, read once more from the two tensors."""
-        return tuple(_element(first, second, int(place), steps, sample) for place in self._places)
+        Raises:
+            UsageError: `start()` was not called.
+        """
+        if self._tensor is None:
+            raise UsageError("There is no tensor to look at.", hint="Call start() before add().")
+        largest = magnitudes.max()
+        if not self._k or largest <= max(self._floor, 0.0):  # false for NaN
+            return
+        ranks = magnitudes if np.isfinite(largest) else _ranks(block, magnitudes)
+        places = _largest(ranks, self._k, self._floor)
+        if places.size:
+            self._merge(_columns(self._tensor, block, ranks[places], places))
+
+    def _merge(self, fresh: tuple[np.ndarray, ...]) -> None:
+        found = fresh
+        if self._found:
+            found = tuple(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True))
+        order = np.argsort(-found[0], kind="stable")[: self._k]  # equals stay in the order of their index
+        self._found = tuple(column[order] for column in found)
+        if order.size == self._k:
+            self._floor = float(self._found[0][-1])
+
+    def elements(self) -> tuple[WorstElement, ...]:
+        """Give the elements found, worst first."""
+        if not self._found:
+            return ()
+        rows = zip(*(column.tolist() for column in self._found[1:]), strict=True)
+        return tuple(self._element(*row) for row in rows)
+
+    def _element(
+        self,
+        number: int,
+        place: int,
+        reference: float,
+        backend: float,
+        difference: float,
+        lsb: float | None,
+        reference_code: int | None,
+        backend_code: int | None,
+    ) -> WorstElement:
+        sample, step, shape = self._seen[number]
+        index = []
+        for extent in reversed(shape):
+            place, inner = divmod(place, extent)
+            index.append(inner)
+        return WorstElement(
+            index=tuple(reversed(index)),
+            sample=sample,
+            reference=reference,
+            backend=backend,
+            difference=difference,
+            lsb=lsb,
+            reference_code=reference_code,
+            backend_code=backend_code,
+            step=step,
+        )
 
 
 def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
     """Give the absolute differences, infinite over a disagreement on a non-finite value, 0 over agreement."""
-    if np.isfinite(magnitudes.max()):
-        return magnitudes
     a, b = block.reference, block.backend
     finite = np.isfinite(a) & np.isfinite(b)
     agree = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -107,28 +162,56 @@ def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
     return np.where(finite, np.minimum(magnitudes, np.finfo(np.float64).max), np.where(agree, 0.0, np.inf))
 
 
-def _element(first: RealBlocks, second: RealBlocks, place: int, steps: Steps, sample: int) -> WorstElement:
-    span = (place, place + 1)
-    block = read_block((first, second), span, steps, scratch())
-    reference = real_values(block.reference, block.reference_rest)
-    backend = real_values(block.backend, block.backend_rest)
-    lsb = None
-    if steps.known:
-        lsb = float(difference_in_steps(reference, backend, steps.of(*span))[0])
-    return WorstElement(
-        index=tuple(int(i) for i in np.unravel_index(place, second.shape)),
-        sample=sample,
-        reference=float(reference[0]),
-        backend=float(backend[0]),
-        difference=float(exact_difference(block)[0]),
-        lsb=lsb,
-        reference_code=_code(first, place),
-        backend_code=_code(second, place),
+def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
+    """Give the places of the k largest ranks above a floor and above 0, of equals the first, in order of place."""
+    if floor > 0.0:
+        return np.flatnonzero(ranks > floor)
+    if ranks.size <= k:
+        return np.flatnonzero(ranks)
+    least = np.partition(ranks, ranks.size - k)[ranks.size - k]
+    if least == 0.0:
+        return np.flatnonzero(ranks)
+    above = np.flatnonzero(ranks > least)
+    return np.sort(np.concatenate((above, np.flatnonzero(ranks == least)[: k - above.size])))
+
+
+def _columns(tensor: _Tensor, block: Block, ranks: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Give what is to be known of some elements of a block."""
+    rests = (block.reference_rest, block.backend_rest)
+    picked = Block(
+        reference=block.reference[places],
+        backend=block.backend[places],
+        start=0,
+        steps=block.steps,
+        reference_rest=None if rests[0] is None else rests[0][places],
+        backend_rest=None if rests[1] is None else rests[1][places],
+    )
+    reference = real_values(picked.reference, picked.reference_rest)
+    backend = real_values(picked.backend, picked.backend_rest)
+    flat = places + block.start
+    lsb = np.full(places.size, None)
+    if tensor.steps.known:
+        lsb = difference_in_steps(reference, backend, tensor.steps.at(flat)).astype(object)
+    return (
+        ranks,
+        np.full(places.size, tensor.number),
+        flat,
+        reference,
+        backend,
+        exact_difference(picked),
+        lsb,
+        *(_codes(side, block, places) for side in tensor.sides),
     )
 
 
-def _code(blocks: RealBlocks, place: int) -> int | None:
-    if not blocks.quantized:
-        return None
-    code = blocks.stored(place, place + 1)[0]
-    return int(code) if np.isfinite(float(code)) else None
+def _codes(side: RealBlocks, block: Block, places: np.ndarray) -> np.ndarray:
+    """Give the codes of some elements as Python integers; None on a side without, and for float codes."""
+    codes = np.full(places.size, None)
+    if side.quantized:
+        stored = side.stored(block.start, block.start + block.reference.size)[places]
+        if is_integer(stored.dtype.name):
+            codes[:] = [int(code) for code in stored]
+        else:
+            whole = stored.astype(np.float64)
+            codes[:] = [int(code) if code.is_integer() else None for code in whole.tolist()]
+    return codes

@@ -1,0 +1,59 @@
+"""The error of each element relative to its own reference, with zero references apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.numerics.exponents import ExponentCounter, ExponentHistogram
+
+__all__ = ["RelativeCounter", "RelativeErrors"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RelativeErrors:
+    """abs(difference)/abs(reference) of each element that is finite on both sides.
+
+    Args:
+        quotients: By binary exponent, where the reference is not 0: `zeros` are equal elements; a quotient beyond
+            float64 counts as 2**1024.
+        zero_refs: Elements whose reference is 0: they have no quotient.
+        zero_refs_hit: Of these, the ones whose backend is 0 too.
+    """
+
+    quotients: ExponentHistogram
+    zero_refs: int
+    zero_refs_hit: int
+
+
+class RelativeCounter:
+    """Counts relative errors stretch by stretch."""
+
+    def __init__(self) -> None:
+        self._quotients = ExponentCounter()
+        self._zero_refs = self._hit = 0
+
+    def add(self, magnitudes: np.ndarray, reference: np.ndarray, out: np.ndarray) -> None:
+        """Count a stretch of elements that are finite on both sides.
+
+        Args:
+            magnitudes: Absolute differences, 1-D float64.
+            reference: Reference values, 1-D float64; neither is written to.
+            out: A float64 buffer at least as long.
+        """
+        quotients = np.divide(magnitudes, reference, out=out[: magnitudes.size])
+        np.absolute(quotients, out=quotients)
+        zeros = reference.size - int(np.count_nonzero(reference))
+        if zeros:
+            referred = reference != 0.0
+            self._zero_refs += zeros
+            self._hit += zeros - int(np.count_nonzero(magnitudes[~referred]))
+            quotients = quotients[referred]
+        self._quotients.add(quotients)
+
+    def errors(self) -> RelativeErrors:
+        """Give the counts so far."""
+        return RelativeErrors(
+            quotients=self._quotients.histogram(), zero_refs=self._zero_refs, zero_refs_hit=self._hit
+        )
