@@ -1,0 +1,337 @@
+"""Integer arithmetic of requantizers, exact and in int64: rounding shifts, high multiplies, fixed-point multipliers.
+
+A rounding has the name it has in `rounding`: of two equally near integers, "even" takes the even one, "away"
+the one farther from 0, "up" the larger, "down" the smaller; "floor" and "trunc" are directed.
+Values may have a magnitude of up to 2**62, which a product of two 32-bit integers never exceeds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.numerics.rounding import ROUNDINGS, round_values
+
+__all__ = [
+    "divide",
+    "glow_parameters",
+    "mantissa_multiplier",
+    "multiply_high",
+    "power_of_two",
+    "quantize_multiplier",
+    "saturate_to",
+    "shift_left",
+    "shift_right",
+    "wrap_to",
+]
+
+_WORD = 64
+_MOST_SHIFT = 62
+_JAMMED = 61
+_GLOW_POST, _GLOW_MULTIPLIER = 15, 255
+
+
+def shift_right(
+    values: np.ndarray, bits: np.ndarray | int, rounding: str = "floor", *, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Divide integers by powers of two: round(value / 2**bits).
+
+    Args:
+        values: Integers of any shape.
+        bits: How far to shift, from 0 on; broadcasts to the values.
+        rounding: A name in `rounding.ROUNDINGS`.
+        out: Where to put the result, int64; may be `values` itself. A new array if None.
+
+    Returns:
+        int64 of the common shape.
+
+    Raises:
+        UsageError: A shift is negative, or the rounding has no such name.
+    """
+    _check_rounding(rounding)
+    wide, shift = _wide(values), np.asarray(bits, np.int64)
+    if shift.size and int(shift.min()) < 0:
+        raise UsageError(f"A shift to the right by {int(shift.min())} bits is none.", hint="Shift to the left instead.")
+    if shift.size and int(shift.max()) > _MOST_SHIFT:
+        wide, shift = _jammed(wide, shift)
+    nudge = _nudge(wide, shift, rounding)
+    if nudge is None:
+        return np.asarray(np.right_shift(wide, shift, out=out))
+    nudged = np.add(wide, nudge, out=out)
+    return np.asarray(np.right_shift(nudged, shift, out=nudged if isinstance(nudged, np.ndarray) else None))
+
+
+def _nudge(wide: np.ndarray, shift: np.ndarray, rounding: str) -> np.ndarray | None:
+    """Give what makes a shift that rounds down round otherwise, when it is added first; None for nothing."""
+    if rounding == "floor":
+        return None
+    one = np.int64(1)
+    if rounding == "trunc":
+        return np.asarray((wide >> 63) & ((one << shift) - 1))
+    half = np.asarray((one << shift) >> 1)
+    if rounding == "up":
+        return half
+    below = np.maximum(half - 1, 0)
+    if rounding == "down":
+        return np.asarray(below)
+    # A shift by 0 bits has no tie and must not be nudged: `moves` is 0 there.
+    moves = np.asarray(shift > 0, np.int64)
+    if rounding == "away":
+        return np.asarray(half + ((wide >> 63) & -moves))
+    return np.asarray(below + ((wide >> shift) & moves))
+
+
+def _jammed(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Shift so far that 61 bits remain to shift by, with all lost bits held in the lowest: no rounding sees it."""
+    ahead = np.clip(shift - _JAMMED, 0, _WORD - 1)
+    lost = (wide & ~(np.int64(-1) << ahead)) != 0
+    return np.asarray((wide >> ahead) | lost), np.minimum(shift, _JAMMED)
+
+
+def shift_left(
+    values: np.ndarray, bits: np.ndarray | int, *, width: int = 32, overflow: str = "saturate"
+) -> np.ndarray:
+    """Multiply integers by powers of two in a register of some width.
+
+    Args:
+        values: Integers of any shape.
+        bits: How far to shift, from 0 on; broadcasts to the values.
+        width: Bits of the signed register, up to 32.
+        overflow: "saturate": what does not fit becomes the nearest end; "wrap": its upper bits are lost.
+
+    Returns:
+        int64 of the common shape, within the register's range.
+
+    Raises:
+        UsageError: A shift is negative, the register too wide, or the overflow neither of the two.
+    """
+    shift = np.asarray(bits, np.int64)
+    if shift.size and int(shift.min()) < 0:
+        raise UsageError(f"A shift to the left by {int(shift.min())} bits is none.", hint="Shift to the right instead.")
+    _check_width(width)
+    if overflow == "wrap":
+        return wrap_to(np.left_shift(_wide(values), shift), width)
+    if overflow != "saturate":
+        raise UsageError(f"Overflow is {overflow!r}; expected saturate or wrap.", hint="Choose one of these names.")
+    # A value beyond the register is at its end whatever the shift; one within it cannot leave int64.
+    return saturate_to(np.left_shift(saturate_to(values, width), np.minimum(shift, width)), width)
+
+
+def saturate_to(values: np.ndarray, width: int, *, out: np.ndarray | None = None) -> np.ndarray:
+    """Bring integers into the range of a signed register: what does not fit becomes the nearest end.
+
+    Args:
+        values: Integers of any shape.
+        width: Bits of the register.
+        out: Where to put the result, int64; a new array if None.
+    """
+    end = 1 << (width - 1)
+    return np.asarray(np.clip(_wide(values), -end, end - 1, out=out))
+
+
+def wrap_to(values: np.ndarray, width: int) -> np.ndarray:
+    """Bring integers into the range of a signed register by losing their upper bits, as two's complement does.
+
+    Args:
+        values: Integers of any shape.
+        width: Bits of the register, up to 64.
+
+    Returns:
+        int64 of the same shape.
+    """
+    wide = _wide(values)
+    if width in (8, 16, 32):
+        return np.asarray(wide.astype(f"i{width // 8}").astype(np.int64))
+    lost = _WORD - width
+    return np.asarray((wide << lost) >> lost)
+
+
+def multiply_high(
+    values: np.ndarray,
+    multiplier: np.ndarray | int,
+    rounding: str = "up",
+    *,
+    bits: int = 31,
+    saturating: bool = True,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """Multiply by a fixed-point fraction: round(value * multiplier / 2**bits).
+
+    With 31 bits, ties up and saturation it is the saturating rounding doubling high multiply of gemmlowp
+    (fixedpoint/fixedpoint.h) and of ARM's vqrdmulh; with "floor", vqdmulh.
+
+    Args:
+        values: Integers of up to 32 bits, any shape.
+        multiplier: Integers of up to 32 bits; broadcasts to the values.
+        rounding: A name in `rounding.ROUNDINGS`.
+        bits: Bits of the fraction.
+        saturating: Whether -2**bits times -2**bits, the only product that does not fit, becomes the largest
+            value instead of 2**bits.
+        out: Where to put the result, int64; may be `values` itself. A new array if None.
+
+    Returns:
+        int64 of the common shape.
+
+    Raises:
+        UsageError: The rounding has no such name.
+    """
+    factor = np.asarray(multiplier, np.int64)
+    product = np.asarray(np.multiply(_wide(values), factor, out=out))
+    result = shift_right(product, bits, rounding, out=product)
+    if saturating and factor.size and int(factor.min()) <= -(1 << bits):
+        np.minimum(result, (1 << bits) - 1, out=result)
+    return result
+
+
+def divide(values: np.ndarray, divisor: np.ndarray | int, rounding: str = "floor") -> np.ndarray:
+    """Divide integers: round(value / divisor).
+
+    Args:
+        values: Integers of any shape.
+        divisor: Integers above 0; broadcasts to the values.
+        rounding: A name in `rounding.ROUNDINGS`.
+
+    Returns:
+        int64 of the common shape.
+
+    Raises:
+        UsageError: A divisor is not above 0, or the rounding has no such name.
+    """
+    _check_rounding(rounding)
+    wide, by = _wide(values), np.asarray(divisor, np.int64)
+    if by.size and int(by.min()) <= 0:
+        raise UsageError(f"A division by {int(by.min())} is none.", hint="Give divisors above 0.")
+    quotient = np.asarray(np.floor_divide(wide, by))
+    if rounding == "floor":
+        return quotient
+    rest = wide - quotient * by
+    if rounding == "trunc":
+        return np.asarray(quotient + ((rest != 0) & (wide < 0)))
+    gap = by - rest  # how far the next integer is; compared so that nothing is doubled and overflows
+    tie = {"up": True, "down": False, "away": wide >= 0, "even": (quotient & 1) == 1}[rounding]
+    return np.asarray(quotient + ((rest > gap) | ((rest == gap) & tie)))
+
+
+def quantize_multiplier(
+    real: np.ndarray | float, *, bits: int = 31, rounding: str = "away"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Give real multipliers as integers in normal form: real ~ multiplier * 2**(shift - bits).
+
+    The multiplier lies in [2**(bits-1), 2**bits) for a real above 0: TensorFlow Lite's QuantizeMultiplier
+    (kernels/internal/quantization_util.cc) for 31 bits, the multiplier of a 16-bit requantizer for 15.
+
+    Args:
+        real: Finite numbers; taken as float64.
+        bits: Bits of the fraction.
+        rounding: How the significand is rounded; a name in `rounding.ROUNDINGS`.
+
+    Returns:
+        Multipliers and shifts, both int64 of the shape of `real`; 0 and 0 for 0.
+
+    Raises:
+        UsageError: A number is not finite, or the rounding has no such name.
+    """
+    fraction, exponent = np.frexp(_finite(real))
+    multiplier = round_values(np.ldexp(fraction, bits), rounding).astype(np.int64)
+    carried = np.abs(multiplier) == 1 << bits  # rounded up to 1: half of it, one power of two higher
+    return np.asarray(np.where(carried, multiplier >> 1, multiplier)), np.asarray(exponent.astype(np.int64) + carried)
+
+
+def mantissa_multiplier(real: np.ndarray | float, *, bits: int = 24) -> tuple[np.ndarray, np.ndarray]:
+    """Give the significand of float32 multipliers as integers: float32(real) == multiplier * 2**(shift - bits).
+
+    QNNPACK (src/qnnpack/requantization.h) reads it so, widened to 31 bits; XNNPACK's rndnu with 24.
+
+    Args:
+        real: Finite numbers; rounded to float32 first.
+        bits: Bits of the fraction, at least 24.
+
+    Returns:
+        Multipliers and shifts, both int64 of the shape of `real`.
+
+    Raises:
+        UsageError: A number is not finite.
+    """
+    return quantize_multiplier(np.asarray(real, np.float32), bits=bits, rounding="even")
+
+
+def power_of_two(real: np.ndarray | float, rounding: str = "even") -> np.ndarray:
+    """Give the exponent of the power of two that stands for a number.
+
+    Args:
+        real: Finite numbers above 0.
+        rounding: "floor" and "trunc" give the largest power not above the number, "up" the smallest not below it;
+            any other name the nearest, measured in exponents.
+
+    Returns:
+        Exponents, int64 of the shape of `real`.
+
+    Raises:
+        UsageError: A number is not finite or not above 0, or the rounding has no such name.
+    """
+    _check_rounding(rounding)
+    fraction, exponent = np.frexp(_positive(real))
+    # fraction is in [0.5, 1): 0.5 is exactly the power below the exponent.
+    least = {"floor": 1.0, "trunc": 1.0, "up": np.nextafter(0.5, 1.0)}.get(rounding, np.sqrt(0.5))
+    return np.asarray(exponent.astype(np.int64) - (fraction < least))
+
+
+def glow_parameters(scale: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give shift, multiply, shift of Glow's CPU backend: scale ~ multiplier * 2**-(pre + post).
+
+    The multiplier is doubled until it has about 8 bits, first on account of the shift after the product, then of
+    the one before it (quantizeScaleOffset32To8 in glow/lib/Quantization/Base/Base.cpp). Powers of two are exact.
+
+    Args:
+        scale: Finite numbers above 0; rounded to float32 first.
+
+    Returns:
+        The shift before the product, the shift after it, and the multiplier, all int64 of the shape of `scale`.
+
+    Raises:
+        UsageError: A number is not finite or not above 0.
+    """
+    rest = np.array(_positive(np.asarray(scale, np.float32)))
+    pre, post = np.zeros(rest.shape, np.int64), np.zeros(rest.shape, np.int64)
+    fraction, exponent = np.frexp(rest)
+    exact = fraction == 0.5  # doubling never changes the fraction, so all of this is exact in float64 too
+    inverse = exact & (exponent <= 1)
+    post[inverse] = 1 - exponent[inverse]
+    rest[inverse] = 1.0
+    while (grow := ~exact & ((rest < 0.5) | ((rest < _GLOW_MULTIPLIER + 1) & (post < _GLOW_POST)))).any():
+        rest[grow] *= 2.0
+        post[grow] += 1
+    while (grow := ~exact & (rest < _GLOW_MULTIPLIER) & (pre < post // 2)).any():
+        rest[grow] *= 2.0
+        pre[grow] += 1
+    return pre, post, round_values(rest, "away").astype(np.int64)
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values).astype(np.int64, copy=False)
+
+
+def _finite(real: np.ndarray | float) -> np.ndarray:
+    wide = np.asarray(real, np.float64)
+    if not np.isfinite(wide).all():
+        raise UsageError("A multiplier is not finite.", hint="Check the scales that it is made of.")
+    return wide
+
+
+def _positive(real: np.ndarray | float) -> np.ndarray:
+    wide = _finite(real)
+    if not (wide > 0).all():
+        raise UsageError("A multiplier is not above 0.", hint="Check the scales that it is made of.")
+    return wide
+
+
+def _check_rounding(rounding: str) -> None:
+    if rounding not in ROUNDINGS:
+        raise UsageError(
+            f"Rounding {rounding!r} is unknown; known are {', '.join(ROUNDINGS)}.", hint="Choose one of these names."
+        )
+
+
+def _check_width(width: int) -> None:
+    if not 0 < width <= _WORD // 2:
+        raise UsageError(f"A register of {width} bits is none that is known here.", hint="Give 1 to 32 bits.")
