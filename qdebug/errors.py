@@ -2,7 +2,8 @@
 
 QdebugError                 anything below; carries a message and a hint
 ├── UsageError              the call or the command line asks for something that does not exist
-│   └── InputError          a model input has a wrong name, shape or dtype
+│   ├── InputError          a model input has a wrong name, shape or dtype
+│   └── LimitsError         a file of limits cannot be read, or says something that is no limit
 ├── MissingExtraError       an optional package is not installed (also an ImportError)
 ├── RecordingError          a recording cannot be read or written
 │   ├── NotARecordingError  the file is something else
@@ -44,6 +45,10 @@ class UsageError(QdebugError):
 
 class InputError(UsageError):
     """A model input has a wrong name, shape or dtype."""
+
+
+class LimitsError(UsageError):
+    """A file of limits cannot be read or written, or an entry in it means nothing."""
 
 
 class MissingExtraError(QdebugError, ImportError):

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from qdebug.analysis.align import align
-from qdebug.analysis.alignment import Alignment, Pair, View, clamp_of
+from qdebug.analysis.alignment import Alignment, Pair
 from qdebug.analysis.attribute import recorded_places
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
-from qdebug.analysis.layouts import in_reference_order, turned_quant
+from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.origin import gain_of, origin_of
+from qdebug.analysis.pair_values import PairedValues, PairReader
 from qdebug.analysis.plan import PlannedNode, plan
 from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.analysis.scores import rank_outputs
 from qdebug.analysis.verdict import shortcomings, verdict
 from qdebug.errors import AlignmentError, UsageError
-from qdebug.model import QuantParams, Recording
-from qdebug.numerics.affine import dequantize
+from qdebug.model import Recording
+from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
-from qdebug.numerics.worst import worst_elements
 from qdebug.store.cache import ColumnCache
 from qdebug.store.reader import open_file
 
@@ -82,27 +82,6 @@ def diff(
             raise UsageError("An executor needs paths, not open recordings.", hint="Pass the two paths to diff().")
         session.compare_in(executor, Path(reference), Path(backend))
     return session.result(progress=progress)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairedValues:
-    """Both sides of one tensor for one sample and step.
-
-    Args:
-        reference: Real values of the reference.
-        backend: Real values of the backend, in the reference's order of dimensions.
-        reference_codes: Stored codes of the reference, if it is quantized.
-        backend_codes: Stored codes of the backend, if it is quantized.
-        reference_quant: The reference's quantization.
-        backend_quant: The backend's quantization.
-    """
-
-    reference: np.ndarray
-    backend: np.ndarray
-    reference_codes: np.ndarray | None
-    backend_codes: np.ndarray | None
-    reference_quant: QuantParams | None
-    backend_quant: QuantParams | None
 
 
 class DiffSession:
@@ -192,7 +171,18 @@ class DiffSession:
     def _keep(self, node: NodeResult) -> None:
         """Keep a result, with the gain that the results of its inputs make known."""
         gain = gain_of(node, self.backend.graph, self._of_tensor)
-        self._done[node.index] = self._of_tensor[node.tensor] = replace(node, gain=gain)
+        said = self.limits.acknowledgement((node.tensor, node.node, node.reference_tensor))
+        self._done[node.index] = self._of_tensor[node.tensor] = replace(node, gain=gain, acknowledged=said)
+
+    def acknowledge(self, entries: tuple[Acknowledgement, ...]) -> None:
+        """Accept these nodes from now on, instead of those that the limits named; nothing is compared again.
+
+        Args:
+            entries: As `qdebug.workflow.limits_file.acknowledge` gives them.
+        """
+        self.limits = replace(self.limits, acknowledged=entries)
+        for node in list(self._done.values()):
+            self._keep(node)
 
     def result(self, *, progress: Callable[[int, int], None] | None = None) -> DiffResult:
         """Compare everything that is left and sum up.
@@ -267,17 +257,7 @@ class DiffSession:
             UsageError: The tensor is not compared.
             RecordingError: There are no values for this sample and step.
         """
-        pair = self.entry(tensor).pair
-        theirs, ours, ref_quant, be_quant = self._stored(pair, sample, step)
-        reference = _viewed(dequantize(theirs, ref_quant), pair.reference_view)
-        return PairedValues(
-            reference=reference.reshape(ours.shape) if reference.size == ours.size else reference,
-            backend=_viewed(dequantize(ours, be_quant), pair.backend_view),
-            reference_codes=None if ref_quant is None else theirs,
-            backend_codes=None if be_quant is None else ours,
-            reference_quant=ref_quant,
-            backend_quant=be_quant,
-        )
+        return self._reader(tensor).values(sample, step)
 
     def worst(self, tensor: str, *, k: int = 20, sample: int | None = None, step: int = 0) -> tuple[WorstElement, ...]:
         """Give the elements of a compared tensor that differ most, the worst first.
@@ -293,31 +273,52 @@ class DiffSession:
             done = self._done.get(entry.index)
             known = None if done is None or done.metrics is None else done.metrics.worst_sample
             sample = known or 0
-        pair = entry.pair
-        theirs, ours, ref_quant, be_quant = self._stored(pair, sample, step)
-        return worst_elements(
-            theirs,
-            ours,
-            reference_quant=ref_quant,
-            backend_quant=be_quant,
-            clamps=(clamp_of(pair.reference_view), clamp_of(pair.backend_view)),
-            k=k,
+        return self._reader(entry.tensor).worst(k, sample, step)
+
+    def profile(
+        self,
+        tensor: str,
+        *,
+        sample: int | None = None,
+        axis: int | None = None,
+        bins: int = 64,
+        k: int = 20,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> TensorProfile | None:
+        """Compare one tensor in full detail: what the metrics of `results` sum up, seen element by element.
+
+        One pass over the values, one array of each side in memory at a time and 4 MB besides; two passes where the
+        tensor was not compared before, or one sample is asked for.
+
+        Args:
+            tensor: Backend tensor, node or reference tensor.
+            sample: One sample, with all its steps; None for all.
+            axis: Channel axis in the reference's order of dimensions; None to guess it (`channel_axis`).
+            bins: Bins of the histograms of values.
+            k: How many of the worst elements.
+            cancelled: Asked after every block of 32768 elements (well under a millisecond), so that a thread that
+                reads can be stopped; once it says yes, the rest is left.
+
+        Returns:
+            What was found; None if it was cancelled.
+
+        Raises:
+            UsageError: The tensor is not compared, cannot be, or has no such sample or axis.
+            RecordingError: Values cannot be read.
+        """
+        entry = self.entry(tensor)
+        done = self._done.get(entry.index) if sample is None else None
+        return self._reader(entry.tensor).profile(
             sample=sample,
+            stats=None if done is None else done.metrics,
+            axis=axis,
+            bins=bins,
+            k=k,
+            cancelled=cancelled,
         )
 
-    def _stored(
-        self, pair: Pair, sample: int, step: int
-    ) -> tuple[np.ndarray, np.ndarray, QuantParams | None, QuantParams | None]:
-        """Load the stored elements of both sides in the reference's order of dimensions, and their quantization."""
-        theirs = self.reference.load(pair.reference, sample, step)
-        ours = self.backend.load(pair.backend, sample, step)
-        shapes = theirs.shape, ours.shape
-        return (
-            in_reference_order(theirs, pair.reference_view, shapes[1]),
-            in_reference_order(ours, pair.backend_view, shapes[0]),
-            turned_quant(self.reference.graph.tensors[pair.reference].quant, pair.reference_view),
-            turned_quant(self.backend.graph.tensors[pair.backend].quant, pair.backend_view),
-        )
+    def _reader(self, tensor: str) -> PairReader:
+        return PairReader(self.reference, self.backend, self.entry(tensor).pair)
 
 
 def _examine_chunk(
@@ -327,12 +328,6 @@ def _examine_chunk(
     reference, backend = (open_recording(path) for path in paths)
     examiner = Examiner(reference, backend, pairs, limits)
     return [examiner.examine(entry) for entry in chunk]
-
-
-def _viewed(values: np.ndarray, view: View | None) -> np.ndarray:
-    if view is None or (view.clamp_low is None and view.clamp_high is None):
-        return values
-    return np.asarray(np.clip(values, view.clamp_low, view.clamp_high))
 
 
 def _unknown_node(name: str, planned: Sequence[PlannedNode]) -> tuple[str]:

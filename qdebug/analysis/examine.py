@@ -12,6 +12,7 @@ from qdebug.analysis.band import norm
 from qdebug.analysis.compare import Comparison, compare_pair
 from qdebug.analysis.declared import Declared, Segment
 from qdebug.analysis.layouts import in_reference_order
+from qdebug.analysis.limit_rules import RuleFinder
 from qdebug.analysis.limits import DERIVED_LSB, Limits
 from qdebug.analysis.misread import misread
 from qdebug.analysis.plan import PlannedNode
@@ -38,12 +39,12 @@ class Examiner:
 
     def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair], limits: Limits) -> None:
         self._reference, self._backend = reference, backend
-        self._limits = limits
+        self._limits, self._rules = limits, RuleFinder(limits.rules)
         self._declared = Declared(reference, backend, pairs)
 
     def examine(self, entry: PlannedNode) -> NodeResult:
         """Compare one tensor, split its error and judge it."""
-        limits = self._limits
+        limits = self._limits.under(self._rules.find((entry.tensor, entry.node, entry.reference_tensor), entry.op))
         comparison = compare_pair(
             self._reference, self._backend, entry.pair, relu_floor=entry.relu_floor, tolerance=limits.tolerance
         )
@@ -68,6 +69,8 @@ class Examiner:
             declared = self._declared.unheld(node, segment)
         if judged[0] is Status.NONFINITE and declared is not None:
             judged = judged[0], f"{judged[1]}: {declared}"
+        if judged[0] is Status.WITHIN and (saturated := limits.saturated(comparison.rails)):
+            judged = Status.DIVERGED, saturated
         return _node_result(entry, comparison, attribution, judged, limits, declared=declared)
 
     def _attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:

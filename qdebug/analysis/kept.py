@@ -16,16 +16,19 @@ from qdebug.analysis.result import NUMERICS_VERSION, NodeResult, OutputRanking
 __all__ = ["kept_columns", "kept_results", "result_facts"]
 
 _FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason")
-_OMIT = frozenset({"quant", "gain"})
-"""Known from the graph, and from the results of a node's inputs."""
+_OMIT = frozenset({"quant", "gain", "acknowledged"})
+"""Known from the graph, from the results of a node's inputs, and from the limits of the day."""
+
+_ASKED_LATER = frozenset({"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_uncompared"})
+"""Limits that judge no tensor: what may be missing or beyond is asked when a comparison is summed up."""
 
 
 def result_facts(pairs: Sequence[Pair], limits: Limits) -> list[str]:
     """Give what results depend on besides the two recordings: the numerics, the pairs and the limits in force."""
-    judged = [f"{entry.name}={getattr(limits, entry.name)!r}" for entry in fields(limits)]
+    judging = [entry.name for entry in fields(limits) if entry.name not in _ASKED_LATER]
+    judged = [f"{name}={getattr(limits, name)!r}" for name in judging]
     views = [repr((pair.reference, pair.backend, pair.reference_view, pair.backend_view)) for pair in pairs]
-    # What may be missing from a comparison is asked when it is summed up.
-    return [f"numerics {NUMERICS_VERSION}", *(text for text in judged if not text.startswith("allow_")), *views]
+    return [f"numerics {NUMERICS_VERSION}", *judged, *views]
 
 
 def kept_columns(nodes: Sequence[NodeResult], outputs: Sequence[OutputRanking]) -> Columns:

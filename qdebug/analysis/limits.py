@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from qdebug.analysis.alignment import Unmatched
 from qdebug.analysis.attribute import Attribution
+from qdebug.analysis.limit_rules import BOUNDS, Acknowledgement, LimitRule
 from qdebug.analysis.result import Status
-from qdebug.numerics.stats import ErrorStats
+from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["DEFAULT_MIN_SQNR", "Limits"]
 
@@ -35,13 +37,18 @@ class Limits:
     Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
     are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
     against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
-    `DEFAULT_MIN_SQNR`.
+    `DEFAULT_MIN_SQNR`. For a tensor that a rule fits, the rule's limits hold instead of these.
 
     Args:
         min_sqnr: Least SQNR in dB.
         max_lsb: Largest difference in steps of the backend's scale; holds for quantized tensors alone.
         atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
         rtol: Relative part of that.
+        max_saturation: Largest share of codes at the ends of their range, a Relu's zeros not counted; judged beside
+            the error, given or derived.
+        rules: Limits for some tensors; the last rule that fits a tensor holds.
+        acknowledged: Nodes that may be beyond their limits; of several for one node the last holds.
+        file: Where these limits were read; None if nowhere.
         allow_partial: Accept a recording that is marked incomplete.
         allow_unfaithful: Accept a recording that changed the result it observed.
         allow_uncompared: Lost tensors to accept: a number of them, or name patterns.
@@ -51,6 +58,10 @@ class Limits:
     max_lsb: float | None = None
     atol: float | None = None
     rtol: float | None = None
+    max_saturation: float | None = None
+    rules: tuple[LimitRule, ...] = ()
+    acknowledged: tuple[Acknowledgement, ...] = ()
+    file: str | None = None
     allow_partial: bool = False
     allow_unfaithful: bool = False
     allow_uncompared: int | tuple[str, ...] = ()
@@ -59,6 +70,22 @@ class Limits:
     def given(self) -> bool:
         """Whether the user set a limit on the error."""
         return any(value is not None for value in (self.min_sqnr, self.max_lsb, self.atol, self.rtol))
+
+    def under(self, rule: LimitRule | None) -> Limits:
+        """Give the limits of a tensor.
+
+        Args:
+            rule: The rule that holds for it; None if no rule does.
+        """
+        return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # bounds are no flags
+
+    def acknowledgement(self, names: Collection[str]) -> Acknowledgement | None:
+        """Give what is acknowledged of a tensor; None if nothing is.
+
+        Args:
+            names: Names of the tensor, of its node and of its reference tensor.
+        """
+        return next((entry for entry in reversed(self.acknowledged) if entry.node in names), None)
 
     def accepting_nothing(self) -> Limits:
         """Give the same limits without anything that may be missing."""
@@ -73,6 +100,21 @@ class Limits:
     def tolerance(self) -> tuple[float, float] | None:
         """The pair (atol, rtol) if either was given."""
         return None if self.atol is None and self.rtol is None else (self.atol or 0.0, self.rtol or 0.0)
+
+    def saturated(self, rails: Rails | None) -> str | None:
+        """Say that too many codes are at the ends of their range; None if not, or if no limit is set.
+
+        Args:
+            rails: The counts; None if the tensor is not quantized.
+        """
+        if self.max_saturation is None or rails is None or not rails.total:
+            return None
+        share = (rails.at_qmin - rails.floor + rails.at_qmax) / rails.total
+        return (
+            f"{share:.3g} of its codes are saturated, more than {self.max_saturation:g}"
+            if share > self.max_saturation
+            else None
+        )
 
     def judge(self, stats: ErrorStats, attribution: Attribution | None = None) -> tuple[Status, str | None]:
         """Give the status of a compared tensor, and the limit it breaks if any.
@@ -116,9 +158,13 @@ class Limits:
                 "min_sqnr_of_scale": COARSE_SQNR,
                 "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
             }
-        for name in ("min_sqnr", "max_lsb", "atol", "rtol"):
-            if getattr(self, name) is not None:
-                plain[name] = getattr(self, name)
+        plain |= {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
+        if self.file is not None:
+            plain["file"] = self.file
+        if self.rules:
+            plain["rules"] = [rule.to_dict() for rule in self.rules]
+        if self.acknowledged:
+            plain["acknowledged"] = [{"node": entry.node, **entry.to_dict()} for entry in self.acknowledged]
         allowed = {
             "partial": self.allow_partial,
             "unfaithful": self.allow_unfaithful,

@@ -11,14 +11,24 @@ from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import Graph
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["gain_of", "is_beyond", "origin_of"]
+__all__ = ["breaks_limit", "gain_of", "is_beyond", "is_excused", "origin_of"]
 
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)
 
 
-def is_beyond(node: NodeResult) -> bool:
+def breaks_limit(node: NodeResult) -> bool:
     """Tell whether a tensor is beyond its limit, or is declared so differently that it has another shape."""
     return node.status in _BEYOND or (node.status is Status.INCOMPARABLE and node.declared is not None)
+
+
+def is_excused(node: NodeResult) -> bool:
+    """Tell whether somebody accepted what is wrong with a tensor, and that has not expired."""
+    return node.acknowledged is not None and not node.acknowledged.expired
+
+
+def is_beyond(node: NodeResult) -> bool:
+    """Tell whether a tensor breaks its limit and is not excused: what verdicts and exit codes count."""
+    return breaks_limit(node) and not is_excused(node)
 
 
 def gain_of(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> float | None:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from qdebug.analysis.alignment import Match, Unmatched
+from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.model import Fidelity, QuantParams, RunInfo
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -92,6 +93,7 @@ class NodeResult:
         saturation: Codes at the ends of their range; None if the tensor is not quantized.
         quant: The backend tensor's quantization.
         samples: The comparison sample by sample.
+        acknowledged: Why it may be beyond its limit; None if nobody said so.
     """
 
     index: int
@@ -115,6 +117,7 @@ class NodeResult:
     saturation: Rails | None = None
     quant: QuantParams | None = None
     samples: tuple[SampleResult, ...] = ()
+    acknowledged: Acknowledgement | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the entry as plain values, with the keys of the diff JSON."""
@@ -143,6 +146,7 @@ class NodeResult:
                 {"sample": s.sample, "max_abs": s.max_abs, "sqnr_db": s.sqnr_db, "status": str(s.status)}
                 for s in self.samples
             ],
+            "acknowledged": None if self.acknowledged is None else self.acknowledged.to_dict(),
         }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.limits import Limits
-from qdebug.analysis.origin import is_beyond
+from qdebug.analysis.origin import breaks_limit, is_beyond, is_excused
 from qdebug.analysis.result import Coverage, NodeResult, Status, Verdict
 from qdebug.model import Fidelity, RunInfo
 
@@ -29,7 +29,8 @@ def shortcomings(
         first = missed[0]
         count = "1 tensor was" if len(missed) == 1 else f"{len(missed)} tensors were"
         found.append(f"{count} lost to the comparison (the first: {first.side} tensor {first.tensor!r})")
-    incomparable = limits.not_allowed(tuple(_as_lost(node) for node in nodes if node.status is Status.INCOMPARABLE))
+    unheld = [node for node in nodes if node.status is Status.INCOMPARABLE and not is_excused(node)]
+    incomparable = limits.not_allowed(tuple(map(_as_lost, unheld)))
     if incomparable:
         first = incomparable[0]
         count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
@@ -62,7 +63,7 @@ def verdict(
     beyond = [node for node in nodes if is_beyond(node)]
     first = beyond[0] if beyond else None
     status = _status(nodes, incomplete=bool(missing))
-    sentence = _sentence(nodes, beyond, origin)
+    sentence = _sentence(nodes, beyond, origin) + _acknowledged(nodes)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:
@@ -76,7 +77,7 @@ def verdict(
 
 
 def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
-    present = {node.status for node in nodes}
+    present = {node.status for node in nodes if not is_excused(node)}
     for status in (Status.NONFINITE, Status.DIVERGED):
         if status in present:
             return status
@@ -84,7 +85,23 @@ def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
         return Status.DIVERGED
     if incomplete:
         return Status.INCOMPLETE
-    return Status.IDENTICAL if present <= {Status.IDENTICAL} else Status.WITHIN
+    return Status.IDENTICAL if all(node.status is Status.IDENTICAL for node in nodes) else Status.WITHIN
+
+
+def _acknowledged(nodes: Sequence[NodeResult]) -> str:
+    """Say how many tensors count for nothing because somebody accepted them, and for which that is over."""
+    excused = [node for node in nodes if breaks_limit(node) and is_excused(node)]
+    expired = [node for node in nodes if is_beyond(node) and node.acknowledged is not None]
+    text = ""
+    if excused:
+        count = "1 tensor" if len(excused) == 1 else f"{len(excused)} tensors"
+        text += f" {count} beyond the limit {'is' if len(excused) == 1 else 'are'} acknowledged"
+        text += f" (the first: {excused[0].tensor!r})."
+    for node in expired[:1]:
+        also = f", and {len(expired) - 1} more" if len(expired) > 1 else ""
+        expires = node.acknowledged.expires if node.acknowledged else None
+        text += f" The acknowledgement of {node.tensor!r} expired on {expires}{also}."
+    return text
 
 
 def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult], origin: NodeResult | None) -> str:
@@ -102,7 +119,10 @@ def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult], origin:
     elif all(node.status is Status.IDENTICAL for node in nodes):
         text = f"{every} identical."
     else:
-        text = f"{every} within the limit."
+        excused = sum(breaks_limit(node) and node.status is not Status.INCOMPARABLE for node in nodes)
+        within = count - excused
+        said = f"{within} of {count} compared tensors {'is' if within == 1 else 'are'}"
+        text = f"{said if excused else every} within the limit."
     if incomparable:
         text += f" {incomparable} could not be compared."
     return text

@@ -1,0 +1,109 @@
+"""Limits for some tensors, and divergences that somebody has looked at and accepted for a while."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from fnmatch import translate
+from typing import Any
+
+__all__ = ["BOUNDS", "Acknowledgement", "LimitRule", "RuleFinder"]
+
+BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
+"""Names of the limits that can be set for all tensors or for some."""
+
+_WILD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitRule:
+    """Limits for the tensors that fit two patterns; what it does not set is no limit there.
+
+    Args:
+        tensor: Pattern (`*`, `?`, `[seq]`) for the name of the tensor, of its node, or of its reference tensor.
+        op: Pattern for the operator of the backend's node.
+        min_sqnr: Least SQNR in dB.
+        max_lsb: Largest difference in steps of the backend's scale.
+        atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
+        rtol: Relative part of that.
+        max_saturation: Largest share of codes at the ends of their range, a Relu's zeros not counted; 0 to 1.
+    """
+
+    tensor: str = "*"
+    op: str = "*"
+    min_sqnr: float | None = None
+    max_lsb: float | None = None
+    atol: float | None = None
+    rtol: float | None = None
+    max_saturation: float | None = None
+
+    @property
+    def bounds(self) -> dict[str, float | None]:
+        """Every limit by name; None where it is not set."""
+        return {name: getattr(self, name) for name in BOUNDS}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the rule as plain values, without what it does not set."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in plain.items() if value not in (None, "*")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """A node that may be beyond its limit: it stays visible, and counts for nothing until it expires.
+
+    Args:
+        node: Name of a backend node, of its tensor, or of the reference tensor; no pattern.
+        reason: Why that is all right.
+        expires: The last day on which it holds, as YYYY-MM-DD; None if it holds for ever.
+        expired: Whether that day is over.
+    """
+
+    node: str
+    reason: str
+    expires: str | None = None
+    expired: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the acknowledgement as plain values, without the name: a result carries it."""
+        return {"reason": self.reason, "expires": self.expires, "expired": self.expired}
+
+
+class RuleFinder:
+    """Finds the rule that holds for a tensor: the last one that fits.
+
+    Args:
+        rules: In their order.
+    """
+
+    def __init__(self, rules: Sequence[LimitRule]) -> None:
+        self._rules = rules
+        self._ops = [_compiled(rule.op) for rule in rules]
+        self._named: dict[str, list[int]] = {}
+        self._patterns: list[tuple[int, re.Pattern[str] | None]] = []
+        for position, rule in enumerate(rules):
+            if _WILD.search(rule.tensor):
+                self._patterns.append((position, _compiled(rule.tensor)))
+            else:  # thousands of rules that name one tensor each must not be tried one after the other
+                self._named.setdefault(rule.tensor, []).append(position)
+
+    def find(self, names: Collection[str], op: str) -> LimitRule | None:
+        """Give the rule for a tensor; None if no rule fits.
+
+        Args:
+            names: Names of the tensor, of its node and of its reference tensor.
+            op: Operator of its node.
+        """
+        fitting = [position for name in set(names) for position in self._named.get(name, ())]
+        fitting += [at for at, pattern in self._patterns if pattern is None or any(map(pattern.match, names))]
+        for position in sorted(fitting, reverse=True):
+            pattern = self._ops[position]
+            if pattern is None or pattern.match(op):
+                return self._rules[position]
+        return None
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """Give the regular expression of a pattern; None for one that fits everything."""
+    return None if pattern == "*" else re.compile(translate(pattern))

@@ -1,0 +1,223 @@
+"""Limits in a TOML file: one format for the command line, the pytest plugin and the terminal interface.
+
+    [default]                   # for every tensor that no rule fits; without it limits are derived
+    min_sqnr = 30
+
+    [[limit]]                   # a rule; the last one that fits a tensor holds, and alone
+    tensor = "head/*"           # a pattern for the tensor, its node or its reference tensor
+    op = "Softmax"              # a pattern for the operator; with both, both must fit
+    max_lsb = 2                 # min_sqnr, max_lsb, atol, rtol, max_saturation (a share: 0.01)
+
+    [[acknowledged]]            # this node may be beyond its limit; of several for one node the last holds
+    node = "conv3"              # the exact name of the node, of its tensor or of the reference tensor
+    reason = "rounds half up"
+    expires = 2027-01-31        # the last day on which it holds; without it, it holds for ever
+
+    [allow]                     # what may be missing, as on the command line
+    partial = false
+    unfaithful = false
+    uncompared = ["aux/*"]      # name patterns, or a number
+
+In a pyproject.toml the same tables stand under `tool.qdebug`: `[tool.qdebug.default]`, `[[tool.qdebug.limit]]`.
+There `limits = "FILE"` names a file that holds them instead.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from qdebug.analysis.limit_rules import Acknowledgement
+from qdebug.analysis.limits import Limits
+from qdebug.errors import LimitsError
+from qdebug.workflow.limits_text import LimitsText
+
+__all__ = ["acknowledge", "find_limits", "load_limits"]
+
+_PROJECT = "pyproject.toml"
+_MOST_BYTES = 16 << 20
+_HEAD = "# Limits for qdebug: qdebug help tolerance says what can stand here.\n"
+
+
+def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
+    """Read the limits of a file.
+
+    Args:
+        path: A limits file, or a pyproject.toml whose table `tool.qdebug` holds limits or names their file.
+        today: The day on which acknowledgements must still hold; the real one if None.
+
+    Raises:
+        LimitsError: It cannot be read, is no TOML, or has an entry that means nothing: the message names key and line.
+    """
+    path = Path(path)
+    text = _read(path)
+    tables, named = _tables(path, text)
+    if named is not None:
+        return load_limits(named, today=today)
+    return LimitsText(str(path), text, prefix=_prefix(path)).limits(tables, today or dt.date.today())
+
+
+def find_limits(folder: str | Path = ".") -> Path | None:
+    """Find the file that says the limits of a project: the nearest pyproject.toml with a table `tool.qdebug`.
+
+    Args:
+        folder: Where to begin; its parents are looked at next.
+
+    Returns:
+        A path for `load_limits`; None if no project says anything of qdebug.
+
+    Raises:
+        LimitsError: A pyproject.toml on the way cannot be read.
+    """
+    start = Path(folder).absolute()
+    for place in (start, *start.parents):
+        path = place / _PROJECT
+        if path.is_file() and (found := _tables(path, _read(path))) != ({}, None):
+            return found[1] or path
+    return None
+
+
+def acknowledge(
+    path: str | Path,
+    node: str,
+    *,
+    reason: str,
+    expires: dt.date | None = None,
+    today: dt.date | None = None,
+) -> Limits:
+    """Write into a limits file that a node may be beyond its limit, and give the limits that the file now holds.
+
+    The entry is added at the end; the rest of the file, comments included, stays as it is. A file that does not exist
+    is made. `DiffSession.acknowledge(limits.acknowledged)` makes an open comparison follow.
+
+    Args:
+        path: A limits file, or a pyproject.toml.
+        node: Exact name of a backend node, of its tensor, or of the reference tensor.
+        reason: Why that is all right; somebody will read it when it expires.
+        expires: The last day on which it holds; None for ever.
+        today: As for `load_limits`.
+
+    Raises:
+        LimitsError: No reason is given, the day is over, or the file cannot be read or written.
+    """
+    path = Path(path)
+    day = today or dt.date.today()
+    entry = Acknowledgement(node=node, reason=reason.strip(), expires=None if expires is None else expires.isoformat())
+    if not entry.reason:
+        raise LimitsError(f"No reason is given to accept {node!r}.", hint="Give one: who reads it later needs it.")
+    if expires is not None and expires < day:
+        raise LimitsError(
+            f"To accept {node!r} until {expires} has no effect: that day is over.", hint="Give a later day."
+        )
+    text = _read(path) if path.exists() else _HEAD
+    _, named = _tables(path, text)
+    if named is not None:
+        return acknowledge(named, node, reason=reason, expires=expires, today=today)
+    gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
+    changed = text + gap + _block(entry, _prefix(path))
+    # Read before it is written: a file in which the entry cannot stand at the end must not be spoilt.
+    limits = LimitsText(str(path), changed, prefix=_prefix(path)).limits(_tables(path, changed)[0], day)
+    _write(path, changed)
+    return limits
+
+
+def _prefix(path: Path) -> str:
+    return "tool.qdebug." if path.name == _PROJECT else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise LimitsError(
+                f"There is no limits file {str(path)!r}.", hint="Make one: qdebug help tolerance shows how."
+            )
+        if path.stat().st_size > _MOST_BYTES:
+            raise LimitsError(
+                f"{str(path)!r} is too large for a limits file.", hint="Give the right file: --limits FILE."
+            )
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise LimitsError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise LimitsError(f"{str(path)!r} is not text in UTF-8.", hint="Save it as UTF-8.") from error
+
+
+def _tables(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
+    """Give the tables of limits in a file, or the path of another file that holds them."""
+    try:
+        tables: Any = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise LimitsError(f"{str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
+    except RecursionError as error:
+        raise LimitsError(f"{str(path)!r} is nested too deeply.", hint="Flatten it.") from error
+    if not _prefix(path):
+        return tables, None
+    tool = tables.get("tool")
+    tables = tool.get("qdebug", {}) if isinstance(tool, dict) else {}
+    if not isinstance(tables, dict):
+        raise LimitsError(f"{str(path)!r}: tool.qdebug is no table.", hint="Write [tool.qdebug].")
+    named = tables.get("limits")
+    if named is None:
+        return tables, None
+    if not isinstance(named, str) or len(tables) > 1 or Path(named).name == _PROJECT:
+        raise LimitsError(
+            f"{str(path)!r}: tool.qdebug.limits must name a file, and stand alone.",
+            hint='Write limits = "limits.toml", and all limits into that file.',
+        )
+    return {}, path.parent / named
+
+
+def _block(entry: Acknowledgement, prefix: str) -> str:
+    lines = [f"[[{prefix}acknowledged]]", f"node = {_quoted(entry.node)}", f"reason = {_quoted(entry.reason)}"]
+    if entry.expires is not None:
+        lines.append(f"expires = {entry.expires}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Write a TOML basic string; what could hide or reorder text is escaped.
+
+    Raises:
+        LimitsError: It has a lone surrogate, which TOML cannot hold.
+    """
+    if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise LimitsError(
+            f"The name {text!r} cannot be written as TOML.", hint="Rename the tensor when it is recorded."
+        )
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file as a whole, through a link if it is one.
+
+    Raises:
+        LimitsError: It cannot be written.
+    """
+    target = path.resolve()
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
+    except OSError as error:
+        raise LimitsError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(target)
+    except OSError as error:
+        raise LimitsError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)

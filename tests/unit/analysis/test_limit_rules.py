@@ -1,0 +1,110 @@
+"""Rules: which one holds for a tensor, and what an acknowledgement changes."""
+
+from dataclasses import replace
+
+import pytest
+
+from qdebug.analysis.kept import result_facts
+from qdebug.analysis.limit_rules import Acknowledgement, LimitRule, RuleFinder
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.origin import breaks_limit, is_beyond
+from qdebug.analysis.result import Status
+from qdebug.analysis.verdict import shortcomings, verdict
+from qdebug.numerics.stats import Rails
+
+NAMES = ("head/conv_q", "head/conv", "conv_out")
+
+
+@pytest.mark.parametrize(
+    ("rule", "fits"),
+    [
+        ({"tensor": "head/*"}, True),
+        ({"tensor": "conv_out"}, True),
+        ({"tensor": "head/conv"}, True),
+        ({"tensor": "conv"}, False),
+        ({"tensor": "HEAD/*"}, False),
+        ({"op": "Conv"}, True),
+        ({"op": "*Conv"}, True),
+        ({"op": "Gemm"}, False),
+        ({"tensor": "head/*", "op": "Gemm"}, False),
+        ({"tensor": "head/conv", "op": "Gemm"}, False),
+    ],
+)
+def test_a_rule_fits_by_name_and_operator(rule, fits):
+    found = RuleFinder([LimitRule(max_lsb=1, **rule)]).find(NAMES, "Conv")
+    assert (found is not None) == fits
+
+
+def test_the_last_rule_that_fits_holds_whether_it_is_a_name_or_a_pattern():
+    exact, wide = LimitRule(tensor="head/conv", max_lsb=1), LimitRule(tensor="*", max_lsb=2)
+    assert RuleFinder([exact, wide]).find(NAMES, "Conv") is wide
+    assert RuleFinder([wide, exact]).find(NAMES, "Conv") is exact
+
+
+def test_a_bracket_in_a_name_is_a_pattern_and_can_be_escaped():
+    assert RuleFinder([LimitRule(tensor="a[0]", max_lsb=1)]).find(["a[0]"], "") is None
+    assert RuleFinder([LimitRule(tensor="a[[]0]", max_lsb=1)]).find(["a[0]"], "") is not None
+
+
+def test_a_rule_replaces_all_limits_and_leaves_what_may_be_missing():
+    limits = Limits(min_sqnr=30, max_lsb=1, allow_partial=True).under(LimitRule(op="Softmax", atol=0.1))
+    assert (limits.min_sqnr, limits.max_lsb, limits.atol, limits.allow_partial) == (None, None, 0.1, True)
+    assert Limits(max_lsb=1).under(None) == Limits(max_lsb=1)
+
+
+def test_saturation_is_a_share_without_the_zeros_of_a_relu():
+    rails = Rails(at_qmin=30, at_qmax=2, clipped_low=0, clipped_high=1, floor=28, total=100)
+    assert Limits(max_saturation=0.04).saturated(rails) is None
+    assert Limits(max_saturation=0.03).saturated(rails) == "0.04 of its codes are saturated, more than 0.03"
+    assert Limits(max_saturation=0).saturated(None) is None
+    assert Limits().saturated(rails) is None
+
+
+def test_rules_are_part_of_what_kept_results_depend_on_and_acknowledgements_are_not():
+    plain = result_facts((), Limits())
+    assert result_facts((), Limits(rules=(LimitRule(op="Conv", max_lsb=1),))) != plain
+    assert result_facts((), Limits(max_saturation=0.1)) != plain
+    accepted = Limits(acknowledged=(Acknowledgement(node="a", reason="b"),), file="x.toml", allow_partial=True)
+    assert result_facts((), accepted) == plain
+
+
+def test_of_several_acknowledgements_the_last_holds():
+    old, new = Acknowledgement(node="conv", reason="old"), Acknowledgement(node="conv", reason="new")
+    assert Limits(acknowledged=(old, new)).acknowledgement(("x", "conv")) is new
+    assert Limits(acknowledged=(old,)).acknowledgement(("conv2",)) is None
+
+
+ACCEPTED = Acknowledgement(node="conv1", reason="known")
+EXPIRED = Acknowledgement(node="conv1", reason="known", expires="2020-01-01", expired=True)
+
+
+def test_an_acknowledged_node_stays_diverged_and_counts_for_nothing(made):
+    nodes = [made.node(0), made.node(1, Status.DIVERGED, acknowledged=ACCEPTED)]
+    found = verdict(nodes, ())
+    assert (found.status, found.first_divergence) == (Status.WITHIN, None)
+    assert "1 of 2 compared tensors is within the limit." in found.sentence
+    assert "1 tensor beyond the limit is acknowledged (the first: 'conv1_q')." in found.sentence
+    assert breaks_limit(nodes[1])
+    assert nodes[1].to_dict()["status"] == "diverged"
+    assert nodes[1].to_dict()["acknowledged"] == {"reason": "known", "expires": None, "expired": False}
+
+
+def test_an_expired_acknowledgement_counts_and_is_named(made):
+    node = made.node(1, Status.DIVERGED, acknowledged=EXPIRED)
+    found = verdict([node], ())
+    assert is_beyond(node)
+    assert found.status is Status.DIVERGED
+    assert "The acknowledgement of 'conv1_q' expired on 2020-01-01." in found.sentence
+
+
+def test_an_acknowledged_node_that_is_fine_is_not_mentioned(made):
+    assert "acknowledged" not in verdict([made.node(0, acknowledged=ACCEPTED)], ()).sentence
+
+
+@pytest.mark.parametrize(("said", "code"), [(ACCEPTED, 0), (EXPIRED, 1)])
+def test_what_cannot_be_compared_or_is_not_finite_can_be_acknowledged_too(made, said, code):
+    nodes = [made.node(0, Status.INCOMPARABLE, acknowledged=said, reason="other shape")]
+    base = made.result(nodes)
+    assert len(shortcomings(base.reference, base.backend, base.coverage, nodes, limits=Limits())) == code
+    wild = [replace(made.node(0, Status.NONFINITE), acknowledged=said)]
+    assert (verdict(wild, ()).status is Status.NONFINITE) == bool(code)

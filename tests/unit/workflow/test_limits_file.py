@@ -1,0 +1,219 @@
+"""The file of limits: read, refused with line and key, and written to without losing a byte of it."""
+
+import datetime as dt
+import tomllib
+
+import pytest
+
+from qdebug.analysis.limit_rules import Acknowledgement, LimitRule
+from qdebug.analysis.limits import Limits
+from qdebug.errors import LimitsError
+from qdebug.workflow.limits_file import acknowledge, find_limits, load_limits
+
+DAY = dt.date(2026, 6, 1)
+
+FULL = """\
+# ours
+[default]
+min_sqnr = 30
+
+[[limit]]
+tensor = "head/*"
+op = "Softmax"
+max_lsb = 2
+
+[[limit]]
+op = "Relu"
+max_saturation = 0.01
+
+[[acknowledged]]
+node = "conv3"
+reason = "rounds half up"
+expires = 2026-06-01
+
+[[acknowledged]]
+node = "conv4"
+reason = "old"
+expires = 2026-05-31
+
+[allow]
+partial = true
+uncompared = ["aux/*"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, name="limits.toml"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_everything_that_can_stand_in_it(file):
+    path = file(FULL)
+    assert load_limits(path, today=DAY) == Limits(
+        min_sqnr=30.0,
+        rules=(LimitRule(tensor="head/*", op="Softmax", max_lsb=2.0), LimitRule(op="Relu", max_saturation=0.01)),
+        acknowledged=(
+            Acknowledgement(node="conv3", reason="rounds half up", expires="2026-06-01"),
+            Acknowledgement(node="conv4", reason="old", expires="2026-05-31", expired=True),
+        ),
+        file=str(path),
+        allow_partial=True,
+        allow_uncompared=("aux/*",),
+    )
+
+
+def test_an_empty_file_sets_nothing(file):
+    path = file("")
+    assert load_limits(path) == Limits(file=str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[default]\nmin_sqnr = 3\nmax_lbs = 1\n", r"line 3: default\.max_lbs means nothing.*Did you mean max_lsb\?"),
+        ("[defaults]\n", r"line 1: defaults means nothing.*Did you mean default\?"),
+        ("default = 3\n", r"default is no table"),
+        ("\n[[limit]]\nop='a'\nmax_lsb=1\n[[limit]]\nop='b'\nmax_lsb = true\n", r"line 7: limit\[2\]\.max_lsb is True"),
+        ("[[limit]]\nop='a'\nmax_lsb = -1\n", r"line 3: .*at least 0"),
+        ("[[limit]]\nop='a'\nmax_lsb = nan\n", r"line 3: .*must be a number"),
+        ("[[limit]]\nop='a'\nmax_saturation = 5\n", r"line 3: .*must be a share"),
+        ("[[limit]]\nop='a'\n", r"line 1: limit\[1\] sets no limit"),
+        ("[[limit]]\nmax_lsb=1\n", r"line 1: limit\[1\] says for no tensor"),
+        ("[[limit]]\ntensor=3\nmax_lsb=1\n", r"line 2: limit\[1\]\.tensor is 3 and must be a text"),
+        ("[limit]\nop='a'\nmax_lsb=1\n", r"line 1: limit is no array of tables.*\[\[limit\]\]"),
+        ("limit = [3]\n", r"limit is no array of tables"),
+        ("[[acknowledged]]\nnode='a'\n", r"line 1: acknowledged\[1\]\.reason is missing"),
+        ("[[acknowledged]]\nnode='a'\nreason=' '\n", r"line 3: .*reason is empty"),
+        ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires='soon'\n", r"line 4: .*is no date.*without quotes"),
+        ("[[acknowledged]]\nnode='a'\nreason='b'\nexpires=2026-01-01T00:00:00\n", r"is no date"),
+        ("[allow]\npartial = 1\n", r"line 2: allow\.partial is 1"),
+        ("[allow]\nuncompared = -1\n", r"line 2: allow\.uncompared"),
+        ("[allow]\nuncompared = [1]\n", r"line 2: allow\.uncompared"),
+        ("[default\n", r"is no TOML: .*line 1"),
+        ("a = " + "[" * 5000, r"is no TOML|too deeply"),
+    ],
+)
+def test_what_means_nothing_is_refused_with_line_and_key(text, said, file):
+    with pytest.raises(LimitsError, match=f"(?s){said}"):
+        load_limits(file(text))
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(LimitsError, match="no limits file"):
+        load_limits(tmp_path / "none.toml")
+    with pytest.raises(LimitsError, match="no limits file"):
+        load_limits(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"# \xff")
+    with pytest.raises(LimitsError, match="UTF-8"):
+        load_limits(tmp_path / "latin.toml")
+
+
+def test_a_project_file_says_limits_under_its_own_table(file, tmp_path):
+    path = file("[tool.other]\nx = 1\n[tool.qdebug.default]\nmax_lsb = 1\n", "pyproject.toml")
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert find_limits(below) == path
+    assert load_limits(path).max_lsb == 1
+    file("[tool.qdebug.default]\nmax_lbs = 1\n", "pyproject.toml")
+    with pytest.raises(LimitsError, match=r"line 2: tool\.qdebug\.default\.max_lbs"):
+        load_limits(path)
+
+
+def test_a_project_file_can_name_another(file, tmp_path):
+    path = file('[tool.qdebug]\nlimits = "l.toml"\n', "pyproject.toml")
+    other = file("[default]\nmax_lsb = 3\n", "l.toml")
+    assert find_limits(tmp_path) == other
+    assert load_limits(path).max_lsb == 3
+    assert acknowledge(path, "n", reason="r").acknowledged[0].node == "n"
+    assert "[[acknowledged]]" in other.read_text()
+    assert "acknowledged" not in path.read_text()
+
+
+def test_a_project_that_says_nothing_has_no_limits(file, tmp_path):
+    file("[tool.other]\nx = 1\n", "pyproject.toml")
+    found = find_limits(tmp_path)
+    assert found is None or tmp_path not in found.parents
+
+
+@pytest.mark.parametrize("named", ["3", '"pyproject.toml"', '"a.toml"\n[tool.qdebug.default]\nmax_lsb = 1'])
+def test_a_project_file_names_one_other_file_and_nothing_beside(named, file):
+    with pytest.raises(LimitsError, match="stand alone"):
+        load_limits(file(f"[tool.qdebug]\nlimits = {named}\n", "pyproject.toml"))
+
+
+def test_accepting_a_node_adds_to_the_file_and_changes_nothing_else(file):
+    path = file(FULL)
+    limits = acknowledge(path, "conv9", reason=" known ", expires=DAY, today=DAY)
+    assert limits == load_limits(path, today=DAY)
+    assert limits.acknowledged[-1] == Acknowledgement(node="conv9", reason="known", expires="2026-06-01")
+    assert path.read_text().startswith(FULL)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# no newline", "[default]\nmin_sqnr = 3", "[[acknowledged]]\nnode='a'\nreason='b'\n\n"]
+)
+def test_the_entry_stands_well_after_whatever_was_there(text, file):
+    path = file(text)
+    assert acknowledge(path, "n", reason="r").acknowledged[-1].node == "n"
+    assert acknowledge(path, "m", reason="r").acknowledged[-1].node == "m"
+
+
+def test_a_file_is_made_where_there_is_none(tmp_path):
+    path = tmp_path / "new.toml"
+    assert acknowledge(path, "n", reason="r").file == str(path)
+    assert path.read_text().startswith("#")
+    project = tmp_path / "pyproject.toml"
+    acknowledge(project, "n", reason="r")
+    assert tomllib.loads(project.read_text())["tool"]["qdebug"]["acknowledged"] == [{"node": "n", "reason": "r"}]
+
+
+@pytest.mark.parametrize(
+    "name", ['a"b\\c', "a\nb", "\x1b[31m", "a\u202eb", "é 名前 \U0001f600", "x]]\n[default]", "\x7f"]
+)
+def test_any_name_comes_back_as_it_was_and_no_control_character_is_in_the_file(name, tmp_path):
+    path = tmp_path / "l.toml"
+    assert acknowledge(path, name, reason=name + ".").acknowledged[0].node == name
+    assert all(character.isprintable() or character == "\n" for character in path.read_text())
+
+
+def test_what_would_spoil_the_file_is_not_written(file):
+    path = file("acknowledged = []\n")
+    with pytest.raises(LimitsError, match="no TOML"):
+        acknowledge(path, "n", reason="r")
+    assert path.read_text() == "acknowledged = []\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"node": "n", "reason": " "}, "No reason"),
+        ({"node": "n", "reason": "r", "expires": dt.date(2026, 5, 31)}, "that day is over"),
+        ({"node": "\ud800", "reason": "r"}, "cannot be written as TOML"),
+    ],
+)
+def test_an_entry_without_effect_is_refused(arguments, said, tmp_path):
+    node = arguments.pop("node")
+    with pytest.raises(LimitsError, match=said):
+        acknowledge(tmp_path / "l.toml", node, today=DAY, **arguments)
+    assert not (tmp_path / "l.toml").exists()
+
+
+def test_links_are_followed_and_permissions_kept(file, tmp_path):
+    path = file("")
+    path.chmod(0o600)
+    link = tmp_path / "link.toml"
+    link.symlink_to(path)
+    acknowledge(link, "n", reason="r")
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "[[acknowledged]]" in path.read_text()
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(LimitsError, match="cannot be written"):
+        acknowledge(tmp_path / "none" / "l.toml", "n", reason="r")
