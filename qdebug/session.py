@@ -171,7 +171,7 @@ class DiffSession:
     def _keep(self, node: NodeResult) -> None:
         """Keep a result, with the gain that the results of its inputs make known."""
         gain = gain_of(node, self.backend.graph, self._of_tensor)
-        said = self.limits.acknowledgement((node.tensor, node.node, node.reference_tensor))
+        said = self.limits.acknowledgement(node.node)
         self._done[node.index] = self._of_tensor[node.tensor] = replace(node, gain=gain, acknowledged=said)
 
     def acknowledge(self, entries: tuple[Acknowledgement, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import translate
 from typing import Any
@@ -18,10 +18,11 @@ _WILD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRule:
-    """Limits for the tensors that fit two patterns; what it does not set is no limit there.
+    """Limits for the tensors that fit its patterns; what it does not set is no limit there.
 
     Args:
-        tensor: Pattern (`*`, `?`, `[seq]`) for the name of the tensor, of its node, or of its reference tensor.
+        tensor: Pattern (`*`, `?`, `[seq]`) for the name of the backend's tensor.
+        node: Pattern for the name of the backend's node.
         op: Pattern for the operator of the backend's node.
         min_sqnr: Least SQNR in dB.
         max_lsb: Largest difference in steps of the backend's scale.
@@ -31,6 +32,7 @@ class LimitRule:
     """
 
     tensor: str = "*"
+    node: str = "*"
     op: str = "*"
     min_sqnr: float | None = None
     max_lsb: float | None = None
@@ -54,7 +56,7 @@ class Acknowledgement:
     """A node that may be beyond its limit: it stays visible, and counts for nothing until it expires.
 
     Args:
-        node: Name of a backend node, of its tensor, or of the reference tensor; no pattern.
+        node: Exact name of a backend node; of a graph input, the tensor's.
         reason: Why that is all right.
         expires: The last day on which it holds, as YYYY-MM-DD; None if it holds for ever.
         expired: Whether that day is over.
@@ -79,27 +81,26 @@ class RuleFinder:
 
     def __init__(self, rules: Sequence[LimitRule]) -> None:
         self._rules = rules
-        self._ops = [_compiled(rule.op) for rule in rules]
+        self._patterns = [(_compiled(rule.tensor), _compiled(rule.node), _compiled(rule.op)) for rule in rules]
         self._named: dict[str, list[int]] = {}
-        self._patterns: list[tuple[int, re.Pattern[str] | None]] = []
+        self._rest: list[int] = []
         for position, rule in enumerate(rules):
             if _WILD.search(rule.tensor):
-                self._patterns.append((position, _compiled(rule.tensor)))
+                self._rest.append(position)
             else:  # thousands of rules that name one tensor each must not be tried one after the other
                 self._named.setdefault(rule.tensor, []).append(position)
 
-    def find(self, names: Collection[str], op: str) -> LimitRule | None:
+    def find(self, tensor: str, node: str, op: str) -> LimitRule | None:
         """Give the rule for a tensor; None if no rule fits.
 
         Args:
-            names: Names of the tensor, of its node and of its reference tensor.
-            op: Operator of its node.
+            tensor: The backend's tensor.
+            node: Its node.
+            op: The node's operator.
         """
-        fitting = [position for name in set(names) for position in self._named.get(name, ())]
-        fitting += [at for at, pattern in self._patterns if pattern is None or any(map(pattern.match, names))]
-        for position in sorted(fitting, reverse=True):
-            pattern = self._ops[position]
-            if pattern is None or pattern.match(op):
+        for position in sorted((*self._named.get(tensor, ()), *self._rest), reverse=True):
+            patterns = zip(self._patterns[position], (tensor, node, op), strict=True)
+            if all(pattern is None or pattern.match(name) for pattern, name in patterns):
                 return self._rules[position]
         return None
 

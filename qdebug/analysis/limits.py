@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -79,13 +78,9 @@ class Limits:
         """
         return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # bounds are no flags
 
-    def acknowledgement(self, names: Collection[str]) -> Acknowledgement | None:
-        """Give what is acknowledged of a tensor; None if nothing is.
-
-        Args:
-            names: Names of the tensor, of its node and of its reference tensor.
-        """
-        return next((entry for entry in reversed(self.acknowledged) if entry.node in names), None)
+    def acknowledgement(self, node: str) -> Acknowledgement | None:
+        """Give what is acknowledged of a backend node; None if nothing is."""
+        return next((entry for entry in reversed(self.acknowledged) if entry.node == node), None)
 
     def accepting_nothing(self) -> Limits:
         """Give the same limits without anything that may be missing."""

@@ -4,12 +4,13 @@
     min_sqnr = 30
 
     [[limit]]                   # a rule; the last one that fits a tensor holds, and alone
-    tensor = "head/*"           # a pattern for the tensor, its node or its reference tensor
-    op = "Softmax"              # a pattern for the operator; with both, both must fit
+    tensor = "head/*"           # a pattern for the backend's tensor (*, ?, [seq])
+    node = "*"                  # a pattern for its node
+    op = "Softmax"              # a pattern for the operator; all that are given must fit
     max_lsb = 2                 # min_sqnr, max_lsb, atol, rtol, max_saturation (a share: 0.01)
 
     [[acknowledged]]            # this node may be beyond its limit; of several for one node the last holds
-    node = "conv3"              # the exact name of the node, of its tensor or of the reference tensor
+    node = "conv3"              # the exact name of the backend's node
     reason = "rounds half up"
     expires = 2027-01-31        # the last day on which it holds; without it, it holds for ever
 
@@ -96,7 +97,7 @@ def acknowledge(
 
     Args:
         path: A limits file, or a pyproject.toml.
-        node: Exact name of a backend node, of its tensor, or of the reference tensor.
+        node: Exact name of a backend node; of a graph input, the tensor's.
         reason: Why that is all right; somebody will read it when it expires.
         expires: The last day on which it holds; None for ever.
         today: As for `load_limits`.

@@ -16,7 +16,8 @@ from qdebug.errors import LimitsError
 __all__ = ["LimitsText"]
 
 _TABLES = ("default", "limit", "acknowledged", "allow")
-_RULE = ("tensor", "op", *BOUNDS)
+_PATTERNS = ("tensor", "node", "op")
+_RULE = (*_PATTERNS, *BOUNDS)
 _ACKNOWLEDGED = ("node", "reason", "expires")
 _ALLOW = ("partial", "unfaithful", "uncompared")
 
@@ -79,9 +80,9 @@ class LimitsText:
         bounds = self._bounds(entry, at)
         if not bounds:
             raise self._wrong(at, "", "sets no limit", f"Give one of: {', '.join(BOUNDS)}.")
-        patterns = {name: self._text(entry, name, at) for name in ("tensor", "op") if name in entry}
+        patterns = {name: self._text(entry, name, at) for name in _PATTERNS if name in entry}
         if not patterns:
-            raise self._wrong(at, "", "says for no tensor", f"Give tensor or op, or write [{self._prefix}default].")
+            raise self._wrong(at, "", "says for no tensor", f"Give tensor, node or op, or write [{self._prefix}default].")
         return LimitRule(**patterns, **bounds)  # type: ignore[arg-type]  # keys are checked above
 
     def _acknowledged(self, entry: dict[str, Any], at: str, today: dt.date) -> Acknowledgement:
