@@ -16,7 +16,7 @@ from qdebug.numerics.blocks import why_incomparable
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["Comparison", "SampleStats", "compare_pair"]
+__all__ = ["Comparison", "SampleStats", "compare_pair", "compared_places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +121,11 @@ def compare_pair(
     rails = None if counter is None else counter.rails()
     whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
     return Comparison(stats=whole, rails=rails, samples=tuple(samples), note=missing or None)
+
+
+def compared_places(reference: Recording, backend: Recording, pair: Pair) -> list[tuple[int, int]]:
+    """Give the samples and steps that both sides hold of a pair; those of a constant once."""
+    return [(place.sample, place.step) for place in _places(reference, backend, pair)[0]]
 
 
 def _incomparable(reason: str) -> Comparison:

@@ -80,7 +80,8 @@ def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: 
     graph = session.backend.graph
     producer = graph.producer(entry.tensor)
     read = [] if producer is None else [t for t in producer.inputs if t and not graph.is_constant(t)]
-    worst = () if found.status in {Status.INCOMPARABLE, Status.IDENTICAL} else session.worst(entry.tensor)
+    profile = None if found.status is Status.INCOMPARABLE else session.profile(entry.tensor)
+    worst = () if profile is None else profile.worst
     if sample is not None:
         worst = tuple(replace(element, sample=sample) for element in worst)
     return NodeDetail(
@@ -90,6 +91,7 @@ def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: 
         inputs=[(tensor, by_tensor.get(tensor)) for tensor in read],
         worst=worst,
         sample=sample,
+        profile=profile,
     )
 
 

@@ -52,7 +52,7 @@ def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
         plain: For a file: no colours.
     """
     if form == "markdown":
-        from qdebug.report.markdown import node_markdown
+        from qdebug.report.node_markdown import node_markdown
 
         return node_markdown(detail)
     from qdebug.report.node import node_report

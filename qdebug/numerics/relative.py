@@ -54,6 +54,4 @@ class RelativeCounter:
 
     def errors(self) -> RelativeErrors:
         """Give the counts so far."""
-        return RelativeErrors(
-            quotients=self._quotients.histogram(), zero_refs=self._zero_refs, zero_refs_hit=self._hit
-        )
+        return RelativeErrors(quotients=self._quotients.histogram(), zero_refs=self._zero_refs, zero_refs_hit=self._hit)

@@ -8,19 +8,10 @@ from collections.abc import Iterable, Sequence
 from qdebug.analysis.alignment import Kind
 from qdebug.analysis.result import DiffResult, NodeResult
 from qdebug.view import sentences
-from qdebug.view.detail import (
-    WORST_TITLES,
-    NodeDetail,
-    error_rows,
-    rail_facts,
-    sample_lines,
-    side_facts,
-    worst_rows,
-)
 from qdebug.view.rows import NodeRow, badness, columns, node_row
 from qdebug.view.text import safe_text
 
-__all__ = ["MARKDOWN_LIMIT", "code", "diff_markdown", "markdown_table", "markdown_text", "node_markdown"]
+__all__ = ["MARKDOWN_LIMIT", "code", "diff_markdown", "markdown_table", "markdown_text"]
 
 MARKDOWN_LIMIT = 900 * 1024
 """Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
@@ -100,40 +91,6 @@ def diff_markdown(result: DiffResult, *, limit: int = MARKDOWN_LIMIT) -> str:
         cut = f"{len(rows) - len(kept)} of {len(rows)} nodes are cut"
         lines += ["", f"**{cut}, the best ones first, to stay under {limit} bytes.**"]
     return head + _lines(lines) + tail
-
-
-def node_markdown(detail: NodeDetail) -> str:
-    """Give one compared node in full as Markdown.
-
-    Args:
-        detail: What to show.
-    """
-    result = detail.result
-    lines = [f"## {markdown_text(result.node)}: {result.status}", ""]
-    if result.reason:
-        lines += [markdown_text(result.reason), ""]
-    if result.note:
-        lines += [f"Note: {markdown_text(result.note)}", ""]
-    lines += [
-        f"{markdown_text(result.op)}, node {result.index}. Pair: {result.match}, {markdown_text(result.match_reason)}",
-        "",
-    ]
-    lines += markdown_table(
-        ("", "reference", "backend"),
-        [(f.label, markdown_text(f.reference), markdown_text(f.backend)) for f in side_facts(detail)],
-    )
-    titles, rows = error_rows(result)
-    if rows:
-        lines += ["", *markdown_table(titles, [tuple(map(markdown_text, row)) for row in rows])]
-    rails = rail_facts(result.saturation)
-    if rails:
-        lines += ["", *markdown_table(("saturation", "codes"), [(label, markdown_text(text)) for label, text in rails])]
-    if len(result.samples) > 1:
-        lines += ["", *(f"- {markdown_text(line)}" for line in sample_lines(result))]
-    if detail.worst:
-        lines += ["", "### Worst elements", ""]
-        lines += markdown_table(WORST_TITLES, [tuple(map(markdown_text, row)) for row in worst_rows(detail.worst)])
-    return _lines(lines)
 
 
 def _lines(lines: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from qdebug.report.profile import profile_parts
 from qdebug.report.table import fact_table, plain_grid
 from qdebug.view import numbers
 from qdebug.view.detail import (
@@ -57,6 +58,8 @@ def node_report(detail: NodeDetail, *, width: int) -> RenderableType:
         parts += [Text(""), plain_grid(("saturation", ""), rails, right={1})]
     if len(result.samples) > 1:
         parts += [Text(""), *(Text(line) for line in sample_lines(result))]
+    if detail.profile is not None:
+        parts += profile_parts(detail.profile)
     if detail.worst:
         parts += [Text(""), Text("worst elements", style="bold")]
         parts.append(plain_grid(WORST_TITLES, worst_rows(detail.worst), right=set(range(1, len(WORST_TITLES)))))

@@ -7,6 +7,7 @@ from typing import Any
 from qdebug.analysis.result import DiffResult, json_safe
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
+from qdebug.report.profile import profile_dict
 from qdebug.view.detail import NodeDetail
 
 __all__ = ["with_detail"]
@@ -29,6 +30,7 @@ def with_detail(result: DiffResult, detail: NodeDetail) -> dict[str, Any]:
         "backend_info": _info(detail.backend),
         "inputs": inputs,
         "worst_elements": [_element(element) for element in detail.worst],
+        "detail": None if detail.profile is None else profile_dict(detail.profile),
     }
     plain["nodes"] = [json_safe(node)]
     return plain
@@ -50,6 +52,7 @@ def _element(element: WorstElement) -> dict[str, Any]:
     return {
         "index": list(element.index),
         "sample": element.sample,
+        "step": element.step,
         "reference": element.reference,
         "backend": element.backend,
         "difference": element.difference,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from qdebug.analysis.result import NodeResult
 from qdebug.model import QuantParams, TensorInfo
+from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.metric_table import metric
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.view import numbers
@@ -46,6 +47,7 @@ class NodeDetail:
         inputs: Inputs of the backend node with their own results, in the operator's order; None where not compared.
         worst: The elements with the largest differences, worst first.
         sample: The only sample looked at; None for all.
+        profile: The error in full detail; None if it was not asked for or there is none.
     """
 
     result: NodeResult
@@ -54,6 +56,7 @@ class NodeDetail:
     inputs: Sequence[tuple[str, NodeResult | None]] = field(default=())
     worst: Sequence[WorstElement] = field(default=())
     sample: int | None = None
+    profile: TensorProfile | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from qdebug.analysis.alignment import Kind
 from qdebug.analysis.result import Status
 from qdebug.model import TensorInfo
-from qdebug.report.markdown import MARKDOWN_LIMIT, code, diff_markdown, markdown_text, node_markdown
+from qdebug.report.markdown import MARKDOWN_LIMIT, code, diff_markdown, markdown_text
+from qdebug.report.node_markdown import node_markdown
 from qdebug.view.detail import NodeDetail
 
 markdown_it = pytest.importorskip("markdown_it")
