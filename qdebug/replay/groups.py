@@ -1,0 +1,194 @@
+"""Groups of a QDQ graph that a backend computes as one: DequantizeLinear, an operator, QuantizeLinear.
+
+A graph in QDQ form states real arithmetic between quantized tensors. An integer backend folds each operator with the
+dequantization before it and the quantization after it into one kernel on codes. `fuse` gives the graph as such a
+backend sees it: each group is one node with the operator's own name, whose inputs and output are the codes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from qdebug.model import AttrValue, Graph, Node
+from qdebug.model.dtypes import is_integer
+
+__all__ = ["FUSED_ACTIVATIONS", "Group", "find_groups", "fuse"]
+
+FUSED_ACTIVATIONS = ("Relu", "Clip")
+"""Operators that go into the node before them: on codes they only move the ends of the range."""
+
+_DATA: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div"), (0, 1))
+    | dict.fromkeys(("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "Resize", "Pad", "Softmax"), (0,))
+    | dict.fromkeys(("Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Erf", "Gelu"), (0,))
+    | dict.fromkeys(("Softplus", "Softsign", "Mish", "Selu", "Celu", "Relu", "Clip", "Identity"), (0,))
+    | dict.fromkeys(("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand"), (0,))
+    | {"Where": (1, 2), "Concat": ()}
+)
+"""Operators that are folded, and which of their inputs are codes then; Concat takes any number."""
+
+_MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand"})
+_TAKES_BIAS = frozenset({"Conv", "ConvTranspose", "Gemm"})
+_TAKES_ACTIVATION = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "AveragePool"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Nodes that make one unit.
+
+    Args:
+        node: The node that stands for all of them: operator, name and attributes of the one in the middle, with
+            codes as inputs and output. A fused activation is its attribute `activation`, with the bounds of a Clip
+            as `activation_params`.
+        interior: Tensors between the nodes, which nobody else reads.
+        members: The nodes, in topological order.
+    """
+
+    node: Node
+    interior: frozenset[str]
+    members: tuple[Node, ...]
+
+
+def find_groups(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> tuple[Group, ...]:
+    """Find what a backend may fold, in topological order.
+
+    A group needs the quantization of all its operands stated by the graph, per tensor or per channel, and results
+    between its nodes that nobody else reads. Operators that only move codes need the same parameters on both sides.
+
+    Args:
+        graph: The graph.
+        constants: Values of scalar constants by name; the bounds of a Clip are looked up here.
+    """
+    return tuple(_groups(graph, constants or {}))
+
+
+def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> Graph:
+    """Give a graph with each of its groups as one node.
+
+    A graph without groups is given back unchanged. Nodes and tensors that are only read within groups are left out.
+
+    Args:
+        graph: The graph.
+        constants: Values of scalar constants by name; the bounds of a Clip are looked up here.
+    """
+    groups = find_groups(graph, constants)
+    if not groups:
+        return graph
+    last = {group.members[-1].name: group.node for group in groups}
+    folded = {node.name for group in groups for node in group.members if node.op != "DequantizeLinear"}
+    nodes = [last.get(node.name, node) for node in graph.nodes if node.name in last or node.name not in folded]
+    nodes = _without_unread(nodes, graph.outputs)
+    used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*graph.inputs, *graph.outputs}
+    return Graph(
+        nodes,
+        tensors=[info for name, info in graph.tensors.items() if name in used],
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
+def _without_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
+    """Leave out dequantizations whose results nobody reads any more."""
+    read = Counter(name for node in nodes for name in node.inputs)
+    read.update(outputs)
+    return [node for node in nodes if node.op != "DequantizeLinear" or any(read[name] for name in node.outputs)]
+
+
+def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]:
+    for node in graph.nodes:
+        if node.domain not in ("", "ai.onnx") or node.op not in _DATA or not node.outputs:
+            continue
+        inputs, before = _codes_in(graph, node)
+        if inputs is None:
+            continue
+        after = _chain(graph, node)
+        if after is None or (node.op in _MOVES and not _same_quant(graph, inputs[0], after[-1].outputs[0])):
+            continue
+        attrs = _activation(after[0], constants) if len(after) > 1 else {}
+        if attrs is None:
+            continue
+        members = (*before, node, *after)
+        yield Group(
+            node=Node(
+                name=node.name,
+                op=node.op,
+                inputs=inputs,
+                outputs=after[-1].outputs[:1],
+                attrs={**node.attrs, **attrs},
+                origin=tuple(member.name for member in members),
+            ),
+            interior=frozenset(name for member in (node, *after[:-1]) for name in member.outputs if name),
+            members=members,
+        )
+
+
+def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
+    """Give a node's inputs with codes in place of their dequantization, and the nodes that dequantize them."""
+    data = _DATA[node.op] or tuple(range(len(node.inputs)))
+    if max(data, default=0) >= len(node.inputs):
+        return None, []
+    inputs, before = list(node.inputs), []
+    for position, name in enumerate(node.inputs):
+        optional = position == 2 and node.op in _TAKES_BIAS
+        source = graph.producer(name) if name and (position in data or optional) else None
+        if source is not None and source.op == "DequantizeLinear" and _coded(graph, source.inputs[0], wide=optional):
+            inputs[position] = source.inputs[0]
+            before.append(source)
+        elif position in data or (optional and name and not graph.is_constant(name)):
+            return None, []
+    return tuple(inputs), list({source.name: source for source in before}.values())
+
+
+def _chain(graph: Graph, node: Node) -> list[Node] | None:
+    """Give what follows a node up to the quantization of its result: an activation if there is one, QuantizeLinear."""
+    following = _only_reader(graph, node)
+    chain = [] if following is None else [following]
+    if following is not None and following.op in FUSED_ACTIVATIONS and node.op in _TAKES_ACTIVATION:
+        following = _only_reader(graph, following)
+        chain += [] if following is None else [following]
+    if following is None or following.op != "QuantizeLinear" or not _coded(graph, following.outputs[0]):
+        return None
+    return chain
+
+
+def _only_reader(graph: Graph, node: Node) -> Node | None:
+    """Give the node that reads a node's only result as its first input, if nothing else reads it."""
+    results = [name for name in node.outputs if name]
+    if len(results) != 1 or results[0] in graph.outputs:
+        return None
+    readers = graph.consumers(results[0])
+    fits = len(readers) == 1 and readers[0].inputs.count(results[0]) == 1 and readers[0].inputs[0] == results[0]
+    return readers[0] if fits else None
+
+
+def _coded(graph: Graph, name: str, *, wide: bool = False) -> bool:
+    """Tell whether a tensor holds integer codes whose parameters the graph states."""
+    quant = graph.tensors[name].quant
+    if quant is None or quant.block_size is not None or not is_integer(quant.dtype):
+        return False
+    return wide or not quant.dtype.endswith(("32", "64"))
+
+
+def _same_quant(graph: Graph, one: str, other: str) -> bool:
+    quant = graph.tensors[one].quant
+    return quant is not None and not quant.per_channel and quant == graph.tensors[other].quant
+
+
+def _activation(node: Node, constants: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
+    """Give the attributes of a fused activation; None where its bounds are not known."""
+    if node.op == "Relu":
+        return {"activation": "Relu"}
+    bounds = []
+    for position, (name, default) in enumerate((("min", -float("inf")), ("max", float("inf"))), start=1):
+        value = node.attrs.get(name, default)
+        if len(node.inputs) > position and node.inputs[position]:
+            if node.inputs[position] not in constants:
+                return None
+            value = constants[node.inputs[position]]
+        bounds.append(float(value))  # type: ignore[arg-type]  # bounds of Clip are numbers
+    return {"activation": "Clip", "activation_params": (bounds[0], bounds[1])}
