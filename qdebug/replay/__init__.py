@@ -1,21 +1,42 @@
 """Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module."""
 
 from qdebug.replay.arithmetic import ROUNDINGS, Arithmetic
+from qdebug.replay.candidates import candidates
+from qdebug.replay.columns import Columns
+from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
 from qdebug.replay.registry import Call, Kernel, find_kernel, has_kernel, kernel, known_kernels, run_node
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
+from qdebug.replay.unit import Operand, Target, Unit
+from qdebug.replay.unit_calls import unit_of_call
+from qdebug.replay.variant import Multiplier, Step, Sums, Variant, parse_variant
 
 __all__ = [
     "ROUNDINGS",
     "Arithmetic",
     "Call",
+    "Columns",
     "Fault",
     "Kernel",
+    "Multiplier",
     "OnTensor",
+    "Operand",
+    "Step",
+    "Sums",
+    "Target",
+    "Unit",
+    "Variant",
+    "accumulate",
+    "candidates",
+    "compute",
     "find_kernel",
+    "finish",
+    "finish_many",
     "has_kernel",
     "kernel",
     "known_kernels",
     "one_thread",
+    "parse_variant",
     "run_graph",
     "run_node",
+    "unit_of_call",
 ]

@@ -2,30 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
-__all__ = ["ROUNDINGS", "Arithmetic"]
+from qdebug.model.frozen import frozen_mapping
+from qdebug.replay.unit import KINDS, Unit
+from qdebug.replay.variant import Variant, parse_variant
+
+__all__ = ["DEFAULTS", "ROUNDINGS", "Arithmetic"]
 
 ROUNDINGS = ("even", "away")
 """What happens to a value half way between two codes: to the even code, or away from zero."""
+
+_INSIDE = parse_variant("steps=mul,zp,even,sat")
+_QUOTIENT = parse_variant("steps=div,even,zp,sat")
+
+DEFAULTS: Mapping[str, Variant] = MappingProxyType(
+    dict.fromkeys(KINDS, Variant())
+    | {
+        "add": parse_variant("form=fold-fma steps=even,sat"),
+        "sub": parse_variant("form=fold-fma steps=even,sat"),
+        "mul": _INSIDE,
+        "div": parse_variant("form=deq steps=div,even,zp,sat"),
+        "average_pool": parse_variant("form=real steps=div,zp,even,sat"),
+        "lookup": parse_variant("form=table steps=div,even,zp,sat"),
+        "softmax": parse_variant("form=ort steps=even,zp,wrap"),
+        "concat": parse_variant("steps=scale,div,even,zp,sat"),
+        "where": parse_variant("steps=scale,div,even,zp,sat"),
+        "quantize": _QUOTIENT,
+        "dequantize": parse_variant("steps=scale"),
+        "requantize": parse_variant("steps=scale,div,even,zp,sat"),
+        "max_pool": parse_variant("steps=scale,div,even,zp,sat"),
+        "resize": parse_variant("steps=scale,div,even,zp,sat"),
+        "pad": parse_variant("steps=scale,div,even,zp,sat"),
+    }
+)
+"""What ONNX Runtime's x86 kernels compute, by kind of unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
     """How quantized kernels compute where the operator's definition allows more than one way.
 
-    Float kernels take no notice of it. A further choice of a backend becomes a further field here, with
-    the default that ONNX states, and reaches every kernel through `Call` without any change in between.
+    Float kernels take no notice of it.
 
     Args:
-        rounding: One of `ROUNDINGS`.
+        rounding: One of `ROUNDINGS`: replaces ties to even in what `variants` says nothing of.
+        variants: Variants by kind of unit ("conv"), or by kind and dtypes of operands and output
+            ("conv:uint8,int8,uint8"), which goes first. What is not named takes `DEFAULTS`.
+        name: What it is called.
 
     Raises:
-        ValueError: The rounding is not among `ROUNDINGS`.
+        ValueError: The rounding is not among `ROUNDINGS`, or a key names no kind.
     """
 
     rounding: str = "even"
+    variants: Mapping[str, Variant] = field(default_factory=lambda: MappingProxyType({}))
+    name: str = "onnxruntime"
 
     def __post_init__(self) -> None:
         if self.rounding not in ROUNDINGS:
             raise ValueError(f"rounding is {self.rounding!r}; expected one of {ROUNDINGS}")
+        for key in self.variants:
+            if key.partition(":")[0] not in KINDS:
+                raise ValueError(f"{key!r} names no kind of unit; expected one of {KINDS}")
+        object.__setattr__(self, "variants", frozen_mapping(self.variants))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (self.rounding, dict(self.variants), self.name)
+
+    def variant(self, unit: Unit) -> Variant:
+        """Give the variant that computes a unit."""
+        for key in (f"{unit.kind}:{','.join(unit.dtypes)}", unit.kind):
+            if key in self.variants:
+                return self.variants[key]
+        default = DEFAULTS[unit.kind]
+        return default if self.rounding == "even" else default.with_rounding(self.rounding)
+
+
+def _rebuilt(rounding: str, variants: Mapping[str, Variant], name: str) -> Arithmetic:
+    return Arithmetic(rounding=rounding, variants=variants, name=name)

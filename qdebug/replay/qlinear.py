@@ -1,8 +1,4 @@
-"""Integer convolutions and matrix products, with exact accumulators and one requantization.
-
-The requantization is what ONNX Runtime's kernels do: saturate(round(float32(sum) * float32(sx * sw / sy)) + zero
-point) (onnxruntime/core/mlas/lib/quantize.cpp).
-"""
+"""Integer convolutions and matrix products: on codes by their unit, and those that give sums or real numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +6,11 @@ import numpy as np
 
 from qdebug.replay.conv import add_bias
 from qdebug.replay.convolve import convolve
-from qdebug.replay.integers import as_int32, centred, exact_dtype, multiplier, requantize, sum_bound
+from qdebug.replay.evaluate import compute
+from qdebug.replay.integers import as_int32, centred, exact_dtype, sum_bound
 from qdebug.replay.quantize import dynamic_quantize
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.unit_calls import unit_of_call
 from qdebug.replay.windows import window_of
 
 __all__: list[str] = []
@@ -36,20 +34,13 @@ def _filterwise(values: np.ndarray | None, axes: int) -> np.ndarray | None:
 
 @kernel("QLinearConv")
 @kernel("QLinearConv", domain="com.microsoft")
-def _qlinear_conv(call: Call) -> np.ndarray:
-    """Convolve codes x (N, C, *extent) with codes w (M, C / group, *kernel), bias (M,) at scale sx * sw.
-
-    With channels_last, which ONNX Runtime's form has, x and the result are (N, *extent, C).
-    """
-    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (call.array(i) for i in range(8))
-    last = bool(call.integer("channels_last"))
-    x = np.moveaxis(x, -1, 1) if last else x
-    centred_weight = centred(weight, _filterwise(w_zero, weight.ndim))
-    sums, bound = _convolved(call, centred(x, x_zero.reshape(())), centred_weight, call.optional(8))
-    factor = multiplier(x_scale.reshape(-1), w_scale.reshape(-1), y_scale.reshape(-1))
-    factor = factor.reshape(-1, *(1,) * (x.ndim - 2))
-    codes = requantize(sums, factor, y_zero.reshape(()), call.arithmetic, bound=bound)
-    return np.moveaxis(codes, 1, -1) if last else codes
+@kernel("QLinearMatMul")
+def _by_unit(call: Call) -> np.ndarray:
+    """Compute the operator's unit by the variant that the arithmetic has for it."""
+    unit = unit_of_call(call)
+    if unit is None:
+        raise ValueError("the operands make no quantized unit")
+    return compute(unit, call.arithmetic.variant(unit))
 
 
 @kernel("ConvInteger")
@@ -82,19 +73,6 @@ def _by_column(values: np.ndarray | None) -> np.ndarray | None:
     return values.reshape(()) if values is not None and values.size == 1 else values
 
 
-@kernel("QLinearMatMul")
-def _qlinear_matmul(call: Call) -> np.ndarray:
-    """Multiply codes a (..., M, K), quantized per tensor or row, by b (..., K, N), per tensor or column."""
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.array(i) for i in range(8))
-    sums, bound = _multiplied(centred(a, _by_row(a_zero)), centred(b, _by_column(b_zero)))
-    row_scale, column_scale = _by_row(a_scale), _by_column(b_scale)
-    out_scale, out_zero = _by_row(y_scale), _by_row(y_zero)
-    if row_scale is None or column_scale is None or out_scale is None or out_zero is None:
-        raise ValueError("a scale or zero point is missing")
-    factor = multiplier(row_scale, column_scale, out_scale)
-    return requantize(sums, factor, out_zero, call.arithmetic, bound=bound)
-
-
 @kernel("MatMulInteger")
 def _matmul_integer(call: Call) -> np.ndarray:
     """Multiply codes and give the int32 accumulators."""
@@ -105,19 +83,18 @@ def _matmul_integer(call: Call) -> np.ndarray:
 @kernel("QGemm", domain="com.microsoft")
 def _qgemm(call: Call) -> np.ndarray:
     """Compute alpha A B + C on codes, C an int32 bias at scale alpha * sa * sb; float32 without an output scale."""
+    unit = unit_of_call(call)
+    if unit is not None:
+        return compute(unit, call.arithmetic.variant(unit))
     a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
-    bias, y_scale, y_zero = (call.optional(i) for i in range(6, 9))
     left = centred(a, a_zero.reshape(()))
     right = centred(b, (b_zero.reshape(-1) if call.integer("transB") == 0 else b_zero.reshape(-1, 1)))
-    sums, bound = _multiplied(
-        left.T if call.integer("transA") else left, right.T if call.integer("transB") else right, bias
+    sums, _ = _multiplied(
+        left.T if call.integer("transA") else left, right.T if call.integer("transB") else right, call.optional(6)
     )
     alpha = np.float32(call.real("alpha", 1.0))
     product = np.asarray(alpha * a_scale.reshape(-1) * b_scale.reshape(-1), dtype=np.float32)
-    if y_scale is None or y_zero is None:
-        return np.asarray(np.multiply(sums, product, dtype=np.float32))
-    factor = np.asarray(product / y_scale.reshape(-1), dtype=np.float32)
-    return requantize(sums, factor, y_zero.reshape(()), call.arithmetic, bound=bound)
+    return np.asarray(np.multiply(sums, product, dtype=np.float32))
 
 
 @kernel("MatMulIntegerToFloat", domain="com.microsoft")

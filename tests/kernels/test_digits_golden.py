@@ -35,10 +35,10 @@ def test_every_tensor_is_bit_for_bit_the_runtime_s():
 
 
 def test_the_hashes_notice_a_changed_multiplier(monkeypatch):
-    from qdebug.replay import qlinear
+    from qdebug.replay import steps
 
-    exact = qlinear.multiplier
-    monkeypatch.setattr(qlinear, "multiplier", lambda *scales: exact(*scales) * np.float32(1.001))
+    exact = steps.real_multiplier
+    monkeypatch.setattr(steps, "real_multiplier", lambda *scales: exact(*scales) * np.float32(1.001))
     found = replay()
     assert found["x_quantized"] == GOLDEN["x_quantized"]
     assert found["conv2_quantized"] != GOLDEN["conv2_quantized"]

@@ -1,0 +1,100 @@
+"""Columns: the numbers that a variant's program turns into codes, whole or a selection of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from qdebug.replay.variant import Sums
+
+__all__ = ["BLOCK", "Columns", "part_of"]
+
+BLOCK = 1 << 15
+"""Elements that are worked on at a time, so that what is between two steps stays in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """The numbers that programs start from.
+
+    Args:
+        sums: The heavy part that made them.
+        values: One array of numbers per operand of the form: integers in a dtype that holds them exactly, or real
+            numbers. In the output's shape with channels first, or flat if `places` is given.
+        shape: Shape of the whole output, channels first.
+        count: Elements that each average is over, broadcasting to `shape`; None where nothing is averaged.
+        places: Flat positions in `shape` of the elements; None if all are there.
+        member: Which operand each element comes from, broadcasting to `shape`; None but where tensors are joined.
+        bound: Largest magnitude that integers may have; 0 if it is not known.
+    """
+
+    sums: Sums
+    values: tuple[np.ndarray, ...]
+    shape: tuple[int, ...]
+    count: np.ndarray | None = None
+    places: np.ndarray | None = None
+    member: np.ndarray | None = None
+    bound: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self.values[0].size)
+
+    def take(self, places: np.ndarray) -> Columns:
+        """Select elements.
+
+        Args:
+            places: Flat positions in C order of the whole output, channels first.
+
+        Raises:
+            ValueError: The columns are a selection already.
+        """
+        if self.places is not None:
+            raise ValueError("a selection is taken of whole columns")
+        places = np.asarray(places, dtype=np.int64).reshape(-1)
+        return replace(self, values=tuple(array.reshape(-1)[places] for array in self.values), places=places)
+
+    def spread(self, parameter: np.ndarray) -> np.ndarray:
+        """Give a parameter that broadcasts to the whole output so that it broadcasts to the values."""
+        if parameter.size == 1:
+            return parameter.reshape(())
+        if self.places is None:
+            return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
+        return np.broadcast_to(parameter, self.shape)[np.unravel_index(self.places, self.shape)]
+
+    def blocks(self) -> Iterator[tuple[slice, ...]]:
+        """Cut the values into blocks of at most about `BLOCK` elements, as indices into arrays that broadcast."""
+        shape = self.values[0].shape
+        yield from _cut(shape)
+
+
+def _cut(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Cut along the first axis whose inner part fits a block; the axes before it are taken one by one."""
+    if not shape or int(np.prod(shape, dtype=np.int64)) <= BLOCK:
+        yield tuple(slice(0, n) for n in shape)
+        return
+    inner = 1
+    axis = len(shape)
+    while inner * shape[axis - 1] <= BLOCK:
+        axis -= 1
+        inner *= shape[axis]
+    axis -= 1
+    step = max(1, BLOCK // inner)
+    rest = tuple(slice(0, n) for n in shape[axis + 1 :])
+    for lead in np.ndindex(*shape[:axis]):
+        for first in range(0, shape[axis], step):
+            yield (*(slice(i, i + 1) for i in lead), slice(first, min(first + step, shape[axis])), *rest)
+
+
+def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
+    """Give the part of a parameter that belongs to a block of what it broadcasts to."""
+    if parameter.ndim == 0:
+        return parameter
+    index: tuple[Any, ...] = tuple(
+        where if size > 1 else slice(None) for size, where in zip(parameter.shape, block, strict=True)
+    )
+    return np.asarray(parameter[index])

@@ -1,0 +1,153 @@
+"""A quantized operator as codes in, codes out: the one form that every way of computing it starts from.
+
+A `Unit` is made of a node with quantized operands (`unit_calls`), or of a plain operator whose operands are codes
+(`unit_codes`). It says what is computed, never how: that is a `Variant`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.model import AttrValue
+from qdebug.model.dtypes import code_limits, logical_dtype, logical_name
+from qdebug.model.frozen import frozen_mapping, rebuild
+from qdebug.model.quant import QuantParams
+
+__all__ = ["KINDS", "Operand", "Target", "Unit", "target_of"]
+
+KINDS: tuple[str, ...] = (
+    "conv", "linear", "add", "sub", "mul", "div", "average_pool", "global_average_pool", "reduce_mean", "max_pool",
+    "lookup", "softmax", "concat", "where", "resize", "pad", "requantize", "quantize", "dequantize",
+)  # fmt: skip
+"""What a unit computes. `lookup` is any function of one code; `requantize` also stands for Relu and Clip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operand:
+    """A quantized tensor that a unit reads.
+
+    Args:
+        codes: Stored integers of at most 16 bits; real values for `quantize`.
+        scale: One value, or an array that broadcasts to `codes`; as stored, mostly float32.
+        zero_point: The same for the code of real 0, in a dtype that holds it.
+    """
+
+    codes: np.ndarray
+    scale: np.ndarray
+    zero_point: np.ndarray
+
+    @property
+    def centred(self) -> np.ndarray:
+        """The codes minus the zero point, in int32."""
+        wide = self.codes.astype(np.int32)
+        if np.any(self.zero_point):
+            wide -= self.zero_point.astype(np.int32)
+        return wide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Target:
+    """The quantization of what a unit gives.
+
+    Args:
+        dtype: Dtype of the codes; a float dtype for `dequantize`.
+        scale: One value, or an array that broadcasts to the output.
+        zero_point: The same for the code of real 0.
+        low: Lowest code in use; the dtype's if left out.
+        high: Highest code in use; the dtype's if left out.
+        clamp: Bounds of a fused activation, in codes; None where there is none.
+    """
+
+    dtype: np.dtype
+    scale: np.ndarray
+    zero_point: np.ndarray
+    low: int | None = None
+    high: int | None = None
+    clamp: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        low, high = code_limits(logical_name(self.dtype))
+        object.__setattr__(self, "low", low if self.low is None else int(self.low))
+        object.__setattr__(self, "high", high if self.high is None else int(self.high))
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Lowest and highest code that can come out of a saturating step.
+
+        Raises:
+            ValueError: The output is real and has none.
+        """
+        if self.low is None or self.high is None:
+            raise ValueError(f"{self.dtype} has no codes")
+        return self.low, self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unit:
+    """One quantized operator with its operands.
+
+    Args:
+        kind: One of `KINDS`.
+        operands: What it reads: input and weight of a conv (M, C / groups, *kernel) or linear (..., K, N); both sides
+            of an element-wise operator; the tensors that are joined or chosen from. Spatial axes follow the channels.
+        out: Quantization of what it gives.
+        bias: Integers at the scale of the sums, or real numbers; one per filter, or broadcasting to the output of a
+            linear. None without.
+        bias_scale: Scale of an integer bias where it is not that of the sums; None where it is.
+        attrs: Attributes as ONNX has them: strides, pads, dilations, group, kernel_shape, axis, ...
+        function: The function of a lookup, as ONNX names the operator: Sigmoid, LeakyRelu, HardSwish, ...
+        condition: The choice of `where`.
+        channels_last: Whether the node's own layout has its channels last; operands are turned to channels first,
+            and the output is turned back.
+        transposed: Whether a conv is the transposed one, with a weight (C, M / groups, *kernel).
+        opset: Version of the operator set that the attributes are read by.
+        op: The node's operator, for messages.
+    """
+
+    kind: str
+    operands: tuple[Operand, ...]
+    out: Target
+    bias: np.ndarray | None = None
+    bias_scale: np.ndarray | None = None
+    attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
+    function: str = ""
+    condition: np.ndarray | None = None
+    channels_last: bool = False
+    transposed: bool = False
+    opset: int = 1000
+    op: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind is {self.kind!r}; expected one of {KINDS}")
+        object.__setattr__(self, "attrs", frozen_mapping(self.attrs))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return rebuild, (Unit, plain | {"attrs": dict(self.attrs)})
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Logical dtypes of the operands, then of the output: what evidence may be pooled over, beside the kind."""
+        return (*(logical_name(operand.codes.dtype) for operand in self.operands), logical_name(self.out.dtype))
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether any operand has more than one scale."""
+        return any(operand.scale.size > 1 for operand in self.operands)
+
+
+def target_of(quant: QuantParams, *, clamp: tuple[int, int] | None = None) -> Target:
+    """Give the target that quantization parameters of one value each describe."""
+    return Target(
+        dtype=logical_dtype(quant.dtype),
+        scale=quant.scale.reshape(()),
+        zero_point=quant.zero_point.reshape(()),
+        low=quant.qmin,
+        high=quant.qmax,
+        clamp=clamp,
+    )

@@ -1,0 +1,303 @@
+"""How a backend computes a quantized operator: a value made of stages, with a text form that parses back.
+
+A unit (see `unit`) is computed in two parts. The heavy part, `Sums`, makes columns of numbers: the integer sums of a
+convolution, the window sums of a pool, the codes themselves where nothing is summed. The rest is a short program of
+steps that turns each number into a code, in any order that a backend takes them.
+
+The text form lists the stages that are not the default, as `name=value`, with blanks between them:
+
+    m=q31 steps=shl,mulhi.up,shr.away,zp,sat
+
+The values of each stage are the tables of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+from qdebug.errors import UsageError
+
+__all__ = [
+    "ACCUMULATES",
+    "BIASES",
+    "EXPRESSIONS",
+    "FLOAT_STEPS",
+    "FORMS",
+    "NUMBERS",
+    "STEPS",
+    "Multiplier",
+    "Step",
+    "Sums",
+    "Variant",
+    "parse_variant",
+    "steps_of",
+]
+
+_NEAREST = ("even", "away", "up", "down")
+_ROUNDINGS = (*_NEAREST, "floor", "trunc")
+
+STEPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "mul": (),
+        "div": (),
+        "inv": (),
+        "scale": (),
+        "shl": (),
+        "mulhi": ("up", "away", "trunc", "floor"),
+        "pre": ("floor", "up"),
+        "shr": (*_ROUNDINGS, "tosa"),
+        "round": (*_ROUNDINGS, "plus"),
+        "bias": (),
+        "zp": (),
+        "clamp": (),
+        "sat16": (),
+        "wrap32": (),
+        "sat": (),
+        "wrap": (),
+    }
+)
+"""Steps of a program, each with its roundings (`shr.away`); `round` is written by its rounding alone.
+
+mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
+the output's scale, inv: multiply by its reciprocal (all float32). shl: shift left where the multiplier asks for it.
+mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
+by what is left to shift; tosa adds the nudge of apply_scale_32's double rounding. round: to a whole number; plus is
+floor(v + 1/2) as computed. bias: add a real bias. zp: add the output's zero point. clamp: to the bounds of a fused
+activation. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat, wrap: to the output's codes.
+"""
+
+FLOAT_STEPS = frozenset({"mul", "div", "inv", "scale", "round", "bias", "zp", "clamp", "sat", "wrap"})
+"""Steps that a program in floating point may have."""
+
+EXPRESSIONS: tuple[str, ...] = (
+    "xw/y", "x*(w/y)", "(x/y)*w", "xw*(1/y)", "d:xw/y", "d:f(xw)/y", "x/(y*n)", "x/n/y",
+)  # fmt: skip
+"""Orders in which the real multiplier is computed from the scales of input, weight and output.
+
+`d:` ones use float64, the second of them on a float32 product; all others round each operation to float32. An average
+over n elements divides by n last, or as the two forms with n say.
+"""
+
+NUMBERS: tuple[str, ...] = ("f32", "f64", "q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "glow", "pow2")
+"""Kinds of number that a multiplier is kept as.
+
+f32, f64: floating point. q31, q24, q16, q15: a significand of so many bits, rounded half away from zero (q31t: cut
+off, q31e: half to even). m24: the 24 bits of a float32's significand; m24s7: the same shifted left by 7. glow: the 8 to
+9 bits and two shifts that Glow's quantizeScaleOffset32To8 finds. pow2: the nearest power of two, as a shift.
+"""
+
+ACCUMULATES: tuple[str, ...] = ("wrap32", "exact", "pairsat16", "pairwrap16")
+"""How products are summed: in int32, without limit, or with pairs of neighbours held to 16 bits first.
+
+Pair sums are followed by the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the
+distance of the partners if it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`.
+"""
+
+BIASES: tuple[str, ...] = ("int32", "float", "none")
+"""Where a bias enters: into the integer sums, or as a real number by the step `bias`; none drops it."""
+
+FORMS: tuple[str, ...] = (
+    "sum", "fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15", "each",
+    "raw", "real", "divided", "table", "stepped", "leaky", "ort", "exp32", "exp64",
+)  # fmt: skip
+"""What the numbers are that a program starts from; which of them an operator has is said in its module."""
+
+
+def _among(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        _refuse(what, value, allowed)
+
+
+def _refuse(what: str, value: str, allowed: Any) -> None:
+    raise UsageError(
+        f"The arithmetic has no {what} {value!r}; known are {', '.join(allowed)}.",
+        hint="Correct the text of the variant, or let qdebug write it.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Step:
+    """One step of a program.
+
+    Args:
+        op: A name in `STEPS`.
+        rounding: One of the roundings that the step has; empty if it has none.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+
+    op: str
+    rounding: str = ""
+
+    def __post_init__(self) -> None:
+        allowed = STEPS.get(self.op)
+        if allowed is None or (self.rounding not in allowed if allowed else self.rounding):
+            _refuse("step", str(self), sorted(STEPS))
+
+    def __str__(self) -> str:
+        if self.op == "round":
+            return self.rounding
+        return f"{self.op}.{self.rounding}" if self.rounding else self.op
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Multiplier:
+    """How the real multiplier is computed from scales, and what it is kept as.
+
+    Args:
+        number: One of `NUMBERS`.
+        expression: One of `EXPRESSIONS`.
+
+    Raises:
+        UsageError: Either is unknown.
+    """
+
+    number: str = "f32"
+    expression: str = "xw/y"
+
+    def __post_init__(self) -> None:
+        _among("multiplier", self.number, NUMBERS)
+        _among("expression", self.expression, EXPRESSIONS)
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.expression}"
+
+    @property
+    def real(self) -> bool:
+        """Whether it is a floating-point number."""
+        return self.number in ("f32", "f64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Sums:
+    """The heavy part of a computation: variants that share it share its columns.
+
+    Args:
+        form: One of `FORMS`.
+        accumulate: One of `ACCUMULATES`, with order and distance of pairs.
+        bias: One of `BIASES`.
+    """
+
+    form: str = "sum"
+    accumulate: str = "wrap32"
+    bias: str = "int32"
+
+
+def steps_of(text: str) -> tuple[Step, ...]:
+    """Read a program: steps with commas between them.
+
+    Raises:
+        UsageError: A step is unknown.
+    """
+    found = []
+    for word in text.split(",") if text else ():
+        op, _, rounding = word.partition(".")
+        found.append(Step(op="round", rounding=op) if op in STEPS["round"] else Step(op=op, rounding=rounding))
+    return tuple(found)
+
+
+_DEFAULT_STEPS = steps_of("mul,even,zp,sat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Variant:
+    """How a backend computes one kind of unit; the default is float32 multiplication with ties to even.
+
+    Args:
+        form: What the numbers are that the program starts from; one of `FORMS`.
+        accumulate: How products are summed; see `ACCUMULATES`.
+        bias: Where the bias enters; one of `BIASES`.
+        multiplier: What stands for the quotient of the scales.
+        requantize: The program that makes codes of the numbers.
+        operand: The program that each operand goes through first, where the form has one.
+        shift: Bits that the operands are shifted left by, where the form has that.
+
+    Raises:
+        UsageError: A stage has a value that is unknown.
+    """
+
+    form: str = "sum"
+    accumulate: str = "wrap32"
+    bias: str = "int32"
+    multiplier: Multiplier = Multiplier()
+    requantize: tuple[Step, ...] = _DEFAULT_STEPS
+    operand: tuple[Step, ...] = ()
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        _among("form", self.form, FORMS)
+        _among("bias", self.bias, BIASES)
+        _check_accumulate(self.accumulate)
+        if not 0 <= self.shift <= 30:
+            _refuse("shift", str(self.shift), ["0 to 30"])
+
+    @property
+    def sums(self) -> Sums:
+        """The heavy part that this variant starts from."""
+        return Sums(form=self.form, accumulate=self.accumulate, bias=self.bias)
+
+    def with_rounding(self, rounding: str) -> Variant:
+        """Give the variant with another rounding in each step that rounds to even, its integer shifts left alone."""
+        changed = tuple(
+            Step(op="round", rounding=rounding) if step == Step(op="round", rounding="even") else step
+            for step in self.requantize
+        )
+        return replace(self, requantize=changed)
+
+    def __str__(self) -> str:
+        words = []
+        for name, (key, default) in _TEXT.items():
+            value = getattr(self, name)
+            if value != default:
+                words.append(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
+        return " ".join(words) or f"m={self.multiplier}"
+
+
+_TEXT: Mapping[str, tuple[str, Any]] = MappingProxyType(
+    {
+        entry.name: (key, entry.default)
+        for entry, key in zip(fields(Variant), ("form", "acc", "bias", "m", "steps", "operand", "shift"), strict=True)
+    }
+)
+
+
+def parse_variant(text: str) -> Variant:
+    """Read the text form of a variant; stages left out take their defaults.
+
+    Raises:
+        UsageError: A stage or its value is unknown, or a stage is given twice.
+    """
+    names = {key: name for name, (key, _) in _TEXT.items()}
+    found: dict[str, Any] = {}
+    for word in text.split():
+        key, equals, value = word.partition("=")
+        name = names.get(key)
+        if name is None or not equals or name in found:
+            _refuse("stage", word, sorted(names))
+        found[str(name)] = _read_stage(str(name), value)
+    return Variant(**found)
+
+
+def _read_stage(name: str, value: str) -> Any:
+    if name in ("requantize", "operand"):
+        return steps_of(value)
+    if name == "multiplier":
+        number, colon, expression = value.partition(":")
+        return Multiplier(number=number, expression=expression) if colon else Multiplier(number=number)
+    if name == "shift":
+        return int(value) if value.isdecimal() else _refuse("shift", value, ["0 to 30"])
+    return value
+
+
+def _check_accumulate(text: str) -> None:
+    kind, *rest = text.split(":")
+    _among("accumulate", kind, ACCUMULATES)
+    paired = kind.startswith("pair")
+    if (rest and not paired) or (paired and (not rest or rest[0] not in ("hwc", "chw") or len(rest) > 2)):
+        _refuse("accumulate", text, ACCUMULATES)
+    if len(rest) == 2 and not (rest[1].isdecimal() and int(rest[1]) > 1):
+        _refuse("distance of a pair", rest[1], ["2", "4", "8"])
