@@ -102,14 +102,14 @@ def _exponent_bars(histogram: ExponentHistogram, zero: str) -> list[Bar]:
     for first in range(0, counts.size, together):
         last = min(first + together, counts.size)
         low, high = histogram.lowest + first, histogram.lowest + last
-        rows.append((f"2^{low}..2^{high} ({_power(low)})", int(counts[first:last].sum())))
+        rows.append((f"{_power(low)}..{_power(high)}", int(counts[first:last].sum())))
     if histogram.nonfinite:
         rows.append(("non-finite", histogram.nonfinite))
     return _bars(rows)
 
 
 def _power(exponent: int) -> str:
-    return numbers.number(2.0**exponent, digits=2) if exponent < 1024 else "beyond float64"
+    return numbers.number(2.0**exponent, digits=2) if exponent < 1024 else "beyond"
 
 
 def _bars(rows: Sequence[tuple[str, int]]) -> list[Bar]:
