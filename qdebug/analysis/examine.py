@@ -44,7 +44,7 @@ class Examiner:
 
     def examine(self, entry: PlannedNode) -> NodeResult:
         """Compare one tensor, split its error and judge it."""
-        limits = self._limits.under(self._rules.find(entry.tensor, entry.node, entry.op))
+        limits = self._limits.under(self._rules.find(entry))
         comparison = compare_pair(
             self._reference, self._backend, entry.pair, relu_floor=entry.relu_floor, tolerance=limits.tolerance
         )

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import translate
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["BOUNDS", "Acknowledgement", "LimitRule", "RuleFinder"]
+__all__ = ["BOUNDS", "Acknowledgement", "LimitRule", "Named", "RuleFinder", "unused_entries"]
 
 BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
 """Names of the limits that can be set for all tensors or for some."""
@@ -45,6 +45,11 @@ class LimitRule:
         """Every limit by name; None where it is not set."""
         return {name: getattr(self, name) for name in BOUNDS}
 
+    @property
+    def patterns(self) -> dict[str, str]:
+        """The patterns that are set, by name."""
+        return {name: text for name in ("tensor", "node", "op") if (text := getattr(self, name)) != "*"}
+
     def to_dict(self) -> dict[str, Any]:
         """Give the rule as plain values, without what it does not set."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -72,6 +77,22 @@ class Acknowledgement:
         return {"reason": self.reason, "expires": self.expires, "expired": self.expired}
 
 
+class Named(Protocol):
+    """Whatever has the names that a rule looks at."""
+
+    @property
+    def tensor(self) -> str:
+        """The backend's tensor."""
+
+    @property
+    def node(self) -> str:
+        """Its node."""
+
+    @property
+    def op(self) -> str:
+        """The node's operator."""
+
+
 class RuleFinder:
     """Finds the rule that holds for a tensor: the last one that fits.
 
@@ -90,19 +111,36 @@ class RuleFinder:
             else:  # thousands of rules that name one tensor each must not be tried one after the other
                 self._named.setdefault(rule.tensor, []).append(position)
 
-    def find(self, tensor: str, node: str, op: str) -> LimitRule | None:
-        """Give the rule for a tensor; None if no rule fits.
-
-        Args:
-            tensor: The backend's tensor.
-            node: Its node.
-            op: The node's operator.
-        """
-        for position in sorted((*self._named.get(tensor, ()), *self._rest), reverse=True):
-            patterns = zip(self._patterns[position], (tensor, node, op), strict=True)
+    def find(self, entry: Named) -> LimitRule | None:
+        """Give the rule for a tensor; None if no rule fits."""
+        for position in sorted([*self._rest, *self._named.get(entry.tensor, [])], reverse=True):
+            patterns = zip(self._patterns[position], (entry.tensor, entry.node, entry.op), strict=True)
             if all(pattern is None or pattern.match(name) for pattern, name in patterns):
                 return self._rules[position]
         return None
+
+
+def unused_entries(
+    rules: Sequence[LimitRule], acknowledged: Sequence[Acknowledgement], entries: Sequence[Named]
+) -> list[str]:
+    """Say of each rule that decides for no tensor, and of each acknowledged node that there is not, that it is so.
+
+    Args:
+        rules: In their order.
+        acknowledged: In their order.
+        entries: What was compared.
+    """
+    finder = RuleFinder(rules)
+    used = {id(finder.find(entry)) for entry in entries}
+    nodes = {entry.node for entry in entries}
+    said = [
+        f"rule {number} ({', '.join(f'{name} = {value!r}' for name, value in rule.patterns.items())}) holds for nothing"
+        for number, rule in enumerate(rules, 1)
+        if id(rule) not in used
+    ]
+    return said + [
+        f"there is no node {entry.node!r} to acknowledge" for entry in acknowledged if entry.node not in nodes
+    ]
 
 
 def _compiled(pattern: str) -> re.Pattern[str] | None:

@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from qdebug.cli.comparison import compare, node_detail, opened
 from qdebug.cli.failures import INCOMPLETE, say
+from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits, say_unused
 from qdebug.cli.output import check_target, emit, progress, write_result
 from qdebug.cli.parser import (
     Parser,
     add_debug,
     add_format,
     add_output,
-    decibels,
-    limit,
     natural,
     suffix_format,
     typed,
 )
 from qdebug.cli.reports import definitions_text, diff_text, node_text
 from qdebug.cli.sources import command
-from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.limits import Limits
     from qdebug.analysis.result import DiffResult
     from qdebug.cli.parser import Verbs
     from qdebug.view.detail import NodeDetail
@@ -49,6 +46,8 @@ examples:
   qdebug diff ref.h5 int8.h5
   qdebug diff ref.h5 int8.h5 --node conv1        one node in full, worst elements included
   qdebug diff ref.h5 int8.h5 --min-sqnr 30 --max-lsb 4
+  qdebug diff ref.h5 int8.h5 --limits limits.toml
+  qdebug diff ref.h5 good1.h5 good2.h5 --suggest-limits limits.toml
   qdebug diff ref.h5 int8.h5 --json -o diff.json
   qdebug diff ref.h5 int8.h5 -f markdown >> "$GITHUB_STEP_SUMMARY"
   qdebug diff --explain-metrics                  what the columns mean
@@ -64,6 +63,8 @@ class DiffOptions:
 
     reference: Path
     backends: Sequence[Path]
+    limits: Path | None
+    suggest_limits: Path | None
     min_sqnr: float | None
     max_lsb: float | None
     atol: float | None
@@ -100,8 +101,19 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
     parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording of a backend run")
     parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="say what every metric means")
-    _add_limits(parser)
-    _add_allowances(parser)
+    add_limits_file(parser)
+    add_limits(
+        parser.add_argument_group(
+            "limits on the whole error (all that are given must hold; default: derived from what each node adds)"
+        )
+    )
+    parser.add_argument(
+        "--suggest-limits",
+        type=Path,
+        metavar="FILE",
+        help="write limits that these runs keep, with a margin, to FILE; give several known-good BACKENDs",
+    )
+    add_allowances(parser.add_argument_group("what may be incomplete (else the exit code is 3)"))
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
     shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
@@ -112,36 +124,12 @@ def add_parser(verbs: Verbs) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_limits(parser: Parser) -> None:
-    limits = parser.add_argument_group(
-        "limits on the whole error (all that are given must hold; default: derived from what each node adds)"
-    )
-    limits.add_argument(
-        "--min-sqnr", type=decibels, metavar="DB", help="least signal to quantization noise ratio in dB"
-    )
-    limits.add_argument("--max-lsb", type=limit, metavar="N", help="largest difference in steps of the backend's scale")
-    limits.add_argument("--atol", type=limit, metavar="X", help="largest difference: atol + rtol * abs(reference)")
-    limits.add_argument("--rtol", type=limit, metavar="X", help="the relative part of it")
-
-
-def _add_allowances(parser: Parser) -> None:
-    allowed = parser.add_argument_group("what may be incomplete (else the exit code is 3)")
-    allowed.add_argument("--allow-partial", action="store_true", help="a recording that did not finish")
-    allowed.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
-    allowed.add_argument(
-        "--allow-uncompared",
-        action="append",
-        default=[],
-        metavar="GLOB|N",
-        help="lost tensors: a name pattern (repeatable), or how many",
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and give the exit code."""
     options = typed(DiffOptions, arguments)
-    check_target(options.output, force=options.force, sources=[options.reference, *options.backends])
-    limits = _limits(options)
+    for target in (options.output, options.suggest_limits):
+        check_target(target, force=options.force, sources=[options.reference, *options.backends])
+    limits = given_limits(options)
     results: dict[str, DiffResult] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
@@ -158,34 +146,13 @@ def run(arguments: argparse.Namespace) -> int:
                 diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
             )
     write_result(_joined(options, results, texts, details), options.output)
+    if options.suggest_limits is not None:
+        from qdebug.workflow.suggest_limits import suggested_limits
+
+        write_result(suggested_limits(results), options.suggest_limits)
+    say_unused(limits, list(results.values()))
     _after(options, list(results.values()))
     return max(result.exit_code for result in results.values())
-
-
-def _limits(options: DiffOptions) -> Limits:
-    from qdebug.analysis.limits import Limits
-
-    return Limits(
-        min_sqnr=options.min_sqnr,
-        max_lsb=options.max_lsb,
-        atol=options.atol,
-        rtol=options.rtol,
-        allow_partial=options.allow_partial,
-        allow_unfaithful=options.allow_unfaithful,
-        allow_uncompared=_allowed(options.allow_uncompared),
-    )
-
-
-def _allowed(given: Sequence[str]) -> int | tuple[str, ...]:
-    counts = [entry for entry in given if entry.isascii() and entry.isdigit()]
-    if not counts:
-        return tuple(given)
-    if len(given) > 1:
-        raise UsageError(
-            f"--allow-uncompared got the number {counts[0]} beside other values.",
-            hint="Give either one number, or name patterns: --allow-uncompared 'head/*'.",
-        )
-    return int(counts[0])
 
 
 def _unique(name: str, taken: dict[str, DiffResult]) -> str:

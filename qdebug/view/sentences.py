@@ -61,8 +61,12 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
     if atol is not None or rtol is not None:
         relative = "" if rtol is None else f" + {rtol:g} * abs(reference)"
         parts.append(f"absolute difference at most {atol or 0:g}{relative}")
+    if limits.get("max_saturation") is not None:
+        parts.append(f"at most {numbers.percent(limits['max_saturation'], 1)} of codes saturated")
     said = " and ".join(parts) or "none"
     source = safe_text(limits.get("source", "default"), limit=40)
+    if source == "derived" and "file" in limits:
+        return f"derived from each node's own arithmetic{', and ' + said if parts else ''}{_from_file(limits)}"
     if source == "derived":
         steps, floor = limits.get("introduced_lsb", 1), limits.get("min_sqnr_without_replay", 0)
         return (
@@ -74,7 +78,20 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
         )
     if source == "default":
         return f"default: {said}; give --min-sqnr, --max-lsb, --atol or --rtol for your own"
-    return f"{source}: {said}"
+    return f"{source}: {said}{_from_file(limits)}"
+
+
+def _from_file(limits: Mapping[str, Any]) -> str:
+    """Say what a limits file adds; "" if there is none."""
+    if "file" not in limits:
+        return ""
+    rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
+    expired = sum(bool(entry.get("expired")) for entry in acknowledged)
+    said = [f"{rules} rule{'' if rules == 1 else 's'} for single tensors"] if rules else []
+    if acknowledged:
+        nodes = f"{len(acknowledged)} node{'' if len(acknowledged) == 1 else 's'}"
+        said.append(f"{nodes} acknowledged" + (f" ({expired} expired)" if expired else ""))
+    return f"; {' and '.join(said) or 'nothing more'} in {safe_text(limits['file'], limit=200)}"
 
 
 def fidelity_sentence(info: RunInfo) -> str:

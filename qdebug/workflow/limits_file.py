@@ -37,7 +37,7 @@ from qdebug.analysis.limits import Limits
 from qdebug.errors import LimitsError
 from qdebug.workflow.limits_text import LimitsText
 
-__all__ = ["acknowledge", "find_limits", "load_limits"]
+__all__ = ["acknowledge", "find_limits", "load_limits", "quoted"]
 
 _PROJECT = "pyproject.toml"
 _MOST_BYTES = 16 << 20
@@ -173,13 +173,13 @@ def _tables(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
 
 
 def _block(entry: Acknowledgement, prefix: str) -> str:
-    lines = [f"[[{prefix}acknowledged]]", f"node = {_quoted(entry.node)}", f"reason = {_quoted(entry.reason)}"]
+    lines = [f"[[{prefix}acknowledged]]", f"node = {quoted(entry.node)}", f"reason = {quoted(entry.reason)}"]
     if entry.expires is not None:
         lines.append(f"expires = {entry.expires}")
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Write a TOML basic string; what could hide or reorder text is escaped.
 
     Raises:

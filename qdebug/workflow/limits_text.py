@@ -82,7 +82,8 @@ class LimitsText:
             raise self._wrong(at, "", "sets no limit", f"Give one of: {', '.join(BOUNDS)}.")
         patterns = {name: self._text(entry, name, at) for name in _PATTERNS if name in entry}
         if not patterns:
-            raise self._wrong(at, "", "says for no tensor", f"Give tensor, node or op, or write [{self._prefix}default].")
+            hint = f"Give tensor, node or op, or write [{self._prefix}default]."
+            raise self._wrong(at, "", "says for no tensor", hint)
         return LimitRule(**patterns, **bounds)  # type: ignore[arg-type]  # keys are checked above
 
     def _acknowledged(self, entry: dict[str, Any], at: str, today: dt.date) -> Acknowledgement:

@@ -1,18 +1,19 @@
 """Rules: which one holds for a tensor, and what an acknowledgement changes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from qdebug.analysis.kept import result_facts
-from qdebug.analysis.limit_rules import Acknowledgement, LimitRule, RuleFinder
+from qdebug.analysis.limit_rules import Acknowledgement, LimitRule, RuleFinder, unused_entries
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.origin import breaks_limit, is_beyond
 from qdebug.analysis.result import Status
 from qdebug.analysis.verdict import shortcomings, verdict
 from qdebug.numerics.stats import Rails
 
-HERE = ("head/conv_q", "head/conv", "Conv")
+HERE = SimpleNamespace(tensor="head/conv_q", node="head/conv", op="Conv")
 
 
 @pytest.mark.parametrize(
@@ -33,18 +34,19 @@ HERE = ("head/conv_q", "head/conv", "Conv")
     ],
 )
 def test_a_rule_fits_by_tensor_node_and_operator(rule, fits):
-    assert (RuleFinder([LimitRule(max_lsb=1, **rule)]).find(*HERE) is not None) == fits
+    assert (RuleFinder([LimitRule(max_lsb=1, **rule)]).find(HERE) is not None) == fits
 
 
 def test_the_last_rule_that_fits_holds_whether_it_is_a_name_or_a_pattern():
     exact, wide = LimitRule(tensor="head/conv_q", max_lsb=1), LimitRule(tensor="*", max_lsb=2)
-    assert RuleFinder([exact, wide]).find(*HERE) is wide
-    assert RuleFinder([wide, exact]).find(*HERE) is exact
+    assert RuleFinder([exact, wide]).find(HERE) is wide
+    assert RuleFinder([wide, exact]).find(HERE) is exact
 
 
 def test_a_bracket_in_a_name_is_a_pattern_and_can_be_escaped():
-    assert RuleFinder([LimitRule(tensor="a[0]", max_lsb=1)]).find("a[0]", "", "") is None
-    assert RuleFinder([LimitRule(tensor="a[[]0]", max_lsb=1)]).find("a[0]", "", "") is not None
+    bracket = SimpleNamespace(tensor="a[0]", node="", op="")
+    assert RuleFinder([LimitRule(tensor="a[0]", max_lsb=1)]).find(bracket) is None
+    assert RuleFinder([LimitRule(tensor="a[[]0]", max_lsb=1)]).find(bracket) is not None
 
 
 def test_a_rule_replaces_all_limits_and_leaves_what_may_be_missing():
@@ -109,3 +111,17 @@ def test_what_cannot_be_compared_or_is_not_finite_can_be_acknowledged_too(made, 
     assert len(shortcomings(base.reference, base.backend, base.coverage, nodes, limits=Limits())) == code
     wild = [replace(made.node(0, Status.NONFINITE), acknowledged=said)]
     assert (verdict(wild, ()).status is Status.NONFINITE) == bool(code)
+
+
+def test_entries_that_hold_for_nothing_are_named(made):
+    nodes = [made.node(0), made.node(1)]
+    rules = (
+        LimitRule(tensor="gone", op="Conv", max_lsb=1),
+        LimitRule(op="*", max_lsb=2),
+        LimitRule(node="conv0", atol=1),
+    )
+    accepted = (Acknowledgement(node="conv1", reason="r"), Acknowledgement(node="conv7", reason="r"))
+    assert unused_entries(rules, accepted, nodes) == [
+        "rule 1 (tensor = 'gone', op = 'Conv') holds for nothing",
+        "there is no node 'conv7' to acknowledge",
+    ]

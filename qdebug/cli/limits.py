@@ -1,0 +1,155 @@
+"""The arguments that set limits, and what becomes of them: options beat a limits file, which beats the project's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from qdebug.cli.failures import say
+from qdebug.cli.parser import TakesArguments, decibels, limit
+from qdebug.errors import UsageError
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.analysis.limits import Limits
+    from qdebug.analysis.result import DiffResult
+
+__all__ = ["LimitOptions", "add_allowances", "add_limits", "add_limits_file", "given_limits", "say_unused"]
+
+_UNUSED_SHOWN = 5
+
+
+class LimitOptions(Protocol):
+    """The arguments that `add_limits`, `add_limits_file` and `add_allowances` add."""
+
+    @property
+    def limits(self) -> Path | None:
+        """The limits file."""
+
+    @property
+    def min_sqnr(self) -> float | None:
+        """Least SQNR in dB."""
+
+    @property
+    def max_lsb(self) -> float | None:
+        """Largest difference in steps."""
+
+    @property
+    def atol(self) -> float | None:
+        """Largest absolute difference."""
+
+    @property
+    def rtol(self) -> float | None:
+        """Relative part of that."""
+
+    @property
+    def allow_partial(self) -> bool:
+        """Accept a recording that did not finish."""
+
+    @property
+    def allow_unfaithful(self) -> bool:
+        """Accept a recording that changed its result."""
+
+    @property
+    def allow_uncompared(self) -> Sequence[str]:
+        """Name patterns of lost tensors, or one number."""
+
+
+def add_limits_file(parser: TakesArguments) -> None:
+    """Add `--limits`."""
+    parser.add_argument(
+        "--limits",
+        type=Path,
+        metavar="FILE",
+        help="limits by tensor or operator, and acknowledged nodes (TOML; default: [tool.qdebug] in pyproject.toml)",
+    )
+
+
+def add_limits(parser: TakesArguments) -> None:
+    """Add the limits on the error."""
+    parser.add_argument(
+        "--min-sqnr", type=decibels, metavar="DB", help="least signal to quantization noise ratio in dB"
+    )
+    parser.add_argument("--max-lsb", type=limit, metavar="N", help="largest difference in steps of the backend's scale")
+    parser.add_argument("--atol", type=limit, metavar="X", help="largest difference: atol + rtol * abs(reference)")
+    parser.add_argument("--rtol", type=limit, metavar="X", help="the relative part of it")
+
+
+def add_allowances(parser: TakesArguments) -> None:
+    """Add what may be missing."""
+    parser.add_argument("--allow-partial", action="store_true", help="a recording that did not finish")
+    parser.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
+    parser.add_argument(
+        "--allow-uncompared",
+        action="append",
+        default=[],
+        metavar="GLOB|N",
+        help="lost tensors: a name pattern (repeatable), or how many",
+    )
+
+
+def given_limits(options: LimitOptions) -> Limits:
+    """Give the limits in force: those of a file, with the command line's in place of its general ones.
+
+    Raises:
+        LimitsError: The file cannot be read or has an entry that means nothing.
+        UsageError: What may be missing is given both as a number and by name.
+    """
+    from dataclasses import replace
+
+    named = limits_of(options.limits)
+    error = {name: getattr(options, name) for name in ("min_sqnr", "max_lsb", "atol", "rtol")}
+    allowed = _allowed(options.allow_uncompared)
+    return replace(
+        named,
+        **{name: value for name, value in error.items() if value is not None},
+        allow_partial=options.allow_partial or named.allow_partial,
+        allow_unfaithful=options.allow_unfaithful or named.allow_unfaithful,
+        allow_uncompared=named.allow_uncompared if allowed == () else allowed,
+    )
+
+
+def limits_of(file: Path | None) -> Limits:
+    """Read a limits file, or what the project in the current folder says; plain limits if neither is there.
+
+    Args:
+        file: The file that was given; None if none was.
+
+    Raises:
+        LimitsError: The file cannot be read or has an entry that means nothing.
+    """
+    from qdebug.analysis.limits import Limits
+    from qdebug.workflow.limits_file import find_limits, load_limits
+
+    path = file or find_limits()
+    return Limits() if path is None else load_limits(path)
+
+
+def say_unused(limits: Limits, results: Sequence[DiffResult]) -> None:
+    """Say on stderr which entries of a limits file hold for nothing that was compared: names change.
+
+    Args:
+        limits: The limits in force.
+        results: The comparisons that were made.
+    """
+    from qdebug.analysis.limit_rules import unused_entries
+
+    nodes = [node for result in results for node in result.nodes]
+    unused = unused_entries(limits.rules, limits.acknowledged, nodes)
+    for text in unused[:_UNUSED_SHOWN]:
+        say(f"qdebug: {safe_text(limits.file)}: {safe_text(text)}")
+    if len(unused) > _UNUSED_SHOWN:
+        say(f"qdebug: {safe_text(limits.file)}: {len(unused) - _UNUSED_SHOWN} more entries fit nothing")
+
+
+def _allowed(given: Sequence[str]) -> int | tuple[str, ...]:
+    counts = [entry for entry in given if entry.isascii() and entry.isdigit()]
+    if not counts:
+        return tuple(given)
+    if len(given) > 1:
+        raise UsageError(
+            f"--allow-uncompared got the number {counts[0]} beside other values.",
+            hint="Give either one number, or name patterns: --allow-uncompared 'head/*'.",
+        )
+    return int(counts[0])
