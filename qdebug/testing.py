@@ -1,0 +1,300 @@
+"""Assertions for tests: on arrays and on recordings, with messages that say what is wrong and where.
+
+    from qdebug.testing import assert_close
+
+    def test_kernel():
+        assert_close(expected, codes, scale=0.02, zero_point=-3, max_lsb=1)
+
+    def test_net():
+        assert_close("ref.h5", "npu.h5")
+
+Nothing here needs pytest. With pytest, `qdebug.pytest_plugin` adds fixtures and a section in the failure report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.result import DiffResult, Status
+from qdebug.errors import UsageError
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
+from qdebug.model.dtypes import logical_name
+from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.numerics.affine import dequantize, quantize
+from qdebug.record.recorder import Recorder
+from qdebug.session import diff
+from qdebug.view.array_difference import array_difference
+from qdebug.view.failure import failure_lines
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    Run = str | Path | Recording | Recorder
+
+__all__ = ["ComparisonError", "assert_close", "assert_explained", "check_close", "random_recording"]
+
+
+class ComparisonError(AssertionError):
+    """Two recordings are further apart than allowed.
+
+    Args:
+        message: What is wrong, in a few lines.
+        result: The whole comparison.
+        files: Files of the reference and of the backend, where both are in files.
+    """
+
+    def __init__(self, message: str, *, result: DiffResult, files: tuple[Path, Path] | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+        self.files = files
+
+
+def assert_close(
+    reference: Run | npt.ArrayLike,
+    backend: Run | npt.ArrayLike,
+    *,
+    limits: Limits | None = None,
+    scale: npt.ArrayLike | None = None,
+    zero_point: npt.ArrayLike = 0,
+    axis: int | None = None,
+    name: str = "",
+    **bounds: float | None,
+) -> None:
+    """Check that a backend is as close to its reference as the limits ask.
+
+    Two arrays must be equal unless a limit is given; two recordings keep derived limits unless a limit is given.
+
+    Args:
+        reference: An array of real values; or a recording: a path, an open one, or a closed recorder.
+        backend: The same kind; an array of codes where `scale` is given.
+        limits: What counts as too far; for a project's file: `qdebug.workflow.limits_file.load_limits(path)`.
+        scale: Real units per code of a backend array; one, or one per channel along `axis`.
+        zero_point: Its code of real 0.
+        axis: Its channel axis.
+        name: What the arrays are, for the message.
+        **bounds: Limits by name, in place of those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation.
+
+    Raises:
+        AssertionError: They are further apart; for recordings a `ComparisonError`, which carries the whole result.
+        UsageError: One is an array and the other a recording, a limit has an unknown name, steps are limited and no
+            scale is given, or an array holds no numbers.
+        RecordingError: A file cannot be read.
+    """
+    chosen = _limits(limits, bounds)
+    sides = [_is_run(side) for side in (reference, backend)]
+    if sides[0] != sides[1]:
+        raise UsageError(
+            "A recording and an array cannot be compared.", hint="Give two recordings, or load one tensor of each."
+        )
+    if sides[0]:
+        check_close(_opened(reference), _opened(backend), limits=chosen)
+        return
+    ours = np.asarray(backend)
+    quant = None
+    if scale is not None:
+        quant = QuantParams(dtype=logical_name(ours.dtype), scale=scale, zero_point=zero_point, axis=axis)  # type: ignore[arg-type]
+    _check_arrays(np.asarray(reference), ours, chosen, quant, name)
+
+
+def check_close(
+    reference: str | Path | Recording, backend: str | Path | Recording, *, limits: Limits | None = None
+) -> DiffResult:
+    """Compare two recordings and give the result, if they are as close as the limits ask.
+
+    Raises:
+        ComparisonError: They are not, or the comparison is incomplete.
+        RecordingError: A file cannot be read.
+    """
+    result = diff(reference, backend, limits=limits)
+    if result.exit_code:
+        paths = [_path(side) for side in (reference, backend)]
+        files = (paths[0], paths[1]) if paths[0] is not None and paths[1] is not None else None
+        raise ComparisonError("\n".join(failure_lines(result, files=files)), result=result, files=files)
+    return result
+
+
+def assert_explained(backend: Run, *, allow: Sequence[str] = ()) -> None:
+    """Check that some legitimate arithmetic reproduces the output of every node of a backend bit for bit.
+
+    Nodes for which no kernel is known, or whose inputs were not recorded, cannot be judged: they are no failure, and
+    `qdebug explain` lists them.
+
+    Args:
+        backend: A path, an open recording, or a closed recorder.
+        allow: Patterns for names of nodes that may stay unexplained.
+
+    Raises:
+        AssertionError: A node is not explained, or none could be judged.
+        RecordingError: The file cannot be read.
+    """
+    import qdebug
+
+    explanation = qdebug.explain(_opened(backend))
+    judged = [node for node in explanation.nodes if str(node.status) in {"explained", "in_band", "unexplained"}]
+    wrong = [
+        node
+        for node in judged
+        if str(node.status) == "unexplained" and not any(fnmatchcase(node.node, pattern) for pattern in allow)
+    ]
+    if judged and not wrong:
+        return
+    lines = [
+        f"{len(wrong)} of {len(judged)} judged nodes are explained by no arithmetic" if judged else "no node was judged"
+    ]
+    lines += [f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}" for node in wrong[:20]]
+    raise AssertionError("\n".join(lines))
+
+
+def random_recording(
+    rng: np.random.Generator,
+    *,
+    layers: int = 3,
+    width: int = 8,
+    samples: int = 2,
+    quantized: bool = False,
+    wrong: str | None = None,
+) -> MemoryRecording:
+    """Make the recording of a small net with random weights and inputs: test data for tests that use recordings.
+
+    The net is a chain of MatMul ("fc1", "fc2", ...), each followed by a Relu ("fc1_relu", ...). Generators in the same
+    state give the same net and the same inputs, so a float and a quantized recording make a pair that agrees.
+
+    Args:
+        rng: Where the numbers come from, such as numpy.random.default_rng(0).
+        layers: How many MatMul.
+        width: Values in each tensor.
+        samples: How many samples.
+        quantized: Compute in 8-bit codes instead of float32.
+        wrong: Name of a node whose output is off.
+
+    Raises:
+        UsageError: There is no node of the name in `wrong`, or a number is below 1.
+    """
+    if min(layers, width, samples) < 1:
+        raise UsageError(f"{layers} layers of {width} values for {samples} samples make no recording.")
+    net = _Net(rng, layers=layers, width=width, samples=samples, quantized=quantized)
+    if wrong is not None and wrong not in net.names:
+        raise UsageError(f"There is no node {wrong!r}; there are {', '.join(net.names)}.", hint="Give one of these.")
+    return net.recording(wrong)
+
+
+class _Net:
+    """A chain of fully connected layers: weights, inputs, and the quantization that fits what they compute."""
+
+    def __init__(self, rng: np.random.Generator, *, layers: int, width: int, samples: int, quantized: bool) -> None:
+        self._weights = {
+            f"fc{at}": (rng.normal(size=(width, width)) / np.sqrt(width)).astype(np.float32)
+            for at in range(1, layers + 1)
+        }
+        self._inputs = [rng.uniform(-1, 1, size=(1, width)).astype(np.float32) for _ in range(samples)]
+        self._quants: dict[str, QuantParams] = {}
+        self.names = [name for fc in self._weights for name in (fc, f"{fc}_relu")]
+        if quantized:
+            largest: dict[str, float] = {}
+            for x in self._inputs:
+                for name, values in self._run(x, None).items():
+                    largest[name] = max(largest.get(name, 0.0), float(np.abs(values).max()))
+            known = {name: float(np.abs(weight).max()) for name, weight in self._weights.items()}
+            largest |= {f"{name}.weight": top for name, top in known.items()}
+            for name in self._weights:
+                largest[f"{name}_relu"] = largest[name]  # a Relu hands codes on
+            self._quants = {name: QuantParams(dtype="int8", scale=(top or 1.0) / 127) for name, top in largest.items()}  # type: ignore[arg-type]
+
+    def _run(self, x: np.ndarray, wrong: str | None) -> dict[str, np.ndarray]:
+        """Give every tensor of one sample: real values, or codes where there is quantization."""
+        tensors = {"x": self._stored("x", x)}
+        before = "x"
+        for name, weight in self._weights.items():
+            left = dequantize(tensors[before], self._quants.get(before))
+            right = dequantize(self._stored(f"{name}.weight", weight), self._quants.get(f"{name}.weight"))
+            tensors[name] = self._stored(name, self._spoilt(left @ right, name, wrong))
+            values = np.maximum(dequantize(tensors[name], self._quants.get(name)), 0)
+            tensors[f"{name}_relu"] = self._stored(f"{name}_relu", self._spoilt(values, f"{name}_relu", wrong))
+            before = f"{name}_relu"
+        return tensors
+
+    def _stored(self, name: str, values: np.ndarray) -> np.ndarray:
+        return quantize(values, self._quants[name]) if name in self._quants else values.astype(np.float32)
+
+    @staticmethod
+    def _spoilt(values: np.ndarray, name: str, wrong: str | None) -> np.ndarray:
+        return values[..., ::-1] + np.float32(0.25) if name == wrong else values
+
+    def recording(self, wrong: str | None) -> MemoryRecording:
+        """Run every sample and give what was computed."""
+        arrays = {(f"{name}.weight", 0, 0): self._stored(f"{name}.weight", w) for name, w in self._weights.items()}
+        for sample, x in enumerate(self._inputs):
+            arrays |= {(name, sample, 0): values for name, values in self._run(x, wrong).items()}
+        nodes, before = [], "x"
+        for name in self._weights:
+            nodes.append(Node(name=name, op="MatMul", inputs=(before, f"{name}.weight"), outputs=(name,)))
+            before = f"{name}_relu"
+            nodes.append(Node(name=before, op="Relu", inputs=(name,), outputs=(before,)))
+        infos = {
+            name: TensorInfo(
+                name=name,
+                shape=values.shape,
+                dtype=logical_name(values.dtype),
+                role=Role.CONSTANT if name.endswith(".weight") else Role.ACTIVATION,
+                quant=self._quants.get(name),
+            )
+            for (name, _, _), values in arrays.items()
+        }
+        infos["x"] = replace(infos["x"], role=Role.INPUT)
+        infos[before] = replace(infos[before], role=Role.OUTPUT)
+        graph = Graph(nodes, tensors=infos.values(), inputs=("x",), outputs=(before,), name="random")
+        return MemoryRecording(graph, arrays, RunInfo(backend="int8" if self._quants else "float32", model="random"))
+
+
+def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
+    known = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
+    for name in bounds:
+        if name not in known:
+            raise UsageError(f"There is no limit {name!r}; there are {', '.join(known)}.", hint="Give one of these.")
+    return replace(limits or Limits(), **bounds)
+
+
+def _is_run(side: object) -> bool:
+    return isinstance(side, str | Path | Recording | Recorder)
+
+
+def _opened(side: Any) -> str | Path | Recording:
+    if not isinstance(side, Recorder):
+        return side  # type: ignore[no-any-return]  # `_is_run` said so
+    return side.recording if side.path is None else side.path
+
+
+def _path(side: str | Path | Recording) -> Path | None:
+    if isinstance(side, str | Path):
+        return Path(side)
+    found = getattr(side, "path", None)
+    return found if isinstance(found, Path) else None
+
+
+def _check_arrays(
+    reference: np.ndarray, backend: np.ndarray, limits: Limits, quant: QuantParams | None, name: str
+) -> None:
+    label = f"{safe_text(name)}: " if name else ""
+    if limits.max_lsb is not None and quant is None:
+        raise UsageError(
+            "max_lsb needs to know how large a step is.", hint="Give the scale of the backend's codes: scale=."
+        )
+    if reference.shape != backend.shape:
+        raise AssertionError(f"{label}the reference has shape {reference.shape} and the backend {backend.shape}")
+    errors = ErrorAccumulator(backend_quant=quant, tolerance=limits.tolerance)
+    errors.update(reference, backend, sample=0)
+    stats = errors.stats()
+    status, reason = limits.judge(stats)
+    if not limits.given and status is Status.WITHIN:
+        status, reason = Status.DIVERGED, "they are not equal, and no limit was given"
+    if status in (Status.IDENTICAL, Status.WITHIN):
+        return
+    facts = array_difference(reference, backend, stats=stats, quant=quant)
+    raise AssertionError("\n  ".join([f"{label}{reason}", *facts]))

@@ -1,0 +1,180 @@
+"""Assertions for tests: they fail when they must, and their message says what numpy's and torch's hide."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from qdebug.analysis.limits import Limits
+from qdebug.errors import UsageError
+from qdebug.record.recorder import Recorder
+from qdebug.session import diff
+from qdebug.testing import ComparisonError, assert_close, random_recording
+
+NAN, INF = math.nan, math.inf
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def message(*sides, **options):
+    with pytest.raises(AssertionError) as caught:
+        assert_close(*sides, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reference", "backend"),
+    [
+        ([1.0, NAN, INF], [1.0, NAN, INF]),
+        ([0.0], [-0.0]),
+        ([], []),
+        (np.int8([1, 2]), [1.0, 2.0]),
+        (3.0, 3.0),
+        (np.array([1.5], ml_dtypes.bfloat16), np.float32([1.5])),
+    ],
+)
+def test_equal_arrays_pass(reference, backend):
+    assert_close(reference, backend)
+
+
+def test_without_a_limit_arrays_must_be_equal():
+    one = np.float32(1)
+    assert "they are not equal, and no limit was given" in message(one, np.nextafter(one, np.float32(2)))
+
+
+@pytest.mark.parametrize("limit", [{"atol": 0.5}, {"rtol": 0.5}, {"min_sqnr": 3}, {"max_lsb": 5, "scale": 0.1}])
+def test_each_limit_lets_pass_what_keeps_it_and_nothing_else(limit):
+    codes = "scale" in limit
+    reference = np.float32([1.0, 2.0])
+    assert_close(reference, np.int8([14, 20]) if codes else np.float32([1.4, 2.0]), **limit)
+    assert message(reference, np.int8([20, 20]) if codes else np.float32([9.0, 2.0]), **limit)
+
+
+def test_a_nan_does_not_hide_how_far_off_the_rest_is():
+    reference, backend = np.zeros((4, 5), np.float32), np.zeros((4, 5), np.float32)
+    reference[0, 0], backend[0, 1], backend[0, 2], backend[2, 3] = NAN, NAN, INF, 0.5
+    reference[3, 3] = backend[3, 3] = NAN
+    reference[3, 4], backend[3, 4] = INF, -INF
+    text = message(reference, backend, atol=10.0)
+    assert "4 of 20 elements are NaN or infinite on one side only" in text
+    assert "finite   1 of 20 elements (5.0 %) differ" in text
+    assert "NaN      1 in the reference alone, 1 in the backend alone; 1 agree" in text
+    assert "Inf      0 in the reference alone, 1 in the backend alone, 1 of opposite sign" in text
+    assert "largest  at (2, 3): reference 0.0, backend 0.5" in text
+
+
+def test_the_worst_element_is_told_in_values_steps_and_units_in_the_last_place():
+    text = message(np.float32([1.0, 4.0]), np.int8([10, 47]), scale=0.1, zero_point=0, max_lsb=1, name="conv1")
+    assert text.startswith("conv1: a difference of 7 LSB is above 1 LSB")
+    assert "at (1): reference 4.0, backend 4.7" in text
+    assert "7.000 LSB (code 47)" in text
+    text = message(np.float32([1.0]), np.float32([1.0 + 2**-22]))
+    assert "2 ULP of float32" in text
+    assert "ULP of bfloat16" in message(np.array([1.0], ml_dtypes.bfloat16), np.array([1.5], ml_dtypes.bfloat16))
+
+
+def test_where_only_nan_and_inf_differ_the_first_place_is_told():
+    assert "first    at (1): reference 2.0, backend nan" in message([1.0, 2.0], [1.0, NAN])
+
+
+def test_codes_by_channel():
+    scale = np.array([0.1, 1.0])
+    assert_close(np.float32([[1.0, 10.0]]), np.int8([[10, 10]]), scale=scale, axis=1, atol=1e-6)
+    assert "5.000 LSB" in message(np.float32([[1.0, 10.0]]), np.int8([[10, 15]]), scale=scale, axis=1, max_lsb=1)
+
+
+def test_other_shapes_are_told():
+    assert message(np.zeros(3), np.zeros(4)) == "the reference has shape (3,) and the backend (4,)"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"max_lbs": 1}, "no limit 'max_lbs'"), ({"max_lsb": 1}, "how large a step is")],
+)
+def test_a_limit_that_would_judge_nothing_is_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        assert_close([1.0], [2.0], **options)
+
+
+def test_a_recording_and_an_array_are_no_pair():
+    with pytest.raises(UsageError, match="cannot be compared"):
+        assert_close(random_recording(rng()), [1.0])
+
+
+def test_recordings_that_agree_pass():
+    assert_close(random_recording(rng()), random_recording(rng(), quantized=True))
+
+
+def test_recordings_fail_with_the_node_its_neighbours_and_the_whole_result():
+    with pytest.raises(ComparisonError) as caught:
+        assert_close(random_recording(rng()), random_recording(rng(), wrong="fc2"))
+    lines = str(caught.value).splitlines()
+    table = [line.split() for line in lines if " MatMul " in line or " Relu " in line]
+    assert ["fc1_relu" in row for row in table].count(True) == 1
+    assert [row[2] for row in table if row[0] == ">"] == ["fc2"]
+    assert caught.value.result.first_divergence == "fc2"
+    assert caught.value.files is None
+    assert any(line.startswith("coverage: 7 tensors compared") for line in lines)
+
+
+def test_limits_judge_recordings_too():
+    pair = random_recording(rng()), random_recording(rng(), wrong="fc2")
+    assert_close(*pair, min_sqnr=-100)
+    assert_close(*pair, limits=Limits(min_sqnr=-100))
+    with pytest.raises(ComparisonError):
+        assert_close(*pair, limits=Limits(min_sqnr=-100), atol=0)
+
+
+def record(path, offset=0.0, *, plain=None):
+    recorder = Recorder(path, backend="test")
+    with recorder as rec:
+        rec.put("x", np.ones(3, np.float32))
+        rec.put("a b", np.arange(3, dtype=np.float32) + np.float32(offset), node="a b", op="Mystery", inputs=("x",))
+        if plain is not None:
+            rec.check({"a b": plain})
+    return recorder
+
+
+def test_files_are_named_in_the_command_that_opens_them(tmp_path):
+    reference, backend = record(tmp_path / "ref.h5"), record(tmp_path / "be.h5", 5.0)
+    with pytest.raises(ComparisonError) as caught:
+        assert_close(reference, str(tmp_path / "be.h5"))
+    assert f"qdebug tui {tmp_path}/ref.h5 {tmp_path}/be.h5 --node 'a b'" in str(caught.value)
+    assert caught.value.files == (tmp_path / "ref.h5", tmp_path / "be.h5")
+    assert backend.path == tmp_path / "be.h5"
+
+
+def test_closed_recorders_in_memory_are_recordings():
+    assert_close(record(None), record(None))
+
+
+def test_a_recording_that_changed_its_result_fails():
+    with pytest.raises(ComparisonError, match="recording changed the result of the backend run"):
+        assert_close(record(None), record(None, plain=np.zeros(3, np.float32)))
+
+
+def test_random_recordings_are_reproducible_and_clean():
+    one, other = random_recording(rng(3)), random_recording(rng(3))
+    assert all(np.array_equal(one.load(name), other.load(name)) for name in one.names)
+    assert not np.array_equal(random_recording(rng(4)).load("x"), one.load("x"))
+    for seed in range(5):
+        codes = random_recording(rng(seed), quantized=True, layers=4)
+        assert codes.load("fc1").dtype == np.int8
+        result = diff(random_recording(rng(seed), layers=4), codes)
+        assert result.status == "within", result.verdict.sentence
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("wrong", ["fc1", "fc2_relu", "fc3"])
+def test_a_wrong_node_of_a_random_recording_is_the_one_that_is_blamed(wrong, quantized):
+    result = diff(random_recording(rng()), random_recording(rng(), quantized=quantized, wrong=wrong))
+    assert result.first_divergence == wrong
+
+
+@pytest.mark.parametrize("options", [{"wrong": "fc9"}, {"layers": 0}, {"samples": 0}])
+def test_a_recording_that_cannot_be_made_is_refused(options):
+    with pytest.raises(UsageError):
+        random_recording(rng(), **options)
