@@ -23,7 +23,6 @@ _GLOW = "m=glow steps=pre.floor,mul,wrap32,shr.up,wrap32,zp,sat"
 _POWER, _UNFUSED = "m=pow2 steps=shr.up,zp,sat", "steps=scale,div,even,zp,sat"
 _ADD_DOUBLE = "form=ls shift=20 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"
 _ADD_MIXED = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
-_ADD_SINGLE = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=mul,shr.up,zp,sat"
 _ADD_GLOW = "form=each m=glow operand=pre.floor,mul,wrap32,shr.up steps=zp,sat"
 _ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.{} steps=zp,sat"
 _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
@@ -177,8 +176,8 @@ ROWS = (
     Row(
         name="tflite-opt-sse4",
         known="measured",
-        about="LiteRT 2.3.0, optimized kernels on an emulated Nehalem; ruy/apply_multiplier.cc",
-        variants=_products(_SINGLE_UP, mul=_SINGLE_UP, add=_ADD_SINGLE),
+        about="LiteRT 2.3.0, optimized CONV_2D on an emulated Nehalem; ruy/apply_multiplier.cc",
+        variants=_products(_SINGLE_UP),
         aliases=("ruy", "tflite-single-rounding", "cmsis-nn-single", "tosa-single"),
     ),
     Row(
