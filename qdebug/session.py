@@ -14,15 +14,17 @@ import numpy as np
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import Alignment, Pair
 from qdebug.analysis.attribute import recorded_places
+from qdebug.analysis.compounding import compounding_nodes
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
-from qdebug.analysis.origin import gain_of, origin_of
+from qdebug.analysis.origin import gain_of, origin_of, worst_output
 from qdebug.analysis.pair_values import PairedValues, PairReader
 from qdebug.analysis.plan import PlannedNode, plan
 from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.analysis.scores import rank_outputs
+from qdebug.analysis.timing import Timing
 from qdebug.analysis.verdict import shortcomings, verdict
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Recording
@@ -96,6 +98,9 @@ class DiffSession:
 
     Raises:
         AlignmentError: The two record different networks.
+
+    Attributes:
+        timing: Where the time of what was computed so far went; results from the cache took none.
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class DiffSession:
         self._plan = plan(reference, backend, self.alignment)
         self._by_tensor = {entry.tensor: entry for entry in self._plan}
         self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits)
+        self.timing = self._examiner.timing
         self._done: dict[int, NodeResult] = {}
         self._of_tensor: dict[str, NodeResult] = {}
         self._outputs: tuple[OutputRanking, ...] | None = None
@@ -211,14 +217,21 @@ class DiffSession:
             )
         compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
         coverage = Coverage(compared=compared, unmatched=self.alignment.unmatched)
-        runs = self.reference.info, self.backend.info
+        runs, graph = (self.reference.info, self.backend.info), self.backend.graph
         missing = shortcomings(*runs, coverage, nodes, limits=self.limits)
         every = shortcomings(*runs, coverage, nodes, limits=self.limits.accepting_nothing())
         accepted = tuple(clause for clause in every if clause not in missing)
         return DiffResult(
             reference=self.reference.info,
             backend=self.backend.info,
-            verdict=verdict(nodes, missing, origin=origin_of(nodes, self.backend.graph), accepted=accepted),
+            verdict=verdict(
+                nodes,
+                missing,
+                origin=origin_of(nodes, graph),
+                output=worst_output(nodes, graph) if nodes else None,
+                compounding=compounding_nodes(nodes, graph),
+                accepted=accepted,
+            ),
             coverage=coverage,
             nodes=tuple(nodes),
             limits=self.limits.to_dict(),
@@ -234,7 +247,9 @@ class DiffSession:
         work = partial(_examine_chunk, (reference, backend), self.alignment.pairs, self.limits)
         jobs = [executor.submit(work, chunk) for chunk in chunks]
         for job in jobs:
-            for node in job.result():
+            nodes, timing = job.result()
+            self.timing.add(timing)
+            for node in nodes:
                 self._keep(node)
 
     def entry(self, name: str) -> PlannedNode:
@@ -323,11 +338,11 @@ class DiffSession:
 
 def _examine_chunk(
     paths: tuple[Path, Path], pairs: Sequence[Pair], limits: Limits, chunk: Sequence[PlannedNode]
-) -> list[NodeResult]:
+) -> tuple[list[NodeResult], Timing]:
     """Compare some pairs in a worker process."""
     reference, backend = (open_recording(path) for path in paths)
     examiner = Examiner(reference, backend, pairs, limits)
-    return [examiner.examine(entry) for entry in chunk]
+    return [examiner.examine(entry) for entry in chunk], examiner.timing
 
 
 def _unknown_node(name: str, planned: Sequence[PlannedNode]) -> tuple[str]:

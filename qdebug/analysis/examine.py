@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from qdebug.analysis.limit_rules import RuleFinder
 from qdebug.analysis.limits import DERIVED_LSB, Limits
 from qdebug.analysis.misread import misread
 from qdebug.analysis.plan import PlannedNode
-from qdebug.analysis.result import NodeResult, SampleResult, Status
+from qdebug.analysis.result import NodeResult, SampleError, SampleResult, Status
+from qdebug.analysis.timing import Timing
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import same_elements
@@ -35,19 +37,31 @@ class Examiner:
         backend: The backend run.
         pairs: All pairs of the alignment.
         limits: What counts as divergence.
+
+    Attributes:
+        timing: Where the time went so far.
     """
 
     def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair], limits: Limits) -> None:
         self._reference, self._backend = reference, backend
         self._limits, self._rules = limits, RuleFinder(limits.rules)
         self._declared = Declared(reference, backend, pairs)
+        self.timing = Timing()
 
     def examine(self, entry: PlannedNode) -> NodeResult:
         """Compare one tensor, split its error and judge it."""
+        begin = perf_counter()
         limits = self._limits.under(self._rules.find(entry))
         comparison = compare_pair(
             self._reference, self._backend, entry.pair, relu_floor=entry.relu_floor, tolerance=limits.tolerance
         )
+        compared = perf_counter()
+        result = self._judged(entry, comparison, limits)
+        self.timing.add(Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1))
+        return result
+
+    def _judged(self, entry: PlannedNode, comparison: Comparison, limits: Limits) -> NodeResult:
+        """Split the error of a compared tensor and judge it."""
         node = self._backend.graph.producer(entry.tensor)
         segment = None if node is None else self._declared.segment(entry.pair)
         if comparison.stats is None:
@@ -177,8 +191,10 @@ def _node_result(
                 sample=sample.sample,
                 max_abs=sample.max_abs,
                 sqnr_db=sample.sqnr_db,
-                status=limits.judge(sample.stats, parts.get(sample.sample))[0],
+                status=limits.judge(sample.stats, part)[0],
+                introduced=None if part is None else SampleError.of(part.introduced),
+                propagated=None if part is None else SampleError.of(part.propagated),
             )
-            for sample in comparison.samples
+            for sample, part in ((sample, parts.get(sample.sample)) for sample in comparison.samples)
         ),
     )

@@ -11,7 +11,7 @@ from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import Graph
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["breaks_limit", "gain_of", "is_beyond", "is_excused", "origin_of"]
+__all__ = ["breaks_limit", "carried_error", "gain_of", "is_beyond", "is_excused", "origin_of", "worst_output"]
 
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)
 
@@ -69,7 +69,7 @@ def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
     if len(beyond) == 1 or all(node.introduced is None for node in beyond):
         return beyond[0]
     candidates = {node.tensor for node in beyond}
-    at: NodeResult | None = _worst_output(nodes, graph)
+    at: NodeResult | None = worst_output(nodes, graph)
     while at is not None:
         if at.tensor in candidates and _introduces(at):
             return at
@@ -93,9 +93,15 @@ def _with_cause(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult
     return node
 
 
-def _worst_output(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult:
+def worst_output(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult:
+    """Give the network output that carries most error; the last tensor where no output was compared.
+
+    Args:
+        nodes: Compared tensors in the backend's topological order, at least one.
+        graph: The backend's graph.
+    """
     outputs = [node for node in nodes if node.tensor in graph.outputs] or list(nodes[-1:])
-    return max(outputs, key=_carried)
+    return max(outputs, key=carried_error)
 
 
 def _worst_input(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> NodeResult | None:
@@ -104,11 +110,11 @@ def _worst_input(node: NodeResult, graph: Graph, results: Mapping[str, NodeResul
     if producer is None:
         return None
     inputs = [results[name] for name in producer.inputs if name in results]
-    erring = [result for result in inputs if _carried(result) > 0]
-    return max(erring, key=_carried, default=None)
+    erring = [result for result in inputs if carried_error(result) > 0]
+    return max(erring, key=carried_error, default=None)
 
 
-def _carried(node: NodeResult) -> float:
+def carried_error(node: NodeResult) -> float:
     """Give the error of a tensor relative to its signal; one of another shape could not be further off."""
     return math.inf if node.status is Status.INCOMPARABLE else _relative(node.metrics)
 

@@ -14,6 +14,7 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.blocks import RealBlocks
 from qdebug.numerics.full_tier import Profiler, TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.worst import worst_elements
@@ -77,6 +78,23 @@ class PairReader:
             in_reference_order(ours, pair.backend_view, theirs.shape),
         )
 
+    def places(self) -> list[tuple[int, int]]:
+        """Give the samples and steps that both sides hold; those of a constant once."""
+        return compared_places(self._reference, self._backend, self._pair)
+
+    def blocks(self, sample: int, step: int) -> tuple[RealBlocks, RealBlocks]:
+        """Give both sides as real values that are read block by block.
+
+        Raises:
+            RecordingError: There are no values for this sample and step.
+            UsageError: The elements are no real numbers, or quantization does not fit a shape.
+        """
+        theirs, ours = self.stored(sample, step)
+        return (
+            RealBlocks(theirs, self._quants[0], self._clamps[0]),
+            RealBlocks(ours, self._quants[1], self._clamps[1]),
+        )
+
     def values(self, sample: int, step: int) -> PairedValues:
         """Load both sides as real values.
 
@@ -133,7 +151,7 @@ class PairReader:
         Raises:
             UsageError: The two tensors cannot be compared, both sides share no sample, or there is no such axis.
         """
-        places = compared_places(self._reference, self._backend, self._pair)
+        places = self.places()
         if sample is not None and not self._constant:
             places = [place for place in places if place[0] == sample]
         if not places:

@@ -6,21 +6,21 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from qdebug.analysis.alignment import Match, Unmatched
-from qdebug.analysis.limit_rules import Acknowledgement
-from qdebug.model import Fidelity, QuantParams, RunInfo
-from qdebug.numerics.stats import ErrorStats, Rails
+from qdebug.analysis.alignment import Unmatched
+from qdebug.analysis.node_result import NodeResult, SampleError, SampleResult, Status
+from qdebug.model import Fidelity, RunInfo
 
 __all__ = [
     "NUMERICS_VERSION",
+    "Compounding",
     "Coverage",
     "DiffResult",
     "NodeResult",
     "OutputRanking",
+    "SampleError",
     "SampleResult",
     "Status",
     "Verdict",
@@ -28,126 +28,6 @@ __all__ = [
 
 NUMERICS_VERSION = 1
 """Raised whenever the same two recordings may give other numbers than before."""
-
-_METRICS = (
-    "max_abs",
-    "mean_abs",
-    "rmse",
-    "max_rel",
-    "zero_refs",
-    "rel_l2",
-    "sqnr_db",
-    "cosine",
-    "max_lsb",
-    "lsb_bias",
-    "mismatches",
-    "nonfinite",
-)
-
-
-class Status(StrEnum):
-    """How one tensor, or a whole comparison, came out."""
-
-    IDENTICAL = "identical"
-    WITHIN = "within"
-    DIVERGED = "diverged"
-    NONFINITE = "nonfinite"
-    INCOMPARABLE = "incomparable"
-    INCOMPLETE = "incomplete"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleResult:
-    """The comparison of one tensor for one sample, all its steps together."""
-
-    sample: int
-    max_abs: float | None
-    sqnr_db: float | None
-    status: Status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResult:
-    """The comparison of one backend tensor with its reference.
-
-    Args:
-        index: Position in the backend's topological order of tensors.
-        node: Backend node that produces the tensor; the tensor's own name for a graph input.
-        op: Its operator; "Input" for a graph input.
-        tensor: The backend tensor.
-        reference_tensor: The reference tensor.
-        match: The ground for the pair.
-        match_reason: One clause a person can check.
-        status: How it came out.
-        reason: Why it is diverged, nonfinite or incomparable; None otherwise.
-        note: What was left out of the comparison; None if nothing.
-        basis: "full" if every element was compared.
-        metrics: The error over all samples; None if incomparable.
-        introduced: Error this node adds; None until it is known.
-        propagated: Error that reaches it through its inputs; None until it is known.
-        declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
-            that its format cannot hold; None if nothing.
-        attribution_note: Why `introduced` is not known; None if it is.
-        gain: rms(error out) / rms(largest error in); None until it is known.
-        explained: Arithmetic that reproduces it exactly; None if not asked or unknown.
-        saturation: Codes at the ends of their range; None if the tensor is not quantized.
-        quant: The backend tensor's quantization.
-        samples: The comparison sample by sample.
-        acknowledged: Why it may be beyond its limit; None if nobody said so.
-    """
-
-    index: int
-    node: str
-    op: str
-    tensor: str
-    reference_tensor: str
-    match: Match
-    match_reason: str
-    status: Status
-    reason: str | None = None
-    note: str | None = None
-    basis: str = "full"
-    metrics: ErrorStats | None = None
-    introduced: ErrorStats | None = None
-    propagated: ErrorStats | None = None
-    declared: str | None = None
-    attribution_note: str | None = None
-    gain: float | None = None
-    explained: str | None = None
-    saturation: Rails | None = None
-    quant: QuantParams | None = None
-    samples: tuple[SampleResult, ...] = ()
-    acknowledged: Acknowledgement | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the entry as plain values, with the keys of the diff JSON."""
-        return {
-            "index": self.index,
-            "node": self.node,
-            "op": self.op,
-            "tensor": self.tensor,
-            "reference_tensor": self.reference_tensor,
-            "match": str(self.match),
-            "match_reason": self.match_reason,
-            "status": str(self.status),
-            "reason": self.reason,
-            "note": self.note,
-            "basis": self.basis,
-            "metrics": _metrics_dict(self.metrics),
-            "introduced": _metrics_dict(self.introduced),
-            "propagated": _metrics_dict(self.propagated),
-            "declared": self.declared,
-            "attribution_note": self.attribution_note,
-            "gain": self.gain,
-            "explained": self.explained,
-            "saturation": _rails_dict(self.saturation),
-            "quant": None if self.quant is None else self.quant.to_dict(),
-            "samples": [
-                {"sample": s.sample, "max_abs": s.max_abs, "sqnr_db": s.sqnr_db, "status": str(s.status)}
-                for s in self.samples
-            ],
-            "acknowledged": None if self.acknowledged is None else self.acknowledged.to_dict(),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +82,60 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compounding:
+    """A node that enlarges the error that reaches it far more than others of its kind.
+
+    Args:
+        node: The backend node.
+        op: Its operator, without the words that only say how it is computed.
+        tensor: Its output.
+        gain: rms(error out) / rms(largest error in).
+        usual: Median gain of the nodes with this operator.
+        nodes: How many of them have a gain.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    gain: float
+    usual: float
+    nodes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values, with the keys of the diff JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The answer in one word, one place and one sentence."""
+    """The answer in one word, one place and one sentence.
+
+    Args:
+        status: How the whole comparison came out.
+        first_divergence: The first node beyond its limit, in the backend's topological order; None if there is none.
+        origin: The node whose own error feeds the worst output error; None if there is none.
+        sentence: What a person would say.
+        worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
+        compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
+    """
 
     status: Status
     first_divergence: str | None
     origin: str | None
     sentence: str
+    worst_sample: int | None = None
+    compounding: tuple[Compounding, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the verdict as plain values, with the keys of the diff JSON."""
+        return {
+            "status": str(self.status),
+            "first_divergence": self.first_divergence,
+            "origin": self.origin,
+            "worst_sample": self.worst_sample,
+            "compounding": [entry.to_dict() for entry in self.compounding],
+            "sentence": self.sentence,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,12 +200,8 @@ class DiffResult:
                 "backend": self.backend.to_dict(),
                 "fidelity": {side: str(fidelity) for side, fidelity in self.fidelity.items()},
                 "limits": dict(self.limits),
-                "verdict": {
-                    "status": str(self.verdict.status),
-                    "first_divergence": self.verdict.first_divergence,
-                    "origin": self.verdict.origin,
-                    "sentence": self.verdict.sentence,
-                },
+                "verdict": self.verdict.to_dict(),
+                "shortcomings": list(self.shortcomings),
                 "coverage": self.coverage.to_dict(),
                 "outputs": [output.to_dict() for output in self.outputs],
                 "nodes": [node.to_dict() for node in self.nodes],
@@ -300,19 +223,3 @@ def json_safe(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_safe(item) for item in value]
     return value
-
-
-def _metrics_dict(stats: ErrorStats | None) -> dict[str, Any] | None:
-    if stats is None:
-        return None
-    plain: dict[str, Any] = {name: getattr(stats, name) for name in _METRICS}
-    plain["worst_index"] = None if stats.worst_index is None else list(stats.worst_index)
-    plain["worst_sample"] = stats.worst_sample
-    return plain
-
-
-def _rails_dict(rails: Rails | None) -> dict[str, int] | None:
-    if rails is None:
-        return None
-    names = ("at_qmin", "at_qmax", "clipped_low", "clipped_high", "floor", "total")
-    return {name: getattr(rails, name) for name in names}

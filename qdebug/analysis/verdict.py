@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.origin import breaks_limit, is_beyond, is_excused
-from qdebug.analysis.result import Coverage, NodeResult, Status, Verdict
+from qdebug.analysis.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
 from qdebug.model import Fidelity, RunInfo
 
 __all__ = ["shortcomings", "verdict"]
@@ -50,6 +51,8 @@ def verdict(
     missing: Sequence[str],
     *,
     origin: NodeResult | None = None,
+    output: NodeResult | None = None,
+    compounding: Sequence[Compounding] = (),
     accepted: Sequence[str] = (),
 ) -> Verdict:
     """Sum up compared tensors.
@@ -58,12 +61,18 @@ def verdict(
         nodes: Every compared tensor, in the backend's topological order.
         missing: What `shortcomings` found.
         origin: The node whose own error feeds the worst output error, if there is one.
+        output: The network output that carries most error, if one was compared.
+        compounding: Nodes that enlarge error far more than others of their kind.
         accepted: What is missing too and was accepted by the limits: it is said all the same.
     """
     beyond = [node for node in nodes if is_beyond(node)]
     first = beyond[0] if beyond else None
     status = _status(nodes, incomplete=bool(missing))
-    sentence = _sentence(nodes, beyond, origin) + _acknowledged(nodes)
+    sample = None if output is None else _worst_sample(output)
+    sentence = _sentence(nodes, beyond, origin)
+    if beyond and output is not None and len(output.samples) > 1:
+        sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
+    sentence += _compounded(compounding) + _acknowledged(nodes)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:
@@ -73,7 +82,31 @@ def verdict(
         first_divergence=first.node if first else None,
         origin=origin.node if origin else None,
         sentence=sentence,
+        worst_sample=sample,
+        compounding=tuple(compounding),
     )
+
+
+def _worst_sample(output: NodeResult) -> int | None:
+    """Give the sample with the lowest SQNR, of equals the first; one that is not finite is lower than any number."""
+    if not output.samples:
+        return None
+
+    def level(sample: SampleResult) -> float:
+        if sample.sqnr_db is None:
+            return math.inf
+        return -math.inf if math.isnan(sample.sqnr_db) else sample.sqnr_db
+
+    return min(output.samples, key=level).sample
+
+
+def _compounded(compounding: Sequence[Compounding]) -> str:
+    if not compounding:
+        return ""
+    first = compounding[0]
+    more = f", and at {len(compounding) - 1} more" if len(compounding) > 1 else ""
+    usual = f"{first.gain:.3g} times; {first.usual:.3g} times is usual for {first.op}"
+    return f" Error compounds at {first.op} {first.node!r} ({usual}){more}."
 
 
 def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:

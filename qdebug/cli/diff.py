@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,16 @@ from qdebug.cli.parser import (
     suffix_format,
     typed,
 )
-from qdebug.cli.reports import definitions_text, diff_text, node_text
+from qdebug.cli.reports import definitions_text, diff_text, matrix_text, node_text
 from qdebug.cli.sources import command
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.analysis.result import DiffResult
+    from qdebug.analysis.timing import Timing
     from qdebug.cli.parser import Verbs
+    from qdebug.numerics.agreement import Agreement
+    from qdebug.session import DiffSession
     from qdebug.view.detail import NodeDetail
 
 __all__ = ["DiffOptions", "add_parser", "run"]
@@ -133,8 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
     results: dict[str, DiffResult] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
+    sessions: list[DiffSession] = []
     for backend in options.backends:
         session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        sessions.append(session)
         with progress("comparing") as note:
             result = compare(session, sample=options.sample, on_progress=note)
         results[_unique(str(backend), results)] = result
@@ -145,13 +150,14 @@ def run(arguments: argparse.Namespace) -> int:
             texts.append(
                 diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
             )
-    write_result(_joined(options, results, texts, details), options.output)
+    agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
+    write_result(_joined(options, results, agreement, texts, details), options.output)
     if options.suggest_limits is not None:
         from qdebug.workflow.suggest_limits import suggested_limits
 
         write_result(suggested_limits(results), options.suggest_limits)
     say_unused(limits, list(results.values()))
-    _after(options, list(results.values()))
+    _after(options, list(results.values()), [session.timing for session in sessions])
     return max(result.exit_code for result in results.values())
 
 
@@ -163,24 +169,37 @@ def _node_part(detail: NodeDetail, options: DiffOptions) -> str:
     return "" if options.form == "json" else node_text(detail, options.form, plain=options.output is not None)
 
 
+def _agreement(sessions: Sequence[DiffSession]) -> Mapping[str, Agreement]:
+    """Find out where all backends are wrong alike."""
+    from qdebug.analysis.agreement import agreements
+
+    return agreements(sessions[0].reference, [(session.backend, session.alignment) for session in sessions])
+
+
 def _joined(
-    options: DiffOptions, results: dict[str, DiffResult], texts: Sequence[str], details: Sequence[NodeDetail]
+    options: DiffOptions,
+    results: dict[str, DiffResult],
+    agreement: Mapping[str, Agreement],
+    texts: Sequence[str],
+    details: Sequence[NodeDetail],
 ) -> str:
-    """Put the reports of all backends together."""
+    """Put the reports of all backends together, what they share first."""
     if options.form == "json":
-        return _json(results, details)
+        return _json(results, agreement, details)
     if len(results) == 1:
         return texts[0]
+    head = [] if details else [matrix_text(results, agreement, options.form, plain=options.output is not None)]
     mark = "# {}" if options.form == "markdown" else "==> {}"
-    return "\n".join(f"{mark.format(safe_text(name))}\n\n{text}" for name, text in zip(results, texts, strict=True))
+    parts = [f"{mark.format(safe_text(name))}\n\n{text}" for name, text in zip(results, texts, strict=True)]
+    return "\n".join([*head, *parts])
 
 
-def _json(results: dict[str, DiffResult], details: Sequence[NodeDetail]) -> str:
+def _json(results: dict[str, DiffResult], agreement: Mapping[str, Agreement], details: Sequence[NodeDetail]) -> str:
     if not details:
         if len(results) > 1:
             from qdebug.report.matrix import diffs_json
 
-            return diffs_json(results)
+            return diffs_json(results, agreement)
         return next(iter(results.values())).to_json()
     from qdebug.report.matrix import diffs_dict
     from qdebug.report.node_json import with_detail
@@ -190,13 +209,17 @@ def _json(results: dict[str, DiffResult], details: Sequence[NodeDetail]) -> str:
     return json.dumps(plain, indent=2, allow_nan=False)
 
 
-def _after(options: DiffOptions, results: Sequence[DiffResult]) -> None:
-    """Say on stderr why the exit code is 3, and what to type next."""
+def _after(options: DiffOptions, results: Sequence[DiffResult], timings: Sequence[Timing]) -> None:
+    """Say on stderr why the exit code is 3, where the time went, and what to type next."""
     for result in results:
         if result.exit_code == INCOMPLETE:
             say(f"qdebug: exit code {INCOMPLETE}: {_incomplete(result)}")
     if options.form != "table" or options.output is not None or len(results) != 1:
         return
+    if timings[0].tensors:
+        from qdebug.view.sentences import timing_sentence
+
+        say(f"time: {timing_sentence(timings[0])}")
     backend = options.backends[0]
     node = results[0].first_divergence
     if node is not None and options.node is None:

@@ -94,4 +94,7 @@ def renumbered(result: DiffResult, sample: int) -> DiffResult:
     outputs = tuple(
         output if output.worst_sample is None else replace(output, worst_sample=sample) for output in result.outputs
     )
-    return replace(result, nodes=tuple(nodes), outputs=outputs)
+    verdict = result.verdict
+    if verdict.worst_sample is not None:
+        verdict = replace(verdict, worst_sample=sample)
+    return replace(result, nodes=tuple(nodes), outputs=outputs, verdict=verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import natural_width, rendered, terminal_width
@@ -11,10 +12,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from qdebug.analysis.result import DiffResult
+    from qdebug.numerics.agreement import Agreement
     from qdebug.view.contents import Contents
     from qdebug.view.detail import NodeDetail
 
-__all__ = ["contents_text", "definitions_text", "diff_text", "node_text"]
+__all__ = ["contents_text", "definitions_text", "diff_text", "matrix_text", "node_text"]
 
 
 _UNBOUNDED = 10_000
@@ -41,6 +43,25 @@ def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain:
     if width is None:
         width = fitting_width(result, everything=everything)
     return rendered(diff_report(result, width=width, everything=everything), width=width, plain=plain)
+
+
+def matrix_text(
+    results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement], form: str, *, plain: bool = False
+) -> str:
+    """Give several backends beside each other as text; JSON is not made here.
+
+    Args:
+        results: One comparison for each backend, by the name shown for it.
+        agreement: Whether the backends are wrong alike, by reference tensor.
+        form: "table" or "markdown".
+        plain: For a file: no colours.
+    """
+    from qdebug.report.matrix import matrix_markdown, matrix_report
+
+    if form == "markdown":
+        return matrix_markdown(results, agreement)
+    width = (None if plain else terminal_width()) or 120
+    return rendered(matrix_report(results, agreement, width=width), width=width, plain=plain)
 
 
 def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from qdebug.analysis.alignment import Kind, Unmatched
 from qdebug.analysis.result import DiffResult, NodeResult, OutputRanking, Status
+from qdebug.analysis.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
@@ -23,6 +24,7 @@ __all__ = [
     "run_facts",
     "samples_sentence",
     "status_counts",
+    "timing_sentence",
     "verdict_sentence",
 ]
 
@@ -166,6 +168,15 @@ def status_counts(statuses: Sequence[Status]) -> str:
         Status.INCOMPLETE,
     )
     return ", ".join(f"{numbers.grouped(counts[status])} {status}" for status in order if counts[status])
+
+
+def timing_sentence(timing: Timing) -> str:
+    """Say where the time of a comparison went."""
+    plural = "tensor" if timing.tensors == 1 else "tensors"
+    return (
+        f"{numbers.number(timing.comparing)} s to read and compare {numbers.grouped(timing.tensors)} {plural}, "
+        f"{numbers.number(timing.replaying)} s to replay nodes"
+    )
 
 
 def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]:

@@ -1,0 +1,77 @@
+"""Whether several backends are wrong in the same way: where all differ from the reference, do they agree?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.blocks import RealBlocks, scratch
+
+__all__ = ["Agreement", "count_agreement"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How several backends agree on one tensor.
+
+    Args:
+        elements: Elements compared.
+        differ: Elements in which every backend differs from the reference.
+        same: Of these, the ones in which all backends have the same value.
+    """
+
+    elements: int = 0
+    differ: int = 0
+    same: int = 0
+
+    def __add__(self, other: Agreement) -> Agreement:
+        """Add the counts of another array of the same tensor."""
+        return Agreement(
+            elements=self.elements + other.elements, differ=self.differ + other.differ, same=self.same + other.same
+        )
+
+
+def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement:
+    """Count the elements in which all backends differ from the reference, and in which of these they agree.
+
+    Real values are compared as float64; NaN equals NaN.
+
+    Args:
+        pairs: For each backend the reference's tensor and its own, all of one shape but for extents of 1.
+
+    Raises:
+        UsageError: A shape is another.
+    """
+    shape = pairs[0][0].shape
+    for pair in pairs:
+        for side in pair:
+            if not same_elements(shape, side.shape):
+                raise UsageError(f"The reference has shape {shape} and a backend {side.shape}.")
+    size, buffers, differ, same = pairs[0][0].size, scratch(), 0, 0
+    with np.errstate(all="ignore"):
+        for start in range(0, size, BLOCK):
+            span = start, min(start + BLOCK, size)
+            first = pairs[0][1].read_double(*span, buffers.doubles[0], buffers.singles[0])
+            everywhere = np.ones(first.size, np.bool_)
+            together = everywhere.copy()
+            for position, (reference, backend) in enumerate(pairs):
+                values = first
+                if position:
+                    values = backend.read_double(*span, buffers.doubles[1], buffers.singles[0])
+                    together &= ~_unequal(first, values)
+                everywhere &= _unequal(reference.read_double(*span, buffers.doubles[2], buffers.singles[0]), values)
+            differ += int(np.count_nonzero(everywhere))
+            same += int(np.count_nonzero(together & everywhere))
+    return Agreement(elements=size, differ=differ, same=same)
+
+
+def _unequal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    unequal = one != other
+    if unequal.any():
+        unequal &= ~(np.isnan(one) & np.isnan(other))
+    return np.asarray(unequal)
