@@ -24,7 +24,7 @@ distributed gains is their standard deviation (Hampel, "The influence curve and 
 _LEAST_TIMES = 2.0
 """Times the median that an unusual gain is at least: where all gains are alike the spread says nothing."""
 
-_SHARE = 0.1
+_SHARE = 0.01
 """Part of the worst output's relative error that a node's own must reach for it to matter there."""
 
 
@@ -32,7 +32,8 @@ def compounding_nodes(nodes: Sequence[NodeResult], graph: Graph) -> tuple[Compou
     """List the nodes whose gain is well above the median of their operator, the largest excess first.
 
     Gains are compared as logarithms. A node counts if its error is mostly handed on, not its own; if it reaches an
-    output of the network; and if it is, relative to its signal, at least a tenth of the error of the worst output.
+    output of the network; and if it is, relative to its signal, at least a hundredth of the error of the worst output,
+    since a later node may enlarge it again.
 
     Args:
         nodes: Compared tensors, in the backend's topological order.

@@ -1,10 +1,11 @@
 """The verdict: one status, the first divergence in topological order, and everything that is missing."""
 
+import math
 from dataclasses import replace
 
 from qdebug.analysis.alignment import Kind, Match, Side, Unmatched
 from qdebug.analysis.limits import Limits
-from qdebug.analysis.result import Coverage, NodeResult, Status
+from qdebug.analysis.result import Coverage, NodeResult, SampleResult, Status
 from qdebug.analysis.verdict import shortcomings, verdict
 from qdebug.model import Fidelity, RunInfo
 
@@ -91,3 +92,20 @@ def test_a_tensor_that_could_not_be_compared_is_a_shortcoming_unless_accepted():
     assert found == ("1 tensor could not be compared (the first: 't1': it is far off)",)
     accepted = Limits(allow_uncompared=("t*",))
     assert shortcomings(info, info, coverage(), nodes(Status.INCOMPARABLE), limits=accepted) == ()
+
+
+def test_the_worst_sample_at_the_worst_output_is_named():
+    def sample(number, sqnr):
+        return SampleResult(sample=number, max_abs=0.5, sqnr_db=sqnr, status=Status.DIVERGED)
+
+    many = nodes(Status.WITHIN, Status.DIVERGED)
+    output = replace(many[1], samples=(sample(0, 20.0), sample(3, 4.0), sample(5, 4.0), sample(7, None)))
+    summed = verdict([many[0], output], (), output=output)
+    assert summed.worst_sample == 3
+    assert summed.sentence.endswith(" Of 4 samples, sample 3 comes out worst at 't1'.")
+    spoilt = replace(output, samples=(sample(0, 20.0), sample(1, math.nan)))
+    assert verdict([many[0], spoilt], (), output=spoilt).worst_sample == 1
+    alone = replace(output, samples=(sample(2, 20.0),))
+    summed = verdict([many[0], alone], (), output=alone)
+    assert (summed.worst_sample, "sample" in summed.sentence) == (2, False)
+    assert verdict(many, ()).worst_sample is None
