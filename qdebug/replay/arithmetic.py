@@ -27,6 +27,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "div": parse_variant("form=deq steps=div,even,zp,sat"),
         "average_pool": parse_variant("form=real steps=div,zp,even,sat"),
         "lookup": parse_variant("form=table steps=div,even,zp,sat"),
+        **dict.fromkeys(("global_average_pool", "reduce_mean"), parse_variant("m=f32:x/(y*n)")),
         "softmax": parse_variant("form=ort steps=even,zp,wrap"),
         "concat": parse_variant("steps=scale,div,even,zp,sat"),
         "where": parse_variant("steps=scale,div,even,zp,sat"),

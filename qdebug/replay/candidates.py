@@ -7,6 +7,7 @@ nothing in here is a bug.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from qdebug.replay.unit import Unit
@@ -92,17 +93,185 @@ def _whole(steps: str, number: str, expression: str) -> Variant:
 
 
 _PRODUCT_ORDERS = EXPRESSIONS[:6]
+_MEAN_ORDERS = ("x/(y*n)", "x/n/y", "xw/y", "d:xw/y")
+_ONE_ORDERS = ("xw/y", "xw*(1/y)", "d:xw/y")
+_REAL_ENDS = tuple(
+    f"{last},{order}"
+    for last in ("div", "inv")
+    for order in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat", "plus,zp,sat")
+)
+_OPERAND_PROGRAMS = ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up", "mul,shr.away")
+_GLOW = "pre.floor,mul,wrap32,shr.up"
 
 
 def _sum_of_products(unit: Unit) -> Iterator[Variant]:
-    """Convolutions and matrix products: all requantizations on exact sums."""
+    """Convolutions and matrix products: all requantizations on exact sums, real biases, and the sums of pairs."""
+    if unit.bias is not None and (unit.bias.dtype.kind == "f" or unit.bias_scale is not None):
+        yield from _with_real_bias()
+        return
+    plain = tuple(requantizations(orders=_PRODUCT_ORDERS))
+    yield from plain
+    if unit.bias is not None:
+        yield from _with_real_bias()
+    for pairs in _PAIRS:
+        for variant in plain[:2]:
+            yield replace(variant, accumulate=pairs)
+
+
+def _with_real_bias() -> Iterator[Variant]:
+    """A bias that is added to real numbers, in real units or in units of the output."""
+    for end in _REAL_ENDS:
+        yield replace(_real(f"scale,bias,{end}", "xw/y"), bias="float")
+    for order in _PRODUCT_ORDERS[:4]:
+        for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat"):
+            yield replace(_real(f"mul,bias,{end}", order), bias="float")
+
+
+def _sums_of_two(unit: Unit) -> Iterator[Variant]:
+    """Sums and differences of two codes."""
+    del unit
+    for form in ("fold-fma", "fold"):
+        for rounding in ("even", "away", "up"):
+            yield Variant(form=form, requantize=steps_of(f"{rounding},sat"))
+    yield from _made_real()
+    for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
+        yield Variant(form="ratio", requantize=steps_of(end))
+    yield Variant(form="common20", requantize=steps_of("shr.up,zp,sat"))
+    yield Variant(form="common21", requantize=steps_of("shr.away,zp,sat"))
+    yield Variant(form="common20", requantize=steps_of("shr.away,zp,sat"))
+    yield Variant(form="common21", requantize=steps_of("shr.up,zp,sat"))
+    yield Variant(form="fixed15", requantize=steps_of("mul,zp,away,sat"))
+    yield Variant(form="fixed15", requantize=steps_of("mul,away,zp,sat"))
+    whole = Multiplier(number="q31", expression="d:xw/y")
+    for shift in (20, 15):
+        for first in _OPERAND_PROGRAMS:
+            for last in _OPERAND_PROGRAMS:
+                yield Variant(
+                    form="ls",
+                    shift=shift,
+                    multiplier=whole,
+                    operand=steps_of(first),
+                    requantize=steps_of(f"{last},zp,sat"),
+                )
+    yield Variant(
+        form="each", multiplier=Multiplier(number="glow"), operand=steps_of(_GLOW), requantize=steps_of("zp,sat")
+    )
+    for first in _OPERAND_PROGRAMS:
+        yield Variant(form="each", multiplier=whole, operand=steps_of(first), requantize=steps_of("zp,sat"))
+    for rounding in ("even", "away"):
+        yield Variant(form="each", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
+
+
+def _made_real() -> Iterator[Variant]:
+    for form in ("deq", "deq-fma"):
+        for end in _REAL_ENDS:
+            yield Variant(form=form, requantize=steps_of(end))
+    for end in _REAL_ENDS[:4]:
+        yield Variant(form="deq", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
+
+
+def _products_of_two(unit: Unit) -> Iterator[Variant]:
     del unit
     yield from requantizations(orders=_PRODUCT_ORDERS)
+    yield from _made_real()
+
+
+def _quotients(unit: Unit) -> Iterator[Variant]:
+    del unit
+    yield from _made_real()
+    for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
+        yield Variant(form="ratio", requantize=steps_of(end))
+
+
+def _means(unit: Unit) -> Iterator[Variant]:
+    """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
+    del unit
+    for end in _REAL_ENDS:
+        yield Variant(form="real", requantize=steps_of(end))
+    yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
+    for rounding in ("away", "even", "up", "floor", "trunc"):
+        yield Variant(form="raw", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},sat"))
+        yield Variant(form="sum", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},zp,sat"))
+
+
+def _of_one_code(unit: Unit) -> Iterator[Variant]:
+    """Changes of scale, and elements that are moved: centred codes with one multiplier."""
+    del unit
+    ends = ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat")
+    for last in ("div", "inv"):
+        for end in ends:
+            yield Variant(requantize=steps_of(f"scale,{last},{end}"))
+    yield from requantizations(orders=_ONE_ORDERS, unfused=False)
+
+
+def _resized(unit: Unit) -> Iterator[Variant]:
+    for end in _REAL_ENDS:
+        yield Variant(form="real", requantize=steps_of(end))
+    yield from _of_one_code(unit)
+
+
+def _functions(unit: Unit) -> Iterator[Variant]:
+    """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
+    forms = ("mlas", "table", "stepped") if unit.function == "Sigmoid" else ("table", "stepped")
+    for form in forms:
+        for end in _REAL_ENDS:
+            yield Variant(form=form, requantize=steps_of(end))
+    for end in (*_REAL_ENDS, "div,trunc,zp,sat", "div,floor,zp,sat"):
+        yield Variant(form="table", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
+    if unit.function == "LeakyRelu":
+        for program in (*_OPERAND_PROGRAMS, _GLOW):
+            number = Multiplier(number="glow" if program == _GLOW else "q31", expression="xw/y")
+            for order in ("xw/y", "d:xw/y"):
+                multiplier = replace(number, expression=order)
+                yield Variant(
+                    form="leaky", multiplier=multiplier, operand=steps_of(program), requantize=steps_of("zp,sat")
+                )
+        for rounding in ("even", "away"):
+            yield Variant(form="leaky", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
+
+
+def _probabilities(unit: Unit) -> Iterator[Variant]:
+    del unit
+    for end in ("wrap", "sat"):
+        yield Variant(form="ort", requantize=steps_of(f"even,zp,{end}"))
+    for form in ("exp32", "exp64"):
+        for end in _REAL_ENDS:
+            yield Variant(form=form, requantize=steps_of(end))
+
+
+def _quantized(unit: Unit) -> Iterator[Variant]:
+    """Real numbers made codes; the zero point before or after rounding, by quotient or by reciprocal."""
+    del unit
+    for rounding in ("even", "away", "up", "plus", "down", "trunc", "floor"):
+        for last in ("div", "inv"):
+            yield Variant(requantize=steps_of(f"{last},{rounding},zp,sat"))
+            yield Variant(requantize=steps_of(f"{last},zp,{rounding},sat"))
+    double = Multiplier(number="f64")
+    for rounding in ("even", "away"):
+        yield Variant(multiplier=double, requantize=steps_of(f"div,{rounding},zp,sat"))
+        yield Variant(multiplier=double, requantize=steps_of(f"div,zp,{rounding},sat"))
+
+
+def _made_real_alone(unit: Unit) -> Iterator[Variant]:
+    """Codes made real numbers."""
+    del unit
+    yield Variant(requantize=steps_of("scale"))
+    for form in ("fold-fma", "fold"):
+        yield Variant(form=form, requantize=())
 
 
 _FAMILIES: Mapping[str, Callable[[Unit], Iterator[Variant]]] = MappingProxyType(
     {
-        "conv": _sum_of_products,
-        "linear": _sum_of_products,
+        **dict.fromkeys(("conv", "linear"), _sum_of_products),
+        **dict.fromkeys(("add", "sub"), _sums_of_two),
+        **dict.fromkeys(("average_pool", "global_average_pool", "reduce_mean"), _means),
+        **dict.fromkeys(("requantize", "concat", "where", "max_pool", "pad"), _of_one_code),
+        "mul": _products_of_two,
+        "div": _quotients,
+        "lookup": _functions,
+        "softmax": _probabilities,
+        "resize": _resized,
+        "quantize": _quantized,
+        "dequantize": _made_real_alone,
     }
 )

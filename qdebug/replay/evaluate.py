@@ -10,6 +10,8 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.replay.columns import Columns
 from qdebug.replay.program import run_program, run_programs
+from qdebug.replay.qcodes import chosen, coded, joined, moved, paired, softmaxed
+from qdebug.replay.qpool import averaged, reduced
 from qdebug.replay.qsum import convolved, multiplied
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
@@ -20,6 +22,14 @@ _HEAVY: Mapping[str, Callable[[Unit, Sums], Columns]] = MappingProxyType(
     {
         "conv": convolved,
         "linear": multiplied,
+        **dict.fromkeys(("add", "sub", "mul", "div"), paired),
+        **dict.fromkeys(("lookup", "requantize", "quantize", "dequantize"), coded),
+        **dict.fromkeys(("max_pool", "resize", "pad"), moved),
+        **dict.fromkeys(("global_average_pool", "reduce_mean"), reduced),
+        "average_pool": averaged,
+        "concat": joined,
+        "where": chosen,
+        "softmax": softmaxed,
     }
 )
 
@@ -37,10 +47,10 @@ def accumulate(unit: Unit, sums: Sums) -> Columns:
     Raises:
         KernelError: The unit cannot be computed so.
     """
-    heavy = _HEAVY.get(unit.kind)
-    if heavy is None:
-        raise KernelError(f"A unit of kind {unit.kind!r} ({unit.op}) cannot be computed in integers yet.")
-    return heavy(unit, sums)
+    try:
+        return _HEAVY[unit.kind](unit, sums)
+    except ValueError as error:
+        raise KernelError(f"A unit of kind {unit.kind!r} ({unit.op}) cannot be computed: {error}.") from error
 
 
 def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
@@ -58,7 +68,7 @@ def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
         KernelError: The columns belong to other sums, or the variant's program does not fit them.
     """
     _check(columns, variant)
-    return run_program(unit, columns, variant).reshape(-1)
+    return _run(unit, columns, variant).reshape(-1)
 
 
 def finish_many(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> np.ndarray:
@@ -90,8 +100,21 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
         KernelError: The unit cannot be computed so.
     """
     columns = accumulate(unit, variant.sums)
-    codes = run_program(unit, columns, variant).reshape(columns.shape)
+    codes = _run(unit, columns, variant).reshape(columns.shape)
     return np.moveaxis(codes, 1, -1) if unit.channels_last else codes
+
+
+def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
+    """Run a program on columns; a function of one code is computed once for each code there is and looked up."""
+    codes = columns.values[0]
+    if unit.kind != "lookup" or unit.per_channel or codes.dtype.kind not in "iu":
+        return run_program(unit, columns, variant)
+    low, high = (int(bound) for bound in (np.iinfo(codes.dtype).min, np.iinfo(codes.dtype).max))
+    if codes.size <= high - low:
+        return run_program(unit, columns, variant)
+    every = np.arange(low, high + 1).astype(codes.dtype)
+    table = run_program(unit, Columns(sums=columns.sums, values=(every,), shape=every.shape), variant)
+    return np.asarray(table[codes.astype(np.int64) - low])
 
 
 def _check(columns: Columns, variant: Variant) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.replay.columns import Columns, part_of
-from qdebug.replay.forms import Operation, start_of
+from qdebug.replay.forms import start_of
+from qdebug.replay.operations import Operation
 from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
@@ -28,8 +29,11 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
         KernelError: A step cannot follow the one before it, or the form is not one of the unit's.
     """
     try:
-        start, number = start_of(unit, columns, variant)
-        return (start, *compile_steps(unit, columns, variant, number))
+        start = start_of(unit, columns, variant)
+        program = variant.requantize
+        if unit.out.dtype.kind in "iu" and not any(step.op in ("sat", "wrap") for step in program[-1:]):
+            raise ValueError("the program does not end in codes, by the step sat or wrap")
+        return (start.operation, *compile_steps(unit, start, program, variant.multiplier))
     except KernelError:
         raise
     except (ValueError, KeyError) as error:

@@ -8,37 +8,23 @@ from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.numerics.rounding import round_values
 from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.cast import cast_float
+from qdebug.replay.evaluate import compute
 from qdebug.replay.integers import saturate
 from qdebug.replay.precision import narrow, onnx_dtype, widen
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.spreading import spread
+from qdebug.replay.unit_calls import unit_of_call
 
-__all__ = ["dynamic_quantize", "spread"]
-
-
-def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0) -> np.ndarray:
-    """Shape scales or zero points so that they broadcast to a tensor.
-
-    Args:
-        values: One value, one per element along `axis`, or one per block.
-        shape: The tensor's shape.
-        axis: Axis the values go along.
-        block: Elements along `axis` that share a value; 0 unless block-wise.
-    """
-    if values.ndim == 0:
-        return values
-    if block:
-        return np.repeat(values, block, axis=axis)[tuple(slice(0, n) for n in shape)]
-    if values.size == 1:
-        return values.reshape(())
-    line = [1] * len(shape)
-    line[axis] = values.size
-    return values.reshape(line)
+__all__ = ["dynamic_quantize"]
 
 
 @kernel("QuantizeLinear")
 @kernel("QuantizeLinear", domain="com.microsoft")
 def _quantize(call: Call) -> np.ndarray:
     """Compute saturate(round(x / scale) + zero_point); float codes are rounded by their own format."""
+    unit = unit_of_call(call)
+    if unit is not None:
+        return compute(unit, call.arithmetic.variant(unit))
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     if zero_point is None:
         asked = call.integer("output_dtype")
@@ -60,6 +46,9 @@ def _quantize(call: Call) -> np.ndarray:
 @kernel("DequantizeLinear", domain="com.microsoft")
 def _dequantize(call: Call) -> np.ndarray:
     """Compute (x - zero_point) * scale."""
+    unit = unit_of_call(call)
+    if unit is not None:
+        return compute(unit, call.arithmetic.variant(unit))
     x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
     axis, block = call.integer("axis", 1), call.integer("block_size")
     asked = call.integer("output_dtype")

@@ -8,56 +8,53 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.numerics.fixedpoint import multiply_high, shift_left, shift_right, wrap_to
+from qdebug.numerics.fixedpoint import divide, multiply_high, shift_left, shift_right, wrap_to
 from qdebug.numerics.rounding import ROUNDINGS
-from qdebug.replay.columns import Columns
-from qdebug.replay.forms import Operation
-from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of, sum_scale
+from qdebug.replay.operations import Operation, Start
+from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, sum_scale
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import FLOAT_STEPS, Step, Variant
+from qdebug.replay.variant import FLOAT_STEPS, Multiplier, Step
 
 __all__ = ["compile_steps"]
 
 Numbers = tuple[np.ndarray, ...]
 Out = np.ndarray | None
+_NONE = np.zeros((), np.int64)
 
 
 def compile_steps(
-    unit: Unit, columns: Columns, variant: Variant, dtype: type[np.generic], steps: tuple[Step, ...] | None = None
+    unit: Unit, start: Start, program: tuple[Step, ...], multiplier: Multiplier, tag: str = ""
 ) -> Iterator[Operation]:
     """Give the operations of a program.
 
     Args:
         unit: What is computed.
-        columns: What the program runs on.
-        variant: The variant; its `requantize` is the program unless `steps` is given.
-        dtype: Kind of number that the program computes in: np.float32, np.float64 or np.int64.
-        steps: Another program.
+        start: What the program runs on.
+        program: The steps.
+        multiplier: What stands for the quotient of the scales.
+        tag: Tells apart programs of one variant that have different scales.
 
     Raises:
         ValueError: A step is not one for this kind of number, or has no parameters here.
     """
-    scales = scales_of(unit, columns.count, columns.member)
-    program = variant.requantize if steps is None else steps
-    if dtype is np.int64:
-        yield from _integer_steps(unit, variant, scales, program)
+    if start.dtype is np.int64:
+        yield from _integer_steps(unit, start, program, multiplier, tag)
     else:
-        yield from _real_steps(unit, variant, scales, program, dtype)
-    if not any(step.op in ("sat", "wrap") for step in program) and unit.out.dtype.kind in "iu":
-        raise ValueError("the program never makes codes: it has neither the step sat nor wrap")
+        yield from _real_steps(unit, start, program, multiplier, tag)
 
 
 def _real_steps(
-    unit: Unit, variant: Variant, scales: Scales, program: tuple[Step, ...], dtype: type[np.generic]
+    unit: Unit, start: Start, program: tuple[Step, ...], multiplier: Multiplier, tag: str
 ) -> Iterator[Operation]:
+    scales, dtype = start.scales, start.dtype
     real_units = False
     for step in program:
         if step.op not in FLOAT_STEPS:
             raise ValueError(f"the step {step} needs an integer multiplier")
-        name = dtype.__name__
+        name = dtype.__name__ + tag
         if step.op == "mul":
-            factor = real_multiplier(scales, variant.multiplier.expression).astype(dtype)
-            yield _binary((step.op, name, variant.multiplier), np.multiply, factor)
+            factor = real_multiplier(scales, multiplier.expression).astype(dtype)
+            yield _binary((step.op, name, multiplier), np.multiply, factor)
         elif step.op == "scale":
             yield _binary((step.op, name), np.multiply, sum_scale(scales).astype(dtype))
         elif step.op == "div":
@@ -119,11 +116,10 @@ def _rounded(rounding: str) -> Operation:
 
 def _ending(unit: Unit, step: Step) -> Operation:
     """Give a step that bounds codes or makes them, for any kind of number."""
-    if step.op == "clamp":
-        low, high = unit.out.clamp or unit.out.limits
-        return _clipped(("clamp",), low, high, None)
     if step.op == "sat":
-        return _clipped(("sat",), *unit.out.limits, unit.out.dtype)
+        low, high = unit.out.limits
+        least, most = unit.out.clamp or (low, high)
+        return _clipped(("sat",), max(low, least), min(high, most), unit.out.dtype)
     if step.op == "sat16":
         return _clipped(("sat16",), -(2**15), 2**15 - 1, None)
     if step.op == "wrap32":
@@ -148,21 +144,36 @@ def _clipped(key: tuple[object, ...], low: int, high: int, dtype: np.dtype | Non
     return Operation(key=key, apply=apply)
 
 
-def _integer_steps(unit: Unit, variant: Variant, scales: Scales, program: tuple[Step, ...]) -> Iterator[Operation]:
-    whole = fixed(real_multiplier(scales, variant.multiplier.expression), variant.multiplier.number)
-    ops = [step.op for step in program]
+def _integer_steps(
+    unit: Unit, start: Start, program: tuple[Step, ...], multiplier: Multiplier, tag: str
+) -> Iterator[Operation]:
+    whole, ops = start.whole, [step.op for step in program]
+    if whole is None and {"shl", "mul", "mulhi", "pre", "shr"} & set(ops):
+        whole = fixed(real_multiplier(start.scales, multiplier.expression), multiplier.number)
+    if whole is None:
+        whole = Fixed(multiplier=_NONE + 1, bits=0, exponent=_NONE, pre=_NONE)
     left = np.maximum(whole.exponent, 0) if "shl" in ops else np.zeros_like(whole.exponent)
     rest = left - whole.exponent + (0 if "mulhi" in ops else whole.bits)
     for step in program:
-        key = (step.op, step.rounding, variant.multiplier, "shl" in ops, "mulhi" in ops)
+        key = (step.op, step.rounding, multiplier, "shl" in ops, "mulhi" in ops, tag)
         if step.op in ("shl", "mul", "mulhi", "pre", "shr"):
             yield _integer_step(step, key, whole, left, rest)
+        elif step.op == "avg":
+            yield _averaged(step.rounding, start.scales.n)
         elif step.op == "zp":
             yield _binary(("zp", "int64"), np.add, unit.out.zero_point.astype(np.int64))
-        elif step.op in ("clamp", "sat", "sat16", "wrap32", "wrap"):
+        elif step.op in ("sat", "sat16", "wrap32", "wrap"):
             yield _ending(unit, step)
         else:
             raise ValueError(f"the step {step} needs a real multiplier")
+
+
+def _averaged(rounding: str, count: np.ndarray) -> Operation:
+    def apply(numbers: Numbers, out: Out, by: np.ndarray) -> np.ndarray:
+        del out
+        return divide(numbers[0], by, rounding)
+
+    return Operation(key=("avg", rounding), apply=apply, parameters=(count.astype(np.int64),))
 
 
 def _integer_step(step: Step, key: tuple[object, ...], whole: Fixed, left: np.ndarray, rest: np.ndarray) -> Operation:

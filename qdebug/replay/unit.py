@@ -99,8 +99,9 @@ class Unit:
             linear. None without.
         bias_scale: Scale of an integer bias where it is not that of the sums; None where it is.
         attrs: Attributes as ONNX has them: strides, pads, dilations, group, kernel_shape, axis, ...
-        function: The function of a lookup, as ONNX names the operator: Sigmoid, LeakyRelu, HardSwish, ...
+        function: The operator, as ONNX names it, whose kernel a lookup or a move of elements runs: Sigmoid, Resize, ...
         condition: The choice of `where`.
+        settings: Inputs that are no data: widths of a pad, scales and sizes of a resize, in the operator's order.
         channels_last: Whether the node's own layout has its channels last; operands are turned to channels first,
             and the output is turned back.
         transposed: Whether a conv is the transposed one, with a weight (C, M / groups, *kernel).
@@ -116,6 +117,7 @@ class Unit:
     attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
     function: str = ""
     condition: np.ndarray | None = None
+    settings: tuple[np.ndarray | None, ...] = ()
     channels_last: bool = False
     transposed: bool = False
     opset: int = 1000

@@ -7,7 +7,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.replay.precision import is_real, onnx_dtype, widen
 from qdebug.replay.registry import Call
+from qdebug.replay.spreading import spread
 from qdebug.replay.unit import Operand, Target, Unit
 
 __all__ = ["unit_of_call"]
@@ -108,10 +110,145 @@ def _gemm(call: Call) -> Unit | None:
     )
 
 
+def _scalar(call: Call, position: int) -> np.ndarray:
+    return call.array(position).reshape(())
+
+
+def _operand(call: Call, position: int, codes: np.ndarray | None = None) -> Operand:
+    """Read codes, scale and zero point from three inputs in a row; a zero point left out is 0."""
+    array = call.array(position) if codes is None else codes
+    return Operand(codes=array, scale=_scalar(call, position + 1), zero_point=_zero_point(call, position + 2, array))
+
+
+def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
+    given = call.optional(position)
+    return np.zeros((), codes.dtype) if given is None else given.reshape(())
+
+
+def _result(call: Call, position: int) -> Target:
+    """Read scale and zero point of the output, which has the dtype of the first operand."""
+    return _target(_scalar(call, position), _zero_point(call, position + 1, call.array(0)))
+
+
+def _pair(call: Call) -> Unit:
+    return Unit(
+        kind={"QLinearAdd": "add", "QLinearMul": "mul"}[call.op],
+        operands=(_operand(call, 0), _operand(call, 3)),
+        out=_result(call, 6),
+        op=call.op,
+    )
+
+
+def _pool(call: Call) -> Unit:
+    x = call.array(0)
+    last = bool(call.integer("channels_last"))
+    kinds = {
+        "QLinearAveragePool": "average_pool",
+        "QLinearGlobalAveragePool": "global_average_pool",
+        "QLinearReduceMean": "reduce_mean",
+    }
+    return Unit(
+        kind=kinds[call.op],
+        operands=(_operand(call, 0, np.moveaxis(x, -1, 1) if last else x),),
+        out=_result(call, 3),
+        attrs=call.attrs,
+        channels_last=last,
+        op=call.op,
+    )
+
+
+def _function(call: Call) -> Unit:
+    return Unit(
+        kind="lookup",
+        operands=(_operand(call, 0),),
+        out=_result(call, 3),
+        attrs=call.attrs,
+        function=call.op.removeprefix("QLinear"),
+        op=call.op,
+    )
+
+
+def _softmax(call: Call) -> Unit:
+    return Unit(
+        kind="softmax",
+        operands=(_operand(call, 0),),
+        out=_result(call, 3),
+        attrs=call.attrs,
+        opset=call.integer("opset", 13),
+        op=call.op,
+    )
+
+
+def _concat(call: Call) -> Unit:
+    scale, zero_point = _scalar(call, 0), _scalar(call, 1)
+    parts = tuple(_operand(call, position) for position in range(2, len(call.inputs), 3))
+    return Unit(kind="concat", operands=parts, out=_target(scale, zero_point), attrs=call.attrs, op=call.op)
+
+
+def _where(call: Call) -> Unit:
+    return Unit(
+        kind="where",
+        operands=(_operand(call, 1), _operand(call, 4)),
+        out=_target(_scalar(call, 7), _scalar(call, 8)),
+        condition=call.array(0),
+        op=call.op,
+    )
+
+
+def _narrow(dtype: np.dtype) -> bool:
+    return dtype.kind in "iu" and dtype.itemsize <= 2
+
+
+def _quantize(call: Call) -> Unit | None:
+    """Read QuantizeLinear to codes of at most 16 bits; None for other codes, or where the quotient is rounded twice."""
+    x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
+    if zero_point is None:
+        asked = call.integer("output_dtype")
+        zero_point = np.zeros((), onnx_dtype(asked) if asked else np.uint8)
+    if not _narrow(zero_point.dtype) or call.integer("precision") or not (is_real(x.dtype) or x.dtype == np.int32):
+        return None
+    real = x.astype(np.float32) if x.dtype == np.int32 else widen(x)
+    axis, block = call.integer("axis", 1), call.integer("block_size")
+    return Unit(
+        kind="quantize",
+        operands=(Operand(codes=real, scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8)),),
+        out=Target(
+            dtype=zero_point.dtype,
+            scale=widen(spread(scale, x.shape, axis, block)),
+            zero_point=spread(zero_point, x.shape, axis, block),
+        ),
+        op=call.op,
+    )
+
+
+def _dequantize(call: Call) -> Unit | None:
+    """Read DequantizeLinear from codes of at most 16 bits to float32; None for all others."""
+    x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
+    if not _narrow(x.dtype) or scale.dtype != np.float32 or call.integer("output_dtype", 1) != 1:
+        return None
+    axis, block = call.integer("axis", 1), call.integer("block_size")
+    zero = np.zeros((), x.dtype) if zero_point is None else spread(zero_point, x.shape, axis, block)
+    return Unit(
+        kind="dequantize",
+        operands=(Operand(codes=x, scale=spread(scale, x.shape, axis, block), zero_point=zero),),
+        out=Target(dtype=np.dtype(np.float32), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8)),
+        op=call.op,
+    )
+
+
 _READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType(
     {
         "QLinearConv": _conv,
         "QLinearMatMul": _matmul,
         "QGemm": _gemm,
+        "QLinearConcat": _concat,
+        "QLinearWhere": _where,
+        "QLinearSoftmax": _softmax,
+        "QuantizeLinear": _quantize,
+        "DequantizeLinear": _dequantize,
     }
+    | dict.fromkeys(("QLinearAdd", "QLinearMul"), _pair)
+    | dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearReduceMean"), _pool)
+    | dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu"), _function)
 )
+"""Operator -> what reads its unit; names of the two domains do not collide."""

@@ -13,7 +13,7 @@ The values of each stage are the tables of this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
@@ -50,9 +50,9 @@ STEPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pre": ("floor", "up"),
         "shr": (*_ROUNDINGS, "tosa"),
         "round": (*_ROUNDINGS, "plus"),
+        "avg": _ROUNDINGS,
         "bias": (),
         "zp": (),
-        "clamp": (),
         "sat16": (),
         "wrap32": (),
         "sat": (),
@@ -65,11 +65,12 @@ mul: multiply by the multiplier, in its own kind of number. scale: multiply by t
 the output's scale, inv: multiply by its reciprocal (all float32). shl: shift left where the multiplier asks for it.
 mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
 by what is left to shift; tosa adds the nudge of apply_scale_32's double rounding. round: to a whole number; plus is
-floor(v + 1/2) as computed. bias: add a real bias. zp: add the output's zero point. clamp: to the bounds of a fused
-activation. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat, wrap: to the output's codes.
+floor(v + 1/2) as computed. avg: divide by the number of elements. bias: add a real bias. zp: add the output's zero
+point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within the bounds of a
+fused activation. wrap: to the output's codes, losing upper bits.
 """
 
-FLOAT_STEPS = frozenset({"mul", "div", "inv", "scale", "round", "bias", "zp", "clamp", "sat", "wrap"})
+FLOAT_STEPS = frozenset({"mul", "div", "inv", "scale", "round", "bias", "zp", "sat", "wrap"})
 """Steps that a program in floating point may have."""
 
 EXPRESSIONS: tuple[str, ...] = (
@@ -99,19 +100,30 @@ distance of the partners if it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`.
 BIASES: tuple[str, ...] = ("int32", "float", "none")
 """Where a bias enters: into the integer sums, or as a real number by the step `bias`; none drops it."""
 
-FORMS: tuple[str, ...] = (
-    "sum", "fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15", "each",
-    "raw", "real", "divided", "table", "stepped", "leaky", "ort", "exp32", "exp64",
-)  # fmt: skip
-"""What the numbers are that a program starts from; which of them an operator has is said in its module."""
+FORMS: Mapping[str, str] = MappingProxyType(
+    {"sum": "sum", "raw": "raw", "real": "real", "ort": "ort", "exp32": "exp32", "exp64": "exp64"}
+    | dict.fromkeys(("fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15"), "codes")
+    | dict.fromkeys(("each", "table", "stepped", "mlas", "leaky"), "codes")
+)
+"""What a program starts from, and the columns that it is made of; two forms may share their columns.
+
+sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. real: real values,
+averaged or interpolated in float32. ort, exp32, exp64: probabilities of a softmax. The others start from codes.
+Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant). deq: both made real, then combined. ratio: (a - za) (sa/sc)
++ (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale by the program `operand`, combined. common20,
+common21: integer multipliers of so many bits with one shift. fixed15: both rounded to multiples of 2**-15. each: both
+brought to the output's scale by `operand`. Of one code: table: a function of its real value. stepped: the same, with
+real values found by repeated addition. mlas: with ONNX Runtime's approximation. leaky: `operand` with one multiplier
+for each sign. Forms with `-fma` fuse each product with the addition that follows it.
+"""
 
 
-def _among(what: str, value: str, allowed: tuple[str, ...]) -> None:
+def _among(what: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
         _refuse(what, value, allowed)
 
 
-def _refuse(what: str, value: str, allowed: Any) -> None:
+def _refuse(what: str, value: str, allowed: Iterable[str]) -> None:
     raise UsageError(
         f"The arithmetic has no {what} {value!r}; known are {', '.join(allowed)}.",
         hint="Correct the text of the variant, or let qdebug write it.",
@@ -177,12 +189,12 @@ class Sums:
     """The heavy part of a computation: variants that share it share its columns.
 
     Args:
-        form: One of `FORMS`.
+        columns: What the columns hold: one of the values of `FORMS`.
         accumulate: One of `ACCUMULATES`, with order and distance of pairs.
         bias: One of `BIASES`.
     """
 
-    form: str = "sum"
+    columns: str = "sum"
     accumulate: str = "wrap32"
     bias: str = "int32"
 
@@ -238,7 +250,7 @@ class Variant:
     @property
     def sums(self) -> Sums:
         """The heavy part that this variant starts from."""
-        return Sums(form=self.form, accumulate=self.accumulate, bias=self.bias)
+        return Sums(columns=FORMS[self.form], accumulate=self.accumulate, bias=self.bias)
 
     def with_rounding(self, rounding: str) -> Variant:
         """Give the variant with another rounding in each step that rounds to even, its integer shifts left alone."""

@@ -1,0 +1,129 @@
+"""Forms of functions of one code: the first value of a program, made of the code alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qdebug.model import Node
+from qdebug.replay.columns import Columns
+from qdebug.replay.operations import Operation, Start, load, nested, number_type
+from qdebug.replay.registry import Call, find_kernel
+from qdebug.replay.scaling import Scales, scales_of
+from qdebug.replay.steps import compile_steps
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Variant
+
+__all__ = ["apply_function", "fused", "leaky", "logistic", "tabled"]
+
+_ONE = np.ones((), np.float32)
+_NUMERATOR = (
+    4.37031012579801e-11,
+    1.15627324459942e-07,
+    6.08574864600143e-05,
+    8.51377133304701e-03,
+    2.48287947061529e-01,
+)
+_DENOMINATOR = (
+    6.10247389755681e-13, 5.76102136993427e-09, 6.29106785017040e-06,
+    1.70198817374094e-03, 1.16817656904453e-01, 9.93151921023180e-01,
+)  # fmt: skip
+_LOGISTIC_END = np.float32(18)
+
+
+def fused(factor: np.ndarray, other: np.ndarray, addend: np.ndarray) -> np.ndarray:
+    """Compute factor * other + addend in float32, rounded once: the product is exact in float64."""
+    return np.asarray((factor.astype(np.float64) * other.astype(np.float64) + addend).astype(np.float32))
+
+
+def apply_function(unit: Unit, real: np.ndarray) -> np.ndarray:
+    """Apply a lookup's function to real values, in their own precision.
+
+    Raises:
+        NoKernelError: The function is unknown.
+    """
+    kernel = find_kernel(Node(name=unit.op, op=unit.function))
+    result = kernel(Call(inputs=(real,), attrs=unit.attrs, opset=unit.opset, op=unit.function))
+    return np.asarray(result[0] if isinstance(result, tuple) else result)
+
+
+def logistic(real: np.ndarray) -> np.ndarray:
+    """Compute the sigmoid as ONNX Runtime does: a quotient of polynomials, by fused multiply-adds.
+
+    The coefficients are Eigen's (onnxruntime/core/mlas/lib/logistic.cpp).
+    """
+    value = np.fmin(np.fmax(real.astype(np.float32), -_LOGISTIC_END), _LOGISTIC_END)
+    square = value * value
+    above, below = (_horner(square, coefficients) for coefficients in (_NUMERATOR, _DENOMINATOR))
+    return np.asarray(np.clip(above * value / below + np.float32(0.5), np.float32(0), _ONE))
+
+
+def _horner(square: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
+    total = np.full_like(square, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = fused(total, square, np.asarray(np.float32(coefficient)))
+    return total
+
+
+def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Apply a function to the real value of each code.
+
+    The form `stepped` finds the real values as Glow does: from the lowest code up, adding the scale again and again in
+    float32 (lib/Graph/Nodes and createMapping in lib/Quantization/Base/Base.cpp).
+    """
+    del columns
+    if unit.kind != "lookup":
+        raise ValueError("a table has one operand and one function")
+    if variant.form == "mlas" and unit.function != "Sigmoid":
+        raise ValueError("the approximation is one of Sigmoid")
+    dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
+    operand = unit.operands[0]
+    scale, zero = operand.scale.astype(dtype), operand.zero_point.astype(dtype)
+    lowest = int(np.iinfo(operand.codes.dtype).min)
+
+    def apply(numbers: Any, out: Any, factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        del out
+        if variant.form == "stepped":
+            first = (np.float32(lowest) - np.float32(offset.reshape(-1)[0])) * np.float32(factor.reshape(-1)[0])
+            steps = np.full(int(np.iinfo(operand.codes.dtype).max) - lowest + 1, factor.reshape(-1)[0], np.float32)
+            steps[0] = first
+            real = np.add.accumulate(steps)[numbers[0].astype(np.int64) - lowest]
+        else:
+            real = (numbers[0].astype(dtype) - offset) * factor
+        value = logistic(real) if variant.form == "mlas" else apply_function(unit, np.asarray(real, dtype=dtype))
+        return np.asarray(value, dtype=dtype)
+
+    operation = Operation(key=(variant.form, dtype.__name__), apply=apply, parameters=(scale, zero))
+    return Start(operation=operation, dtype=dtype, scales=scales_of(unit))
+
+
+def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Requantize each centred code by the program `operand`, with one multiplier above 0 and one below."""
+    del columns
+    if unit.function != "LeakyRelu":
+        raise ValueError("two multipliers are for LeakyRelu")
+    operand = unit.operands[0]
+    dtype = number_type(variant.multiplier)
+    alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
+    runs, parameters = [], [operand.zero_point.astype(np.int64)]
+    for tag, slope in (("above", _ONE), ("below", alpha)):
+        own = Start(
+            operation=load(dtype), dtype=dtype, scales=Scales(x=operand.scale, w=slope, y=unit.out.scale, n=_ONE)
+        )
+        steps = tuple(compile_steps(unit, own, variant.operand, variant.multiplier, tag=tag))
+        runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
+        parameters += [parameter for step in steps for parameter in step.parameters]
+
+    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+        del out
+        centred = numbers[0].astype(np.int64) - given[0]
+        (above, count), (below, _) = runs
+        values = centred.astype(dtype)
+        high, low = above((values,), given[1 : 1 + count]), below((values,), given[1 + count :])
+        return np.where(centred >= 0, high, low)
+
+    key = ("leaky", variant.operand, variant.multiplier)
+    return Start(
+        operation=Operation(key=key, apply=apply, parameters=tuple(parameters)), dtype=dtype, scales=scales_of(unit)
+    )
