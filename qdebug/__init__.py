@@ -9,6 +9,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "diff": "qdebug.session",
+    "explain": "qdebug.workflow.explain",
+    "Explanation": "qdebug.analysis.explanation",
     "open_recording": "qdebug.session",
     "Recorder": "qdebug.record.recorder",
     "DiffResult": "qdebug.analysis.result",
@@ -23,6 +25,7 @@ _HOME = {
 __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in the table above
 
 if TYPE_CHECKING:
+    from qdebug.analysis.explanation import Explanation as Explanation
     from qdebug.analysis.result import DiffResult as DiffResult
     from qdebug.analysis.result import NodeResult as NodeResult
     from qdebug.errors import QdebugError as QdebugError
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from qdebug.record.recorder import Recorder as Recorder
     from qdebug.session import diff as diff
     from qdebug.session import open_recording as open_recording
+    from qdebug.workflow.explain import explain as explain
 
 
 def __getattr__(name: str) -> Any:

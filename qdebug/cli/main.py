@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from qdebug import __version__
-from qdebug.cli import demo, diff, info, record, tui
+from qdebug.cli import demo, diff, explain, info, record, tui
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
 from qdebug.cli.parser import Parser
 
@@ -26,6 +26,7 @@ the usual story:
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz -o int8.h5
   qdebug diff ref.h5 int8.h5                 verdict, every node, what was left out
   qdebug diff ref.h5 int8.h5 --node conv1    one node in full
+  qdebug explain int8.h5                     which arithmetic reproduces each node
   qdebug tui ref.h5 int8.h5                  the same, to walk through
 
 No model at hand? qdebug demo shows all of it on a small built-in net.
@@ -44,7 +45,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
     parser.set_defaults(run=None, debug=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
-    for verb in (demo, record, info, diff, tui):
+    for verb in (demo, record, info, diff, explain, tui):
         verb.add_parser(verbs)
     return parser
 

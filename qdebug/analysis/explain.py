@@ -1,0 +1,210 @@
+"""Explain a recording: for every output of every node, the arithmetic that reproduces it, or what is wrong with it.
+
+Nodes on codes are searched (see `qdebug.analysis.search`) and their evidence is pooled (see `qdebug.analysis.pooling`);
+what only moves codes has to be equal; float nodes are held against a replay (see `qdebug.analysis.float_band`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.analysis.evidence import residual_of
+from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation, Preset, RunnerUp
+from qdebug.analysis.float_band import judge_float
+from qdebug.analysis.pooling import Pooled, pool
+from qdebug.analysis.search import Finding, search
+from qdebug.analysis.units import UnitSource, find_unit, is_quantized, missing_values, recorded_outputs
+from qdebug.errors import KernelError, QdebugError, UsageError
+from qdebug.model import Node, Recording
+from qdebug.replay.presets import names_of, preset
+from qdebug.replay.registry import has_kernel, run_node
+from qdebug.replay.run import one_thread
+
+__all__ = ["explain_recording", "siblings", "wanted"]
+
+_MOVES = "moved"
+"""Kind of a node that gives codes and computes nothing."""
+
+
+def explain_recording(
+    recording: Recording,
+    *,
+    tensors: Collection[str] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Explanation:
+    """Find the arithmetic of every node.
+
+    Args:
+        recording: The backend's recording.
+        tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
+        progress: Called with the number of outputs done, their total and the name of the next node.
+    """
+    todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
+    answers: list[NodeExplanation] = []
+    findings: dict[int, Finding] = {}
+    with one_thread():
+        for position, (node, tensor) in enumerate(todo):
+            if progress is not None:
+                progress(position, len(todo), node.name)
+            found = _look(recording, node, tensor)
+            if isinstance(found, Finding):
+                findings[position] = found
+                answers.append(_bare(node, tensor, ExplainStatus.UNEXPLAINED))
+            else:
+                answers.append(found)
+        for position, pooled in pool(findings).items():
+            answers[position] = _answer(findings[position], pooled)
+    if progress is not None:
+        progress(len(todo), len(todo), "")
+    return Explanation(run=recording.info, nodes=tuple(answers), arithmetic=_arithmetic(answers, findings))
+
+
+def wanted(recording: Recording, name: str) -> tuple[str, ...]:
+    """Find the outputs of the node, or the tensor, of a name.
+
+    Raises:
+        UsageError: No node and no computed tensor has this name.
+    """
+    outputs = list(_outputs(recording))
+    found = tuple(tensor for node, tensor in outputs if name in (node.name, tensor))
+    if found:
+        return found
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [known for node, tensor in outputs for known in (node.name, tensor)], n=3)
+    also = f" Near names: {', '.join(repr(known) for known in near)}." if near else ""
+    raise UsageError(
+        f"No node and no computed tensor is called {name!r}.{also}",
+        hint="List the names: qdebug explain BACKEND --all.",
+    )
+
+
+def siblings(recording: Recording, tensors: Collection[str]) -> frozenset[str]:
+    """Give the outputs of all nodes with the operator of one that gives these tensors."""
+    outputs = list(_outputs(recording))
+    ops = {node.op for node, tensor in outputs if tensor in tensors}
+    return frozenset(tensor for node, tensor in outputs if node.op in ops)
+
+
+def _outputs(recording: Recording) -> Iterator[tuple[Node, str]]:
+    """Go through the outputs of all nodes that compute something."""
+    for node in recording.graph.nodes:
+        if node.op == "Constant":
+            continue
+        for tensor in node.outputs:
+            if tensor and not recording.graph.is_constant(tensor):
+                yield node, tensor
+
+
+def _bare(node: Node, tensor: str, status: ExplainStatus, reason: str | None = None) -> NodeExplanation:
+    return NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=status, reason=reason)
+
+
+def _look(recording: Recording, node: Node, tensor: str) -> Finding | NodeExplanation:
+    """Look at one output: search it, or say what it is."""
+    missing = missing_values(recording, node, tensor)
+    if missing is not None:
+        return _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
+    try:
+        source = find_unit(recording, node, tensor)
+        if isinstance(source, UnitSource):
+            finding = search(source)
+            return finding if finding.reason is None else _bare(node, tensor, ExplainStatus.NO_KERNEL, finding.reason)
+        return (
+            _moved(recording, node, tensor, source)
+            if is_quantized(recording, node, tensor)
+            else _real(recording, node, tensor)
+        )
+    except QdebugError as error:
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
+
+
+def _clause(message: str) -> str:
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _real(recording: Recording, node: Node, tensor: str) -> NodeExplanation:
+    """Hold a float node, or one on plain integers, against its replay."""
+    if not has_kernel(node.op, node.domain):
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
+    found = judge_float(recording, node, tensor, recorded_outputs(recording, node, tensor))
+    answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, found.reason)
+    return replace(answer, band=found.band, match=found.match, elements=found.elements)
+
+
+def _moved(recording: Recording, node: Node, tensor: str, why: str) -> NodeExplanation:
+    """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
+    quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
+    same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
+    if not has_kernel(node.op, node.domain) or not same:
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
+    equal = total = 0
+    for place in recorded_outputs(recording, node, tensor):
+        values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
+        replayed = run_node(node, values, recording.graph.opset)[tensor]
+        ours = recording.load(tensor, *place)
+        if ours.shape != replayed.shape:
+            raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {ours.shape}.")
+        equal += int(np.count_nonzero(ours == replayed))
+        total += ours.size
+    status = ExplainStatus.EXPLAINED if equal == total else ExplainStatus.UNEXPLAINED
+    left = None if equal == total else f"{total - equal} of {total} codes are not the ones moved here"
+    answer = _bare(node, tensor, status, left)
+    return replace(
+        answer, kind=_MOVES, words="codes moved as they are", match=equal / max(total, 1), elements=total, tried=1
+    )
+
+
+def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
+    """Say what a search has found, in the light of the node's siblings."""
+    node, tensor = finding.source.node, finding.source.tensor
+    explained = bool(finding.matching)
+    answer = NodeExplanation(
+        node=node.name,
+        op=node.op,
+        tensor=tensor,
+        status=ExplainStatus.EXPLAINED if explained else ExplainStatus.UNEXPLAINED,
+        reason=pooled.reason,
+        kind=finding.kind,
+        dtypes=_types(finding.dtypes),
+        elements=finding.elements,
+        alone=len(finding.matching),
+        siblings=pooled.siblings,
+        match=finding.match,
+        witnesses=finding.witnesses,
+        tried=finding.tried,
+        runner_up=None
+        if finding.runner_up is None
+        else RunnerUp(variant=str(finding.runner_up), match=finding.runner_up_match),
+    )
+    members = pooled.variants if explained else tuple(v for v in (finding.best,) if v is not None)
+    if not members:
+        return answer
+    answer = replace(answer, variants=tuple(map(str, members)), words=str(members[0]))
+    if not explained:
+        return replace(answer, residual=residual_of(finding))
+    named = dict.fromkeys(name for variant in members for name in names_of(variant, finding.kind, finding.dtypes))
+    return replace(answer, presets=tuple(_preset(name) for name in named))
+
+
+def _types(dtypes: tuple[str, ...]) -> str:
+    return f"{' x '.join(dict.fromkeys(dtypes[:-1]) if len(dtypes) > 3 else dtypes[:-1])} -> {dtypes[-1]}"
+
+
+def _preset(name: str) -> Preset:
+    known = preset(name)
+    return Preset(name=name, provenance=known.provenance, detail=known.about)
+
+
+def _arithmetic(answers: list[NodeExplanation], findings: dict[int, Finding]) -> dict[str, str]:
+    """Give the variant that stands for each kind and types: the simplest one of those that explain most nodes."""
+    votes: dict[str, dict[str, int]] = {}
+    for position, finding in findings.items():
+        if finding.matching:
+            key = f"{finding.kind}:{','.join(finding.dtypes)}"
+            variant = answers[position].variants[0]
+            votes.setdefault(key, {})[variant] = votes.get(key, {}).get(variant, 0) + 1
+    return {key: max(counts, key=counts.__getitem__) for key, counts in votes.items()}

@@ -1,0 +1,228 @@
+"""Float nodes: whether the order and the precision of their sums account for the difference from a replay.
+
+A float kernel may sum in any order, so that its output is hardly ever the replay's bit for bit. What it may differ by
+is bounded (see `qdebug.analysis.band`) and can be seen in the spread over a few orders. Kernels that round their
+operands to fewer bits first (TF32, bfloat16, float16) are found by doing the same before the replay; those that sum in
+16 bits by the size of their error, which is orders of magnitude larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import ml_dtypes
+import numpy as np
+
+from qdebug.analysis.band import allowed_error, norm, unit_roundoff
+from qdebug.analysis.explanation import Band
+from qdebug.analysis.units import Place
+from qdebug.analysis.wrong_places import Layout, places
+from qdebug.errors import KernelError
+from qdebug.model import Node, Recording
+from qdebug.numerics.affine import dequantize
+from qdebug.replay.real_form import real_form, takes_codes
+from qdebug.replay.registry import run_node
+
+__all__ = ["FloatFinding", "judge_float", "to_tf32"]
+
+_SINGLE = 2.0**-24
+_SUMS = frozenset({"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
+_ORDERS = 3
+_SEED = 20250218
+
+
+def to_tf32(values: np.ndarray) -> np.ndarray:
+    """Round float32 values to the 10 bits of TF32's significand, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)
+
+
+_INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {
+        "tf32": to_tf32,
+        "fp16": lambda values: values.astype(np.float16).astype(np.float32),
+        "bf16": lambda values: values.astype(ml_dtypes.bfloat16).astype(np.float32),
+    }
+)
+_ACCUMULATORS: Mapping[str, float] = MappingProxyType({"fp16": 2.0**-11, "bf16": 2.0**-8})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloatFinding:
+    """How a node's output compares with a replay on real numbers.
+
+    Args:
+        band: The coarsest precision that has to be assumed, and how much of its error is there.
+        within: Whether that precision accounts for the error.
+        match: Share of the elements that are equal to the replay.
+        elements: Elements compared.
+        reason: What is wrong; None if nothing is.
+    """
+
+    band: Band
+    within: bool
+    match: float
+    elements: int
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """A node's replay in one precision, over all samples: squared norms."""
+
+    error: float = 0.0
+    allowed: float = 0.0
+
+    def add(self, error: np.ndarray, allowed: float) -> None:
+        self.error += norm(error) ** 2
+        self.allowed += allowed**2
+
+    @property
+    def ratio(self) -> float:
+        """Norm of the error over what is allowed."""
+        if self.error == 0:
+            return 0.0
+        return float(np.sqrt(self.error / self.allowed)) if self.allowed else np.inf
+
+
+def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> FloatFinding:
+    """Hold a node's recorded output against a replay on its recorded inputs.
+
+    Args:
+        recording: The backend's recording.
+        node: The node.
+        tensor: One of its outputs.
+        at: Samples and steps to look at.
+
+    Raises:
+        KernelError: The node cannot be replayed.
+        RecordingError: A value cannot be read.
+    """
+    case = _Case(recording, node, tensor)
+    single, equal, total = _Run(), 0, 0
+    for place in at:
+        ours, replayed, allowed = case.compare(place)
+        equal += int(np.count_nonzero((ours == replayed) | (_missing(ours) & _missing(replayed))))
+        total += ours.size
+        _finite_alike(ours, replayed)
+        single.add(_difference(ours, replayed), allowed)
+    match = equal / total if total else 1.0
+    if equal == total:
+        return FloatFinding(band=Band(precision="exact", ratio=0.0, exact=True), within=True, match=1.0, elements=total)
+    spread = case.spread(at[0])
+    if single.ratio <= 1:
+        band = Band(precision="fp32", ratio=single.ratio, spread=spread)
+        return FloatFinding(band=band, within=True, match=match, elements=total)
+    for precision, ratio in case.coarser(at):
+        if ratio <= 1:
+            band = Band(precision=precision, ratio=ratio, spread=spread)
+            return FloatFinding(band=band, within=True, match=match, elements=total)
+    said = f"it is off by {single.ratio:.3g} times what rounding accounts for{case.where(at)}"
+    band = Band(precision="fp32", ratio=single.ratio, spread=spread)
+    return FloatFinding(band=band, within=False, match=match, elements=total, reason=said)
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+
+
+def _finite_alike(ours: np.ndarray, replayed: np.ndarray) -> None:
+    if ours.dtype.kind != "f" or replayed.dtype.kind != "f":
+        return
+    odd = int(np.count_nonzero(np.isfinite(ours) != np.isfinite(replayed)))
+    if odd:
+        raise KernelError(f"{odd} elements are NaN or infinite in the recording or in the replay alone")
+
+
+def _difference(ours: np.ndarray, replayed: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(ours.astype(np.float64) - replayed.astype(np.float64), nan=0.0)
+
+
+class _Case:
+    """One float node."""
+
+    def __init__(self, recording: Recording, node: Node, tensor: str) -> None:
+        self._recording, self._node, self._tensor = recording, node, tensor
+        self._form, self._opset = real_form(node, recording.graph.opset)
+
+    def compare(self, place: Place, *, cast: Callable[[np.ndarray], np.ndarray] | None = None,
+                unit: float = _SINGLE) -> tuple[np.ndarray, np.ndarray, float]:  # fmt: skip
+        """Give the recorded values, the replay, and the norm that their difference may have."""
+        values = self._values(place)
+        if cast is not None:
+            values = {name: cast(array) if array.dtype.kind == "f" else array for name, array in values.items()}
+        replayed = run_node(self._form, values, self._opset)[self._tensor]
+        quant = self._recording.graph.tensors[self._tensor].quant
+        ours = dequantize(self._recording.load(self._tensor, *place), quant)
+        if ours.shape != replayed.shape:
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        if ours.dtype.kind not in "fV" or replayed.dtype.kind not in "fV":
+            return ours, replayed, 0.0
+        coarsest = max(unit, unit_roundoff(ours.dtype), *(unit_roundoff(a.dtype) for a in values.values()), 0.0)
+        return ours, replayed, allowed_error(self._form, values, replayed, self._opset, coarsest)
+
+    def _values(self, place: Place) -> dict[str, np.ndarray]:
+        found = {}
+        for name in dict.fromkeys(self._form.inputs):
+            if name:
+                quant = None if takes_codes(self._form) else self._recording.graph.tensors[name].quant
+                found[name] = dequantize(self._recording.load(name, *place), quant)
+        return found
+
+    def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
+        """Give the coarser precisions, the finest first, and how much of the error each allows is there."""
+        if self._form.op not in _SUMS:
+            return
+        for name, cast in _INPUTS.items():
+            yield f"{name} inputs", self._ratio(at, cast=cast)
+        for name, unit in _ACCUMULATORS.items():
+            yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], unit=unit)
+
+    def _ratio(self, at: Sequence[Place], *, cast: Callable[[np.ndarray], np.ndarray], unit: float = _SINGLE) -> float:
+        run = _Run()
+        for place in at:
+            ours, replayed, allowed = self.compare(place, cast=cast, unit=unit)
+            run.add(_difference(ours, replayed), allowed)
+        return run.ratio
+
+    def spread(self, place: Place) -> float | None:
+        """Give the norm of the error over the largest that other orders of the sums make; None if there are none."""
+        values = self._values(place)
+        arrays = [values[name] for name in self._form.inputs if name]
+        rng = np.random.default_rng(_SEED)
+        plain = run_node(self._form, values, self._opset)[self._tensor]
+        largest = 0.0
+        for _ in range(_ORDERS):
+            turned = _reordered(self._form, arrays, rng)
+            if turned is None:
+                return None
+            other = {**values, **dict(zip([n for n in self._form.inputs if n], turned, strict=True))}
+            largest = max(largest, norm(_difference(run_node(self._form, other, self._opset)[self._tensor], plain)))
+        error = norm(_difference(self.compare(place)[0], plain))
+        return error / largest if largest else None
+
+    def where(self, at: Sequence[Place]) -> str:
+        """Say where the elements lie that are off by far more than the rest; empty if nowhere in particular."""
+        ours, replayed, allowed = self.compare(at[0])
+        error = np.abs(_difference(ours, replayed))
+        if ours.ndim < 2 or not error.size:
+            return ""
+        wrong = error > max(4 * allowed / np.sqrt(error.size), 1e-300)
+        layout = Layout(channel=0, spatial=tuple(range(1, ours.ndim - 1)))
+        found = places(wrong, layout)
+        return f", {found[0].detail}" if found else ""
+
+
+def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:
+    """Permute the terms of every sum alike in both operands; None where that is not known."""
+    if form.op == "Conv" and form.attrs.get("group", 1) == 1:
+        order = rng.permutation(arrays[1].shape[1])
+        return [arrays[0][:, order], arrays[1][:, order], *arrays[2:]]
+    if form.op == "MatMul" and arrays[0].ndim >= 2 and arrays[1].ndim >= 2:
+        order = rng.permutation(arrays[0].shape[-1])
+        return [arrays[0][..., order], arrays[1][..., order, :], *arrays[2:]]
+    return None

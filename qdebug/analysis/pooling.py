@@ -1,0 +1,73 @@
+"""Pool the evidence of nodes that a backend computes with the same kernel: one kind, the same types.
+
+A node on which several variants agree leaves open which of them ran. Its siblings narrow that down: the smallest number
+of classes is sought so that every node has one, since a backend that has several kernels for a kind (depthwise and
+dense, say) still uses each for many nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qdebug.analysis.search import Finding
+from qdebug.replay.variant import Variant
+
+__all__ = ["Pooled", "pool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooled:
+    """What the siblings of a node leave of the variants that reproduce it.
+
+    Args:
+        variants: Those that reproduce all nodes that it shares a class with, the simplest first; empty if none
+            reproduces the node itself.
+        siblings: Number of these nodes, this one included; for an unexplained node all of its kind and types.
+        reason: What the siblings say against the answer; None if nothing.
+    """
+
+    variants: tuple[Variant, ...]
+    siblings: int
+    reason: str | None = None
+
+
+def pool(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
+    """Narrow the variants of each node by its siblings.
+
+    Args:
+        findings: What was found for each node, by any number.
+    """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, finding in findings.items():
+        groups.setdefault((finding.kind, finding.dtypes, finding.per_channel), []).append(number)
+    found: dict[int, Pooled] = {}
+    for members in groups.values():
+        found |= _classes({number: findings[number] for number in members})
+    return found
+
+
+def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
+    """Cover the nodes by as few variants as a greedy choice finds, and give each node the class of its variant."""
+    found = {
+        number: Pooled(variants=(), siblings=len(findings))
+        for number, finding in findings.items()
+        if not finding.matching
+    }
+    left = {number: finding for number, finding in findings.items() if finding.matching}
+    classes = 0
+    while left:
+        votes: dict[Variant, int] = {}
+        for finding in left.values():
+            for variant in finding.matching:
+                votes[variant] = votes.get(variant, 0) + 1
+        chosen = max(votes, key=votes.__getitem__)  # the first, which is the simplest, of those with most nodes
+        covered = [number for number, finding in left.items() if chosen in finding.matching]
+        common = set.intersection(*(set(left[number].matching) for number in covered))
+        variants = tuple(variant for variant in left[covered[0]].matching if variant in common)
+        classes += 1
+        said = None if classes == 1 else "its siblings of the same kind and types are computed in another way"
+        for number in covered:
+            found[number] = Pooled(variants=variants, siblings=len(covered), reason=said)
+            del left[number]
+    return found

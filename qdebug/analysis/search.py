@@ -1,0 +1,256 @@
+"""Search for the arithmetic of one quantized node: every known variant, on the elements that decide.
+
+The heavy part of a unit is computed once for all variants that share it. A variant that misses one recorded element is
+out: variants that agree on 99.99 % are common, and are no explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.analysis.programs import programs
+from qdebug.analysis.selection import Decisive, decisive
+from qdebug.analysis.units import UnitSource
+from qdebug.errors import KernelError
+from qdebug.replay.candidates import candidates
+from qdebug.replay.columns import Columns
+from qdebug.replay.evaluate import accumulate, finish, finish_many
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Sums, Variant
+
+__all__ = ["Finding", "channels_first", "products", "search"]
+
+_FEW = 256
+"""Elements that the many programs of the last resort are tried on."""
+_BATCH = 256
+_HEAVY = 1 << 22
+"""Products beyond which another way to sum them is only tried if the first explains nothing."""
+_CODES_AT_ONCE = 1 << 24
+_RIVALS = 3
+"""Variants of which the exact share is computed, to find the best of those that fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a search has found for one node.
+
+    Args:
+        source: The node and its recorded values.
+        kind: What it computes.
+        dtypes: Types of its operands and its output.
+        per_channel: Whether an operand has a scale for each channel.
+        elements: Recorded elements of all samples.
+        matching: Variants that reproduce every element, the simplest first.
+        best: The variant that reproduces most elements.
+        match: The share of elements that it reproduces.
+        runner_up: The best variant that does not reproduce every element, if another was tried.
+        runner_up_match: The share that it reproduces.
+        witnesses: Recorded elements that the runner-up gets wrong: at least so many rule out any other variant tried.
+        tried: Variants tried.
+        reason: Why nothing could be tried; None if something was.
+    """
+
+    source: UnitSource
+    kind: str
+    dtypes: tuple[str, ...]
+    per_channel: bool
+    elements: int
+    matching: tuple[Variant, ...] = ()
+    best: Variant | None = None
+    match: float | None = None
+    runner_up: Variant | None = None
+    runner_up_match: float = 0.0
+    witnesses: int = 0
+    tried: int = 0
+    reason: str | None = None
+
+
+def search(source: UnitSource) -> Finding:
+    """Find the variants that reproduce a node's recorded output, or the one that comes closest.
+
+    Args:
+        source: The node and its recorded values.
+    """
+    return _Search(source).run()
+
+
+def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
+    """Give recorded codes in the order that units are computed in."""
+    return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
+
+
+class _Search:
+    """The search for one node."""
+
+    def __init__(self, source: UnitSource) -> None:
+        self._source = source
+        self._unit = source.unit(source.places[0])
+        self._recorded = channels_first(source.codes(source.places[0]), self._unit).reshape(-1)
+        self._columns: dict[Sums, Columns] = {}
+        self._deciding: dict[Sums, Decisive] = {}
+        self._rates: dict[Variant, float] = {}
+        self._matching: list[Variant] = []
+        self._tried = 0
+        self._failure: str | None = None
+
+    def run(self) -> Finding:
+        known = candidates(self._unit)
+        for sums in dict.fromkeys(variant.sums for variant in known):
+            if self._matching and products(self._unit) > _HEAVY:
+                break
+            if self._prepare(sums):
+                self._try(sums, [variant for variant in known if variant.sums == sums])
+        if not self._matching:
+            for sums in self._columns:
+                self._try_programs(sums)
+        return self._finding()
+
+    def _prepare(self, sums: Sums) -> bool:
+        """Compute a heavy part of the first sample; tell whether that is possible."""
+        try:
+            columns = accumulate(self._unit, sums)
+        except KernelError as error:
+            self._failure = self._failure or error.message
+            return False
+        if int(np.prod(columns.shape, dtype=np.int64)) != self._recorded.size:
+            found = self._source.codes(self._source.places[0]).shape
+            self._failure = f"the replay gives shape {columns.shape} and the recording has {found}"
+            return False
+        self._columns[sums] = columns
+        self._deciding[sums] = decisive(self._unit, columns, self._recorded)
+        return True
+
+    def _try(self, sums: Sums, variants: Sequence[Variant], *, rated: bool = True) -> None:
+        """Try variants of one heavy part on the elements that decide, and those that pass on whatever is left."""
+        deciding = self._deciding[sums]
+        expected = self._recorded[deciding.places]
+        passing = []
+        for variant, codes in _all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
+            rate = float(np.mean(codes == expected)) if expected.size else 1.0
+            self._tried += rated
+            if rated:
+                self._rates[variant] = rate
+            if rate == 1.0:
+                passing.append(variant)
+        self._matching += self._verified(sums, passing)
+
+    def _verified(self, sums: Sums, variants: Sequence[Variant]) -> list[Variant]:
+        """Give the variants that reproduce every recorded element of every sample."""
+        left = list(variants)
+        deciding: Decisive | None = self._deciding[sums]
+        for unit, columns, recorded in self._every(sums, start=0 if left else len(self._source.places)):
+            if deciding is None:
+                deciding = decisive(unit, columns, recorded)
+                expected = recorded[deciding.places]
+                found = _all_codes(unit, columns.take(deciding.places), left)
+                left = [variant for variant, codes in found if np.array_equal(codes, expected)]
+            left = [v for v in left if deciding.settles(v) or np.array_equal(finish(unit, columns, v), recorded)]
+            deciding = None
+            if not left:
+                break
+        return left
+
+    def _every(self, sums: Sums, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
+        """Go through the samples: the unit, its columns, the recorded codes."""
+        for position, place in enumerate(self._source.places[start:], start):
+            if position == 0:
+                yield self._unit, self._columns[sums], self._recorded
+                continue
+            unit = self._source.unit(place)
+            yield unit, accumulate(unit, sums), channels_first(self._source.codes(place), unit).reshape(-1)
+
+    def _try_programs(self, sums: Sums) -> None:
+        """Try programs that no known backend is on record for."""
+        deciding = self._deciding[sums]
+        if not deciding.consistent and deciding.complete:
+            return  # no program fits these sums
+        few = self._telling(sums)
+        expected = self._recorded[few]
+        columns = self._columns[sums].take(few)
+        batch: list[Variant] = []
+        passing: list[Variant] = []
+        for variant in (*programs(self._unit, sums), None):
+            if variant is not None and variant not in self._rates:
+                batch.append(variant)
+            if len(batch) == _BATCH or (variant is None and batch):
+                self._tried += len(batch)
+                found = _all_codes(self._unit, columns, batch)
+                passing += [passed for passed, codes in found if np.array_equal(codes, expected)]
+                batch = []
+        self._try(sums, passing, rated=False)
+
+    def _telling(self, sums: Sums) -> np.ndarray:
+        """Choose a few elements: first those that the best known variant of these sums gets wrong."""
+        places = self._deciding[sums].places
+        best = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
+        if best is None or places.size <= _FEW:
+            return places[:_FEW]
+        wrong = finish(self._unit, self._columns[sums].take(places), best) != self._recorded[places]
+        order = np.argsort(~wrong, kind="stable")
+        half = order[: min(int(np.count_nonzero(wrong)), _FEW // 2)]
+        rest = order[half.size :: max(1, (order.size - half.size) // (_FEW - half.size))]
+        return np.asarray(places[np.concatenate([half, rest])])
+
+    def _finding(self) -> Finding:
+        finding = Finding(
+            source=self._source,
+            kind=self._unit.kind,
+            dtypes=self._unit.dtypes,
+            per_channel=self._unit.per_channel,
+            elements=self._recorded.size * len(self._source.places),
+            tried=self._tried,
+        )
+        if not self._rates:
+            return replace(finding, reason=self._failure or "nothing could be tried")
+        matching = tuple(self._matching)
+        fitting = set(matching)
+        others = [variant for variant in self._rates if variant not in fitting]
+        others.sort(key=lambda variant: -self._rates[variant])
+        rivals = sorted(((self.share(v), -i) for i, v in enumerate(others[:_RIVALS])), reverse=True)
+        ranked = [(share, others[-i]) for share, i in rivals]
+        if matching:
+            finding = replace(finding, matching=matching, best=matching[0], match=1.0)
+        else:
+            finding = replace(finding, best=ranked[0][1], match=ranked[0][0])
+            ranked = ranked[1:]
+        if not ranked:
+            return finding
+        share, runner = ranked[0]
+        witnesses = round((1 - share) * finding.elements) if matching else 0
+        return replace(finding, runner_up=runner, runner_up_match=share, witnesses=witnesses)
+
+    def share(self, variant: Variant) -> float:
+        """Give the share of all recorded elements that a variant reproduces."""
+        same = total = 0
+        for unit, columns, recorded in self._every(variant.sums):
+            same += int(np.count_nonzero(finish(unit, columns, variant) == recorded))
+            total += recorded.size
+        return same / total if total else 1.0
+
+
+def _all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
+    """Compute many variants on the same columns; those whose program does not fit the unit are left out."""
+    at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
+    for first in range(0, len(variants), at_once):
+        batch = variants[first : first + at_once]
+        try:
+            yield from zip(batch, finish_many(unit, columns, batch), strict=True)
+        except KernelError:
+            for variant in batch:
+                try:
+                    codes = finish(unit, columns, variant)
+                except KernelError:
+                    continue
+                yield variant, codes
+
+
+def products(unit: Unit) -> int:
+    """Estimate the number of products that the heavy part of a unit takes."""
+    if unit.kind not in ("conv", "linear"):
+        return 0
+    x, weight = (operand.codes for operand in unit.operands[:2])
+    per_output = weight.size / max(weight.shape[0] if unit.kind == "conv" else weight.shape[-1], 1)
+    return int(x.size * weight.size / max(per_output, 1)) if unit.kind == "linear" else int(x.size * per_output)

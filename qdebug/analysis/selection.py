@@ -1,0 +1,145 @@
+"""Which recorded elements decide between arithmetics: mostly a few hundred, however large the tensor is.
+
+A program turns one number into one code and never decreases where the number increases, as long as no step wraps
+around. A program that gives the recorded code for the smallest and for the largest number recorded with that code
+therefore gives it for all numbers between: these two elements of each code (and each channel, where parameters go along
+the channels) decide for the whole tensor. They are also the elements closest to the limits between codes, where
+arithmetics differ. Of functions of one or two codes, one element of each combination decides. Only where a program
+reads several real numbers is a sample all there is, and everything has to be computed for those that pass it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.replay.columns import Columns
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Variant
+
+__all__ = ["Decisive", "decisive", "never_decreases"]
+
+_MONOTONE = frozenset(
+    {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
+)
+_WRAPS = frozenset({"wrap", "wrap32"})
+_MOST = 4096
+_SEED = 20250217
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decisive:
+    """Elements that decide.
+
+    Args:
+        places: Their flat positions.
+        complete: Whether a program that never decreases and reproduces these reproduces all.
+        every: Whether any program that reproduces these reproduces all.
+        consistent: Whether any program that never decreases can reproduce these.
+    """
+
+    places: np.ndarray
+    complete: bool = False
+    every: bool = False
+    consistent: bool = True
+
+    def settles(self, variant: Variant) -> bool:
+        """Tell whether a variant that reproduces these elements needs no further look."""
+        return self.every or (self.complete and never_decreases(variant))
+
+
+def never_decreases(variant: Variant) -> bool:
+    """Tell whether a variant's program gives larger codes for larger numbers, and never wraps around."""
+    return not any(step.op in _WRAPS for step in (*variant.requantize, *variant.operand))
+
+
+def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
+    """Choose the elements of a tensor that decide between variants.
+
+    Args:
+        unit: What is computed.
+        columns: The numbers that programs start from, all of them.
+        recorded: Recorded codes, flat, channels first.
+    """
+    if recorded.size <= 64:
+        return Decisive(places=np.arange(recorded.size), every=True)
+    key = _parameters(unit, columns)
+    if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE and _positive(unit):
+        return _extremes(columns.values[0].reshape(-1), recorded, key)
+    if key is not None and all(array.dtype.kind in "iu" for array in columns.values):
+        found = _combinations([np.broadcast_to(a, columns.shape).reshape(-1) for a in columns.values], recorded, key)
+        if found is not None:
+            return found
+    rng = np.random.default_rng(_SEED)
+    if recorded.size <= _MOST:
+        return Decisive(places=np.arange(recorded.size), every=True)
+    return Decisive(places=np.unique(rng.integers(0, recorded.size, _MOST)))
+
+
+def _positive(unit: Unit) -> bool:
+    scales = [unit.out.scale, *(operand.scale for operand in unit.operands)]
+    return all(bool(np.all(np.isfinite(scale) & (scale > 0))) for scale in scales)
+
+
+def _parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
+    """Number the sets of parameters that elements are computed with, flat; None if that takes too long to tell."""
+    shape = columns.shape
+    parts = [part for part in (columns.member, columns.count) if part is not None and np.size(part) > 1]
+    if len(parts) > 1 or unit.out.scale.size > 1 or any(operand.scale.size > 1 for operand in unit.operands[:1]):
+        return None
+    if unit.kind in ("add", "sub", "mul", "div") and unit.per_channel:
+        return None
+    if parts:
+        _, key = np.unique(np.broadcast_to(parts[0], shape).reshape(-1), return_inverse=True)
+        return np.asarray(key)
+    if unit.kind not in ("conv", "linear") or not (unit.per_channel or columns.sums.bias == "float"):
+        return np.zeros(1, np.int64)
+    axis = 1 if unit.kind == "conv" else len(shape) - 1
+    line = np.arange(shape[axis]).reshape(-1, *(1,) * (len(shape) - axis - 1))
+    return np.broadcast_to(line, shape).reshape(-1)
+
+
+def _extremes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
+    """Choose the smallest and the largest number of each code and each set of parameters."""
+    if key.size == 1 and recorded.dtype.itemsize == 1:
+        order = np.argsort(recorded, kind="stable")  # a radix sort: much faster than sorting the numbers
+        starts = _starts(recorded[order])
+        pieces = [order[start:end] for start, end in zip(starts, [*starts[1:], order.size], strict=True)]
+        low = np.array([piece[numbers[piece].argmin()] for piece in pieces])
+        high = np.array([piece[numbers[piece].argmax()] for piece in pieces])
+    else:
+        key = np.broadcast_to(key, recorded.shape)
+        order = np.lexsort((numbers, recorded, key))
+        starts = _starts(recorded[order], key[order])
+        low, high = order[starts], order[np.append(starts[1:], order.size) - 1]
+    # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
+    together = np.ones(low.size - 1, bool) if key.size == 1 else key[low[1:]] == key[low[:-1]]
+    consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
+    return Decisive(places=np.unique(np.concatenate([low, high])), complete=True, consistent=consistent)
+
+
+def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
+    """Give the positions at which any of several columns changes, the first included."""
+    changes = np.zeros(sorted_columns[0].size, bool)
+    changes[0] = True
+    for column in sorted_columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(changes)
+
+
+def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarray) -> Decisive | None:
+    """Choose one element of each combination of numbers; None if they are too many to number."""
+    combined = np.zeros(recorded.size, np.int64) + key
+    size = int(key.max(initial=0)) + 1
+    for array in numbers:
+        low, high = int(array.min()), int(array.max())
+        size *= high - low + 1
+        if size > 1 << 40:
+            return None
+        combined = combined * (high - low + 1) + (array.astype(np.int64) - low)
+    _, places, which = np.unique(combined, return_index=True, return_inverse=True)
+    consistent = bool(np.array_equal(recorded[places][which], recorded))
+    # where equal numbers were recorded with unequal codes, nothing fits, and the element that shows it must be chosen
+    odd = np.flatnonzero(recorded[places][which] != recorded)[:_MOST] if not consistent else np.empty(0, np.int64)
+    return Decisive(places=np.unique(np.concatenate([places, odd])), complete=True, every=True, consistent=consistent)

@@ -1,0 +1,162 @@
+"""qdebug explain: which arithmetic reproduces each node bit for bit, and what nothing reproduces."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.failures import INCOMPLETE, say
+from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
+from qdebug.cli.parser import Parser, add_debug, add_format, add_output, natural, suffix_format, typed
+from qdebug.cli.sources import command, open_source
+from qdebug.errors import UsageError
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from qdebug.analysis.explanation import Explanation, NodeExplanation
+    from qdebug.cli.parser import Verbs
+    from qdebug.model import Recording
+
+__all__ = ["ExplainOptions", "add_parser", "run"]
+
+_DESCRIPTION = """\
+Take each quantized node of a recording, compute it in every arithmetic that real
+backends use (rounding, multiplier, accumulator, order of the steps) on the inputs
+that the backend recorded, and name those that give its recorded output bit for bit.
+Nothing less than every element counts. What no arithmetic reproduces is listed with
+the pattern of the wrong elements and the likely cause: that is where to look for a
+bug. Float nodes are held against what rounding their sums accounts for."""
+
+_EPILOG = """\
+examples:
+  qdebug explain int8.h5
+  qdebug explain int8.h5 --node conv1           all that reproduce it, and what they leave open
+  qdebug explain int8.h5 --json -o explain.json
+  qdebug explain int8.h5 --write-arithmetic backend.toml
+  qdebug record int8.h5 --backend interpreter:arithmetic=backend.toml --inputs x.npz -o twin.h5
+
+exit codes: 0 every node that can be computed is explained, 1 a node is not,
+2 could not run, 3 the recording is incomplete, or recording changed the result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainOptions:
+    """Arguments of `qdebug explain`."""
+
+    backend: Path
+    node: str | None
+    sample: int | None
+    everything: bool
+    write_arithmetic: Path | None
+    format: str | None
+    output: Path | None
+    force: bool
+
+    @property
+    def form(self) -> str:
+        """The form of the result."""
+        return suffix_format(self.format, self.output)
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "explain", help="which arithmetic reproduces each node", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of a backend run")
+    parser.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
+    parser.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
+    parser.add_argument("--all", action="store_true", dest="everything", help="list every node, explained or not")
+    parser.add_argument(
+        "--write-arithmetic",
+        type=Path,
+        metavar="FILE",
+        help="write the arithmetic found to a TOML file, for --backend interpreter:arithmetic=FILE",
+    )
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_debug(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain, print, and give the exit code."""
+    options = typed(ExplainOptions, arguments)
+    check_target(options.output, force=options.force, sources=[options.backend])
+    check_target(options.write_arithmetic, force=options.force, sources=[options.backend])
+    recording = _opened(options)
+    from qdebug.workflow.explain import explain
+
+    with progress("explaining") as note:
+        explanation = explain(recording, node=options.node, progress=note)
+    write_result(_text(explanation, options), options.output)
+    if options.write_arithmetic is not None:
+        _write_arithmetic(explanation, options.write_arithmetic)
+    _after(explanation, options)
+    return explanation.exit_code
+
+
+def _opened(options: ExplainOptions) -> Recording:
+    recording = open_source(options.backend)
+    if options.sample is None:
+        return recording
+    from qdebug.cli.one_sample import OneSample
+
+    return OneSample(recording, options.sample)
+
+
+def _text(explanation: Explanation, options: ExplainOptions) -> str:
+    if options.form == "json":
+        return json.dumps(explanation.to_dict(), indent=2, allow_nan=False)
+    if options.node is not None:
+        return "\n".join(_node_text(node, options) for node in explanation.nodes)
+    from qdebug.report.explain import explain_markdown, explain_report
+
+    if options.form == "markdown":
+        return explain_markdown(explanation, everything=options.everything)
+    return _shown(explain_report(explanation, everything=options.everything), options)
+
+
+def _node_text(node: NodeExplanation, options: ExplainOptions) -> str:
+    from qdebug.report.explain import explained_node_markdown, explained_node_report
+
+    return explained_node_markdown(node) if options.form == "markdown" else _shown(explained_node_report(node), options)
+
+
+def _shown(renderable: RenderableType, options: ExplainOptions) -> str:
+    plain = options.output is not None
+    width = None if plain else terminal_width()
+    return rendered(renderable, width=width or natural_width(renderable), plain=plain)
+
+
+def _write_arithmetic(explanation: Explanation, target: Path) -> None:
+    """Write what was found as a file that the interpreter takes.
+
+    Raises:
+        UsageError: Nothing was explained.
+    """
+    if not explanation.arithmetic:
+        raise UsageError(
+            "No quantized node is explained, so there is no arithmetic to write.",
+            hint="Leave --write-arithmetic out to see why.",
+        )
+    from qdebug.workflow.explain import arithmetic_text
+
+    write_result(arithmetic_text(explanation), target)
+
+
+def _after(explanation: Explanation, options: ExplainOptions) -> None:
+    """Say on stderr why the exit code is 3, and what to type next."""
+    if explanation.exit_code == INCOMPLETE:
+        what = "recording changed the result" if explanation.run.complete else "the recording is incomplete"
+        say(f"qdebug: exit code {INCOMPLETE}: {safe_text(what)}")
+    if options.form != "table" or options.output is not None or options.node is not None:
+        return
+    left = [node for node in explanation.nodes if str(node.status) == "unexplained"]
+    if left:
+        say(f"next: {command('qdebug', 'explain', options.backend, '--node', left[0].node)}")

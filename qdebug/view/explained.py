@@ -1,0 +1,198 @@
+"""An explanation in words and cells: what both the terminal report and the Markdown say of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation
+from qdebug.view import numbers
+from qdebug.view.text import safe_text
+
+__all__ = [
+    "GROUP_TITLES",
+    "NODE_TITLES",
+    "Group",
+    "group_rows",
+    "groups",
+    "headline",
+    "node_facts",
+    "node_row",
+    "rest_sentences",
+    "share",
+]
+
+GROUP_TITLES = ("nodes", "op", "types", "explained by", "class", "witnesses", "runner-up", "known as")
+NODE_TITLES = ("status", "node", "op", "explained by", "match", "what is left")
+
+_SIZE = 140
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Quantized nodes of one operator and one set of types that the same class of variants explains.
+
+    Args:
+        op: The operator.
+        dtypes: Types of operands and output.
+        nodes: The nodes.
+        of: How many quantized nodes of this operator and these types there are.
+    """
+
+    op: str
+    dtypes: str
+    nodes: tuple[NodeExplanation, ...]
+    of: int
+
+
+def share(match: float) -> str:
+    """Give the share of elements that are right as a percentage, with two digits of what is missing.
+
+    Only 1 is shown as 100 %.
+    """
+    if match in (0, 1):
+        return f"{100 * match:.0f} %"
+    digits = max(0, 1 - math.floor(math.log10(100 * (1 - match))))
+    cut = math.floor(100 * match * 10**digits) / 10**digits
+    return f"{cut:.{digits}f} %"
+
+
+def groups(explanation: Explanation) -> tuple[Group, ...]:
+    """Put explained nodes together that share operator, types and class of variants, in order of appearance."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[NodeExplanation]] = {}
+    totals: dict[tuple[str, str], int] = {}
+    for node in explanation.nodes:
+        if node.kind is None:
+            continue
+        key = node.op, node.dtypes or ""
+        totals[key] = totals.get(key, 0) + 1
+        if node.status is ExplainStatus.EXPLAINED:
+            found.setdefault((*key, node.variants), []).append(node)
+    return tuple(
+        Group(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
+        for (op, dtypes, _), nodes in found.items()
+    )
+
+
+def headline(explanation: Explanation) -> str:
+    """Say in one sentence how many nodes have an explanation."""
+    counts = {status: len(explanation.of(status)) for status in ExplainStatus}
+    quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED]
+    parts = [f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit"]
+    if counts[ExplainStatus.UNEXPLAINED]:
+        parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained")
+    if counts[ExplainStatus.IN_BAND]:
+        parts.append(f"{_counted(counts[ExplainStatus.IN_BAND], 'float node')} within what rounding sums accounts for")
+    missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
+    if missing:
+        parts.append(f"{missing} not looked at")
+    return "; ".join(parts)
+
+
+def _counted(many: int, noun: str) -> str:
+    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
+
+
+def group_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """Give the rows of the table of groups, as safe texts under `GROUP_TITLES`."""
+    rows = []
+    for group in groups(explanation):
+        first = group.nodes[0]
+        runner = max((node.runner_up for node in group.nodes if node.runner_up), key=lambda r: r.match, default=None)
+        rows.append(
+            (
+                f"{len(group.nodes)} of {group.of}",
+                safe_text(group.op),
+                safe_text(group.dtypes),
+                safe_text(first.words or ", ".join(first.variants[:1])),
+                str(len(first.variants)),
+                numbers.grouped(sum(node.witnesses for node in group.nodes)),
+                numbers.MISSING if runner is None else f"{share(runner.match)} {safe_text(runner.variant)}",
+                safe_text(", ".join(preset.name for preset in first.presets), limit=_SIZE) or numbers.MISSING,
+            )
+        )
+    return rows
+
+
+def node_row(node: NodeExplanation) -> tuple[str, ...]:
+    """Give the row of one node, as safe texts under `NODE_TITLES`."""
+    left = node.reason or ""
+    if node.residual is not None:
+        wrong = f"{numbers.grouped(node.residual.wrong)} of {numbers.grouped(node.residual.total)} wrong"
+        left = f"{wrong}, at most {node.residual.max_lsb} LSB, {node.residual.pattern}: {node.residual.detail}"
+    best = node.words or ", ".join(node.variants[:1])
+    return (
+        str(node.status),
+        safe_text(node.node, limit=_SIZE),
+        safe_text(node.op),
+        safe_text(best) or numbers.MISSING,
+        numbers.MISSING if node.match is None else share(node.match),
+        safe_text(left, limit=400),
+    )
+
+
+def rest_sentences(explanation: Explanation) -> list[str]:
+    """Say why nodes were not looked at, equal reasons together."""
+    found: dict[str, int] = {}
+    for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
+        for node in explanation.of(status):
+            said = f"{status}: {node.reason or 'no reason is known'}"
+            found[said] = found.get(said, 0) + 1
+    return [f"{many} {safe_text(said, limit=300)}" for said, many in found.items()]
+
+
+def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
+    """Give everything that is known of one node, a label and a safe text each."""
+    facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", str(node.status))]
+    if node.reason:
+        facts.append(("because", node.reason))
+    if node.dtypes:
+        facts.append(("types", node.dtypes))
+    if node.elements:
+        facts.append(("elements", numbers.grouped(node.elements)))
+    if node.match is not None:
+        facts.append(("match", share(node.match)))
+    facts += _class_facts(node)
+    if node.residual is not None:
+        left = node.residual
+        facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))
+        facts += [("pattern", f"{left.pattern}: {left.detail}"), ("likely", left.likely)]
+        facts.append(("for example", ", ".join(str(list(index)) for index in left.elements)))
+    if node.band is not None:
+        exact = "equal to the replay bit for bit" if node.band.exact else _band(node)
+        facts.append(("float", exact))
+    return [(label, safe_text(text, limit=600)) for label, text in facts]
+
+
+def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
+    facts = []
+    if node.words:
+        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "best", node.words))
+    label = "variants" if node.status is ExplainStatus.EXPLAINED else ""
+    for position, variant in enumerate(_shortened(node.variants)):
+        facts.append((label if not position else "", variant))
+    for position, preset in enumerate(node.presets):
+        detail = f": {preset.detail}" if preset.detail else ""
+        facts.append(("" if position else "known as", f"{preset.name} ({preset.provenance}{detail})"))
+    if node.status is ExplainStatus.EXPLAINED and node.kind is not None:
+        both = f"{_counted(node.alone, 'variant')} reproduce this node, {len(node.variants)} its siblings too"
+        facts.append(("pooled", f"{both} ({_counted(node.siblings, 'node')} of one kind and types)"))
+        facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} elements rule out the runner-up"))
+    if node.runner_up is not None:
+        facts.append(("runner-up", f"{share(node.runner_up.match)} {node.runner_up.variant}"))
+    if node.tried:
+        facts.append(("tried", numbers.grouped(node.tried)))
+    return facts
+
+
+def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:
+    if len(variants) <= most:
+        return list(variants)
+    return [*variants[:most], f"and {len(variants) - most} more"]
+
+
+def _band(node: NodeExplanation) -> str:
+    if node.band is None or node.band.ratio is None:
+        return "no bound is known for it"
+    return f"{numbers.number(node.band.ratio)} of the error that {node.band.precision} accounts for"

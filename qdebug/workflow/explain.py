@@ -1,0 +1,51 @@
+"""Explain a recording given as a path or open, and write what was found as an arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from qdebug.analysis.explain import explain_recording, siblings, wanted
+from qdebug.analysis.explanation import Explanation
+from qdebug.model import Recording
+from qdebug.replay import arithmetic_file
+from qdebug.replay.variant import parse_variant
+from qdebug.session import open_recording
+
+__all__ = ["arithmetic_text", "explain"]
+
+
+def explain(
+    backend: str | Path | Recording,
+    *,
+    node: str | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Explanation:
+    """Find the arithmetic that reproduces each node of a recording bit for bit.
+
+    Args:
+        backend: A path or an open recording.
+        node: Name of one node or tensor to answer for; all if None. Its siblings are looked at too, for their evidence.
+        progress: Called with the number of outputs looked at, their total and the name of the next node.
+
+    Raises:
+        RecordingError: The file cannot be read.
+        UsageError: There is no such node.
+    """
+    recording = backend if isinstance(backend, Recording) else open_recording(backend)
+    if node is None:
+        return explain_recording(recording, progress=progress)
+    asked = wanted(recording, node)
+    found = explain_recording(recording, tensors=siblings(recording, asked), progress=progress)
+    return replace(found, nodes=tuple(answer for answer in found.nodes if answer.tensor in asked))
+
+
+def arithmetic_text(explanation: Explanation) -> str:
+    """Give what was found as the text of an arithmetic file.
+
+    Args:
+        explanation: The explanation.
+    """
+    variants = {key: parse_variant(text) for key, text in explanation.arithmetic.items()}
+    return arithmetic_file.arithmetic_text(variants, name=explanation.run.backend)
