@@ -27,6 +27,15 @@ _METRICS = (
     "mismatches",
     "nonfinite",
 )
+_COUNTS = (
+    "count",
+    "matched_nonfinite",
+    "beyond_tolerance",
+    "reference_min",
+    "reference_max",
+    "backend_min",
+    "backend_max",
+)
 
 
 class Status(StrEnum):
@@ -176,7 +185,7 @@ def _metrics_dict(stats: ErrorStats | None) -> dict[str, Any] | None:
     plain: dict[str, Any] = {name: getattr(stats, name) for name in _METRICS}
     plain["worst_index"] = None if stats.worst_index is None else list(stats.worst_index)
     plain["worst_sample"] = stats.worst_sample
-    return plain
+    return plain | {name: getattr(stats, name) for name in _COUNTS}
 
 
 def _rails_dict(rails: Rails | None) -> dict[str, int] | None:

@@ -19,58 +19,22 @@ What holds for every row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from qdebug.numerics.detail_table import DETAILS
+from qdebug.numerics.metric_spec import Better, MetricGroup, MetricSpec
 
 __all__ = ["METRICS", "Better", "MetricGroup", "MetricSpec", "metric"]
-
-
-class Better(StrEnum):
-    """Which way a metric improves."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
-    NEITHER = "neither"
-
-
-class MetricGroup(StrEnum):
-    """Where in a node of the diff JSON a metric is; `DETAIL` is of one node on request (`full_tier`)."""
-
-    ERROR = "metrics"
-    SATURATION = "saturation"
-    ATTRIBUTION = "attribution"
-    DETAIL = "detail"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricSpec:
-    """One metric.
-
-    Args:
-        name: Its key in the diff JSON, and its name on the command line.
-        unit: Unit of its values; "real" for the tensor's own unit, "" for a pure number.
-        better: Which way it improves.
-        definition: What it is, in one line, special values included.
-        group: Where in a node of the diff JSON it is.
-    """
-
-    name: str
-    unit: str
-    better: Better
-    definition: str
-    group: MetricGroup = MetricGroup.ERROR
 
 
 def _error(name: str, unit: str, better: Better, definition: str) -> MetricSpec:
     return MetricSpec(name=name, unit=unit, better=better, definition=definition)
 
 
+def _count(name: str, unit: str, better: Better, definition: str) -> MetricSpec:
+    return MetricSpec(name=name, unit=unit, better=better, definition=definition, group=MetricGroup.COUNTS)
+
+
 def _saturation(name: str, better: Better, definition: str) -> MetricSpec:
     return MetricSpec(name=name, unit="elements", better=better, definition=definition, group=MetricGroup.SATURATION)
-
-
-def _detail(name: str, unit: str, better: Better, definition: str) -> MetricSpec:
-    return MetricSpec(name=name, unit=unit, better=better, definition=definition, group=MetricGroup.DETAIL)
 
 
 _LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
@@ -130,6 +94,23 @@ METRICS: tuple[MetricSpec, ...] = (
         "NaN or infinity is worse than any number",
     ),
     _error("worst_sample", "", _NEITHER, "the sample that worst_index is in"),
+    _count("count", "elements", _NEITHER, "elements compared, over all samples and steps"),
+    _count(
+        "matched_nonfinite",
+        "elements",
+        _NEITHER,
+        "elements that are NaN on both sides, or the same infinity: matches, counted apart",
+    ),
+    _count(
+        "beyond_tolerance",
+        "elements",
+        _LOWER,
+        "elements that differ by more than atol + rtol*abs(reference); None if neither was given",
+    ),
+    _count("reference_min", "real", _NEITHER, "smallest finite value of the reference; None if there is none"),
+    _count("reference_max", "real", _NEITHER, "largest finite value of the reference; None if there is none"),
+    _count("backend_min", "real", _NEITHER, "smallest finite value of the backend; None if there is none"),
+    _count("backend_max", "real", _NEITHER, "largest finite value of the backend; None if there is none"),
     _saturation("at_qmin", _LOWER, "codes at qmin, or below it"),
     _saturation("at_qmax", _LOWER, "codes at qmax, or above it"),
     _saturation("clipped_low", _LOWER, "reference values below scale * (qmin - zero_point); NaN is not counted"),
@@ -145,25 +126,17 @@ METRICS: tuple[MetricSpec, ...] = (
         definition="rms(error out) / rms(largest error in)",
         group=MetricGroup.ATTRIBUTION,
     ),
-    _detail(
-        "max_ulp",
-        "ULP",
-        _LOWER,
-        "most floats between reference and backend, in the coarser of their types, +0 and -0 being one; unquantized "
-        "float16, bfloat16, float32 and float64, finite elements alone",
+    MetricSpec(
+        name="propagated",
+        unit="",
+        better=_LOWER,
+        definition="error that reaches the node through its inputs: its replay on the backend's inputs against the "
+        "reference's output, by the same metrics; introduced + propagated is the whole error, elementwise",
+        group=MetricGroup.ATTRIBUTION,
     ),
-    _detail(
-        "errors_by_exponent",
-        "elements",
-        _NEITHER,
-        "elements by the power of two that abs(difference) reaches; differences of 0, and elements that are not "
-        "finite, apart",
-    ),
-    _detail("channel_max_abs", "real", _LOWER, "max_abs of each channel"),
-    _detail("channel_rmse", "real", _LOWER, "rmse of each channel"),
-    _detail("channel_sqnr_db", "dB", _HIGHER, "sqnr_db of each channel"),
+    *DETAILS,
 )
-"""Every metric: those of a node in the diff JSON in the order of its keys, then those of one node in full detail."""
+"""Every metric: those of a node in the diff JSON in the order of its keys, then those of `detail_table`."""
 
 _BY_NAME = {spec.name: spec for spec in METRICS}
 
