@@ -34,8 +34,8 @@ _DETAIL = _rows(
         "elements",
         _NEITHER,
         (
-            "elements by the power of two that abs(difference)/abs(reference) reaches, where the reference is not 0 and "
-            "both sides are finite; equal elements apart; a quotient beyond float64 counts as 2**1024"
+            "elements by the power of two that abs(difference)/abs(reference) reaches, where the reference is not 0 "
+            "and both sides are finite; equal elements apart; a quotient beyond float64 counts as 2**1024"
         ),
     ),
     ("zero_refs_hit", "elements", _HIGHER, "elements whose reference is 0 and whose backend is 0 too"),
@@ -44,8 +44,8 @@ _DETAIL = _rows(
         "ULP",
         _LOWER,
         (
-            "most floats between reference and backend, in the coarser of their types, +0 and -0 being one; unquantized "
-            "float16, bfloat16, float32 and float64, finite elements alone"
+            "most floats between reference and backend, in the coarser of their types, +0 and -0 being one; "
+            "unquantized float16, bfloat16, float32 and float64, finite elements alone"
         ),
     ),
     ("ulp_type", "", _NEITHER, "the type that max_ulp and ulp_counts count in"),

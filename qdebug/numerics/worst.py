@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,20 +122,10 @@ class WorstPlaces:
         """Give the elements found, worst first."""
         if not self._found:
             return ()
-        rows = zip(*(column.tolist() for column in self._found[1:]), strict=True)
-        return tuple(self._element(*row) for row in rows)
+        return tuple(map(self._element, zip(*(column.tolist() for column in self._found[1:]), strict=True)))
 
-    def _element(
-        self,
-        number: int,
-        place: int,
-        reference: float,
-        backend: float,
-        difference: float,
-        lsb: float | None,
-        reference_code: int | None,
-        backend_code: int | None,
-    ) -> WorstElement:
+    def _element(self, row: tuple[Any, ...]) -> WorstElement:
+        number, place, reference, backend, difference, lsb, reference_code, backend_code = row
         sample, step, shape = self._seen[number]
         index = []
         for extent in reversed(shape):

@@ -23,12 +23,12 @@ def recording(noise):
         for _ in range(2):
             x = generator.standard_normal((1, 8)).astype(np.float32)
             rec.put("x", x)
-            y = np.maximum(x, 0) + np.float32(noise)
+            y = (1 / (1 + np.exp(-x)) + noise).astype(np.float32)
             if noise:
                 codes = np.clip(np.rint(y / 0.02), -128, 127).astype(np.int8)
-                rec.put("y", codes, node="relu", op="Relu", inputs=("x",), scale=0.02, zero_point=0)
+                rec.put("y", codes, node="sigmoid", op="Sigmoid", inputs=("x",), scale=0.02, zero_point=0)
             else:
-                rec.put("y", y, node="relu", op="Relu", inputs=("x",))
+                rec.put("y", y, node="sigmoid", op="Sigmoid", inputs=("x",))
             rec.next_sample()
         rec.outputs("y")
     return recorder.recording
@@ -46,7 +46,7 @@ def without_a_row(plain):
 
 def test_every_number_of_a_node_is_defined(session):
     plain = session.result().to_dict()
-    (node,) = [node for node in plain["nodes"] if node["op"] == "Relu"]
+    (node,) = [node for node in plain["nodes"] if node["op"] == "Sigmoid"]
     for part in ("metrics", "introduced", "propagated", "saturation"):
         assert not without_a_row(node[part]), part
     for sample in node["samples"]:
