@@ -185,6 +185,8 @@ class _Split:
     def attribution(self) -> Attribution:
         """Give what was accumulated."""
         samples = {sample: self._given(part) for sample, part in self._parts.items()}
+        if len(samples) == 1:
+            return replace(*samples.values(), samples=MappingProxyType(samples))
         total = self._new_part()
         for part in self._parts.values():
             total.merge(part)

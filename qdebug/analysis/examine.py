@@ -17,6 +17,7 @@ from qdebug.analysis.limit_rules import RuleFinder
 from qdebug.analysis.limits import DERIVED_LSB, Limits
 from qdebug.analysis.misread import misread
 from qdebug.analysis.plan import PlannedNode
+from qdebug.analysis.recent import RecentTensors
 from qdebug.analysis.result import NodeResult, SampleError, SampleResult, Status
 from qdebug.analysis.timing import Timing
 from qdebug.errors import KernelError, RecordingError
@@ -43,6 +44,7 @@ class Examiner:
     """
 
     def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair], limits: Limits) -> None:
+        reference, backend = RecentTensors(reference), RecentTensors(backend)
         self._reference, self._backend = reference, backend
         self._limits, self._rules = limits, RuleFinder(limits.rules)
         self._declared = Declared(reference, backend, pairs)

@@ -1,0 +1,81 @@
+"""A recording that remembers the small tensors it gave last: one is looked at by its own node and by those that read it.
+
+Finding a tensor in a file costs more than reading a small one; large ones are views of the file and cost little to give
+again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.model import Graph, Recording, RunInfo
+
+__all__ = ["RecentTensors"]
+
+_MOST_BYTES = 1 << 23
+_LARGEST = 1 << 18
+
+
+class RecentTensors:
+    """A recording with its most recent small tensors at hand: 8 MB of them, none above 256 kB.
+
+    Args:
+        recording: The recording.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._kept: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def info(self) -> RunInfo:
+        """Facts of the run."""
+        return self._recording.info
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that ran."""
+        return self._recording.graph
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self._recording.samples
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a stateful net."""
+        return self._recording.steps
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors that have values."""
+        return self._recording.names
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step."""
+        return (tensor, sample, step) in self._kept or self._recording.has(tensor, sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        key = tensor, sample, step
+        array = self._kept.get(key)
+        if array is not None:
+            self._kept.move_to_end(key)
+            return array
+        array = self._recording.load(tensor, sample, step)
+        if array.nbytes <= _LARGEST:
+            self._kept[key] = array
+            self._bytes += array.nbytes + 512  # an array that is nearly empty takes room too
+            while self._bytes > _MOST_BYTES:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= oldest.nbytes + 512
+        return array
