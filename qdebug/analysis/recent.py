@@ -1,4 +1,4 @@
-"""A recording that remembers the small tensors it gave last: one is looked at by its own node and by those that read it.
+"""A recording that remembers the small tensors it gave last: a node's own comparison reads one, and so do its readers.
 
 Finding a tensor in a file costs more than reading a small one; large ones are views of the file and cost little to give
 again.
