@@ -8,12 +8,14 @@ from qdebug.replay.registry import Call, Kernel, find_kernel, has_kernel, kernel
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.unit_calls import unit_of_call
+from qdebug.replay.unit_codes import Coded, unit_of_codes
 from qdebug.replay.variant import Multiplier, Step, Sums, Variant, parse_variant
 
 __all__ = [
     "ROUNDINGS",
     "Arithmetic",
     "Call",
+    "Coded",
     "Columns",
     "Fault",
     "Kernel",
@@ -39,4 +41,5 @@ __all__ = [
     "run_graph",
     "run_node",
     "unit_of_call",
+    "unit_of_codes",
 ]

@@ -106,13 +106,14 @@ _GLOW = "pre.floor,mul,wrap32,shr.up"
 
 def _sum_of_products(unit: Unit) -> Iterator[Variant]:
     """Convolutions and matrix products: all requantizations on exact sums, real biases, and the sums of pairs."""
-    if unit.bias is not None and (unit.bias.dtype.kind == "f" or unit.bias_scale is not None):
-        yield from _with_real_bias()
-        return
     plain = tuple(requantizations(orders=_PRODUCT_ORDERS))
     yield from plain
     if unit.bias is not None:
         yield from _with_real_bias()
+    if unit.bias_scale is not None:
+        for variant in plain:
+            if variant.multiplier.number in ("f32", "glow"):
+                yield replace(variant, bias="glow")
     for pairs in _PAIRS:
         for variant in plain[:2]:
             yield replace(variant, accumulate=pairs)
@@ -185,9 +186,11 @@ def _quotients(unit: Unit) -> Iterator[Variant]:
 
 def _means(unit: Unit) -> Iterator[Variant]:
     """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
-    del unit
     for end in _REAL_ENDS:
         yield Variant(form="real", requantize=steps_of(end))
+    if unit.kind == "average_pool" and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
+        for end in _REAL_ENDS:
+            yield Variant(form="taps", requantize=steps_of(end))
     yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
     for rounding in ("away", "even", "up", "floor", "trunc"):
         yield Variant(form="raw", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},sat"))

@@ -12,7 +12,7 @@ from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import window_of
 
-__all__ = ["add_bias", "convolution"]
+__all__ = ["add_bias", "conv_transpose", "convolution"]
 
 
 def convolution(call: Call) -> np.ndarray:
@@ -44,8 +44,7 @@ def add_bias(out: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     return out
 
 
-@kernel("ConvTranspose")
-def _conv_transpose(call: Call) -> np.ndarray:
+def conv_transpose(call: Call) -> np.ndarray:
     """Spread x (N, C, *extent) through w (C, M / group, *kernel): the gradient of Conv, with bias (M,)."""
     x, weight, bias = call.array(0), call.array(1), call.optional(2)
     dtype = float_of(x.dtype)
@@ -73,6 +72,9 @@ def _conv_transpose(call: Call) -> np.ndarray:
             total[sample][(..., *place)] += spread[:, tap]
     inside: tuple[Any, ...] = (..., *(slice(b, b + o) for b, o in zip(begin, out_shape, strict=True)))
     return narrow(add_bias(np.ascontiguousarray(total[inside]), bias), x.dtype)
+
+
+kernel("ConvTranspose")(conv_transpose)
 
 
 def _transposed_crop(

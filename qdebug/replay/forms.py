@@ -23,7 +23,7 @@ def _loaded(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
-    dict.fromkeys(("sum", "raw", "real", "ort", "exp32", "exp64"), _loaded)
+    dict.fromkeys(("sum", "raw", "real", "taps", "ort", "exp32", "exp64"), _loaded)
     | dict.fromkeys(("fold", "fold-fma"), folded)
     | dict.fromkeys(("deq", "deq-fma"), dequantized)
     | dict.fromkeys(("common20", "common21"), common)

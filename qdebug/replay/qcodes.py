@@ -31,6 +31,8 @@ def paired(unit: Unit, sums: Sums) -> Columns:
 
 def coded(unit: Unit, sums: Sums) -> Columns:
     """Give the operand's codes, or its centred codes; real values are given as they are."""
+    if unit.function and unit.kind == "requantize":
+        return moved(unit, sums)
     operand = unit.operands[0]
     if sums.columns not in ("codes", "sum"):
         raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
@@ -132,7 +134,12 @@ def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
     powers = table[wide + (255 - wide.max(axis=-1, keepdims=True, initial=-(2**15)))]
     total = np.add.accumulate(powers, axis=-1)[..., -1:]
     factor = np.floor(np.float32(1) / np.float32(unit.out.scale))
-    return np.asarray(powers * np.float32(factor) / total, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        value = np.asarray(powers * np.float32(factor) / total, dtype=np.float32)
+    # The product overflows in short rows of fine output scale. x86 makes that 0 (unsigned) or -2**31 (signed), and
+    # adding a zero point below 0 wraps the latter around.
+    lost = 0 if codes.dtype.kind == "u" else np.inf if int(unit.out.zero_point) < 0 else -np.inf
+    return np.where(np.isinf(value), np.float32(lost), value)
 
 
 def _only_sums(unit: Unit, sums: Sums) -> None:

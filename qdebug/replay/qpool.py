@@ -18,12 +18,17 @@ def averaged(unit: Unit, sums: Sums) -> Columns:
 
     The columns `sum` hold sums of centred codes, `raw` those of the codes themselves (what is padded counts as 0 in
     both, so that `raw` fits windows that leave padding out), `real` the averages of real values, summed in float32.
+    `taps` are such averages too, but where padding counts, so does what a window covers beyond it: ONNX Runtime's
+    QLinearAveragePool with ceil_mode.
     """
     operand = unit.operands[0]
     call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
     window = pool_window(call, operand.codes.shape[2:])
-    count = counts(window, include_pad=bool(call.integer("count_include_pad")))
-    if sums.columns == "real":
+    include = bool(call.integer("count_include_pad"))
+    count = counts(window, include_pad=include)
+    if sums.columns == "taps" and include:
+        count = np.full_like(count, np.prod(window.kernel))
+    if sums.columns in ("real", "taps"):
         real = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
         value = np.asarray(window_sums(real, window) / count, dtype=np.float32)
     else:

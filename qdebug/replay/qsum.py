@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.errors import KernelError
+from qdebug.numerics.fixedpoint import shift_right, wrap_to
+from qdebug.numerics.rounding import round_values
 from qdebug.replay.columns import Columns
-from qdebug.replay.conv import add_bias
+from qdebug.replay.conv import add_bias, conv_transpose
 from qdebug.replay.convolve import convolve
 from qdebug.replay.integers import as_int32, exact_dtype, sum_bound
 from qdebug.replay.registry import Call
+from qdebug.replay.scaling import fixed, scales_of, sum_scale
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums
 from qdebug.replay.windows import Window, window_of
@@ -26,22 +28,39 @@ def _window(unit: Unit) -> Window:
 
 
 def _bias(unit: Unit, sums: Sums) -> np.ndarray | None:
-    """Give the integer bias that goes into the sums, if any does."""
-    if unit.bias is None or sums.bias != "int32":
+    """Give the integer bias that goes into the sums, if any does.
+
+    A real one is divided by the scale of the sums and rounded to even. One at a scale of its own is brought to that of
+    the sums: in float32, half away from zero, as Glow's interpreter does, or with its compiler's integers.
+    """
+    if unit.bias is None or sums.bias in ("float", "none"):
         return None
-    if unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None:
-        raise KernelError("The bias is not an integer at the scale of the sums.")
-    return unit.bias
+    if unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
+        return unit.bias
+    scale = sum_scale(scales_of(unit)).reshape(-1)
+    if unit.bias_scale is None:
+        return np.asarray(np.rint(unit.bias.astype(np.float32) / scale)).astype(np.int64)
+    ratio = np.asarray(unit.bias_scale.astype(np.float32).reshape(-1) / scale, dtype=np.float32)
+    if sums.bias == "glow":
+        whole = fixed(ratio, "glow")
+        product = wrap_to(shift_right(unit.bias, whole.pre) * whole.multiplier, 32)
+        return shift_right(product, -whole.exponent, "up")
+    return round_values(unit.bias.astype(np.float32) * ratio, "away").astype(np.int64)
 
 
 def convolved(unit: Unit, sums: Sums) -> Columns:
     """Convolve the centred codes of operand 0 (N, C, *extent) with those of operand 1."""
     x, weight = unit.operands[0].centred, unit.operands[1].centred
     bias = _bias(unit, sums)
-    bound = sum_bound(x, weight, tuple(range(1, weight.ndim)), bias)
+    # A transposed convolution sums over the first axis of its weight, and over no more taps than there are.
+    axes = (0, *range(2, weight.ndim)) if unit.transposed else tuple(range(1, weight.ndim))
+    bound = sum_bound(x, weight, axes, bias)
     dtype = exact_dtype(bound)
-    groups = unit.attrs.get("group", 1)
-    total = convolve(x.astype(dtype), weight.astype(dtype), _window(unit), int(groups))  # type: ignore[arg-type]
+    call = Call(inputs=(x.astype(dtype), weight.astype(dtype)), attrs=unit.attrs, opset=unit.opset, op=unit.op)
+    if unit.transposed:
+        total = conv_transpose(call)
+    else:
+        total = convolve(call.array(0), call.array(1), _window(unit), call.integer("group", 1))
     return _columns(sums, add_bias(total, bias), bound)
 
 

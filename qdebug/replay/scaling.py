@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.numerics.fixedpoint import glow_parameters, mantissa_multiplier, power_of_two, quantize_multiplier
+from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 
 __all__ = ["Fixed", "Scales", "fixed", "real_multiplier", "scales_of", "sum_scale"]
@@ -57,7 +58,8 @@ def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | 
     x = own[0] if own else _ONE
     w = own[1] if unit.kind in ("conv", "linear", "mul", "add", "sub", "div") else _ONE
     if unit.kind == "conv" and w.size > 1:
-        w = w.reshape(-1, *(1,) * (unit.operands[0].codes.ndim - 2))
+        groups = Call(inputs=(), attrs=unit.attrs).integer("group", 1) if unit.transposed else 1
+        w = np.tile(w.reshape(-1), groups).reshape(-1, *(1,) * (unit.operands[0].codes.ndim - 2))
     return Scales(x=x, w=w, y=unit.out.scale, n=n)
 
 

@@ -97,24 +97,28 @@ Pair sums are followed by the order of the depth they are taken in, `hwc` (taps,
 distance of the partners if it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`.
 """
 
-BIASES: tuple[str, ...] = ("int32", "float", "none")
-"""Where a bias enters: into the integer sums, or as a real number by the step `bias`; none drops it."""
+BIASES: tuple[str, ...] = ("int32", "glow", "float", "none")
+"""Where a bias enters: into the integer sums, or as a real number by the step `bias`; none drops it.
+
+A bias at a scale of its own is brought to that of the sums in float32, or (glow) with Glow's integer multiplier.
+"""
 
 FORMS: Mapping[str, str] = MappingProxyType(
-    {"sum": "sum", "raw": "raw", "real": "real", "ort": "ort", "exp32": "exp32", "exp64": "exp64"}
+    {"sum": "sum", "raw": "raw", "real": "real", "taps": "taps", "ort": "ort", "exp32": "exp32", "exp64": "exp64"}
     | dict.fromkeys(("fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15"), "codes")
     | dict.fromkeys(("each", "table", "stepped", "mlas", "leaky"), "codes")
 )
 """What a program starts from, and the columns that it is made of; two forms may share their columns.
 
 sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. real: real values,
-averaged or interpolated in float32. ort, exp32, exp64: probabilities of a softmax. The others start from codes.
-Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant). deq: both made real, then combined. ratio: (a - za) (sa/sc)
-+ (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale by the program `operand`, combined. common20,
-common21: integer multipliers of so many bits with one shift. fixed15: both rounded to multiples of 2**-15. each: both
-brought to the output's scale by `operand`. Of one code: table: a function of its real value. stepped: the same, with
-real values found by repeated addition. mlas: with ONNX Runtime's approximation. leaky: `operand` with one multiplier
-for each sign. Forms with `-fma` fuse each product with the addition that follows it.
+averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp32, exp64:
+probabilities of a softmax. The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant). deq:
+both made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one
+scale by the program `operand`, combined. common20, common21: integer multipliers of so many bits with one shift.
+fixed15: both rounded to multiples of 2**-15. each: both brought to the output's scale by `operand`. Of one code: table:
+a function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
+approximation. leaky: `operand` with one multiplier for each sign. Forms with `-fma` fuse each product with the
+addition that follows it.
 """
 
 
