@@ -1,0 +1,96 @@
+"""The list of what was compared in a run of pytest: a JSON file for each comparison, read back by the controller.
+
+Workers of pytest-xdist are processes of their own. A file for each worker and test needs no lock, survives a worker
+that dies, and is data alone: nothing in it is executed when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qdebug.pytest_plugin.options import Settings, file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Ledger"]
+
+_SHOWN = 20
+
+
+class Ledger:
+    """What was compared.
+
+    Args:
+        folder: Where the files go; None for a new temporary folder, made when it is needed.
+        worker: Name of the worker that this process is; "" if there are none.
+    """
+
+    def __init__(self, folder: str | None = None, *, worker: str = "") -> None:
+        self._folder = None if folder is None else Path(folder)
+        self._noted = 0
+        self.worker = worker
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are; made when it is first asked for."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="qdebug-pytest-"))
+        return self._folder
+
+    def note(self, entry: Mapping[str, Any]) -> None:
+        """Add a comparison.
+
+        Args:
+            entry: Plain values; "test" is the node id, "outcome" a word.
+        """
+        self._noted += 1
+        name = file_name(f"{entry['test']} {self.worker} {self._noted}")
+        whole = self.folder / f"{name}.json"
+        partial = whole.with_suffix(".part")
+        partial.write_text(json.dumps({**entry, "worker": self.worker}, allow_nan=False), encoding="utf-8")
+        partial.replace(whole)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Give every comparison of every worker, in the order of the tests' names."""
+        if self._folder is None:
+            return []
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._folder.glob("*.json"))]
+        return sorted(found, key=lambda entry: (entry["test"], entry["worker"]))
+
+    def write_report(self, path: Path) -> None:
+        """Write every comparison into one JSON file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        report = {"format": "qdebug.pytest", "version": 1, "comparisons": self.entries()}
+        path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+    def summary(self, settings: Settings) -> list[str]:
+        """Give the lines that sum up a run; none if nothing was compared."""
+        entries = self.entries()
+        if not entries:
+            return []
+        from qdebug.view.text import safe_text
+
+        counts = Counter(entry["outcome"] for entry in entries)
+        total = f"{len(entries)} comparison{'' if len(entries) == 1 else 's'}"
+        lines = [f"{total}: {', '.join(f'{many} {outcome}' for outcome, many in sorted(counts.items()))}"]
+        failed = [entry for entry in entries if entry["failed"]]
+        for entry in failed[:_SHOWN]:
+            node = entry["first_divergence"]
+            where = f" at {safe_text(node, limit=120)}" if node else ""
+            lines.append(f"  {safe_text(entry['test'], limit=300)}: {entry['outcome']}{where}")
+        if len(failed) > _SHOWN:
+            lines.append(f"  {len(failed) - _SHOWN} more failed")
+        if failed and settings.keep != "never":
+            lines.append(f"recordings of failed tests are in {safe_text(settings.folder)}")
+        return lines
+
+    def remove(self) -> None:
+        """Delete the files."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

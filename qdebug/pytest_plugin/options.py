@@ -1,0 +1,106 @@
+"""Options of the plugin: on the command line, or under the same name in the ini file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+__all__ = ["MARKER", "Settings", "add_options", "file_name", "settings"]
+
+MARKER = (
+    "qdebug(reference=None, limits=None, min_sqnr=None, max_lsb=None, atol=None, rtol=None, max_saturation=None): "
+    "compare what qdebug_recorder has recorded with a reference recording; paths start at the test's folder"
+)
+"""How `pytest --markers` explains the marker."""
+
+_KEEP = ("failed", "always", "never")
+_OPTIONS = (
+    ("reference", "FILE", "reference recording for tests whose marker names none"),
+    ("limits", "FILE", "limits file (TOML); default: [tool.qdebug] in pyproject.toml"),
+    ("keep", "|".join(_KEEP), "which recordings of tests to keep; default: failed"),
+    ("dir", "FOLDER", "where recordings of tests go; default: qdebug-recordings"),
+    ("report", "FILE", "write what was compared, from all workers, to a JSON file"),
+)
+_MOST_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What was asked for.
+
+    Args:
+        reference: Reference recording for markers that name none.
+        limits: The limits file; None for the project's, if it says any.
+        keep: "failed", "always" or "never".
+        folder: Where recordings of tests go.
+        report: Where the list of all comparisons goes.
+        regen: Whether golden recordings are written instead of compared with.
+        root: The project's folder.
+    """
+
+    reference: Path | None
+    limits: Path | None
+    keep: str
+    folder: Path
+    report: Path | None
+    regen: bool
+    root: Path
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add every option, and its twin for the ini file."""
+    group = parser.getgroup("qdebug", "qdebug: numerics of neural networks")
+    for name, metavar, text in _OPTIONS:
+        group.addoption(f"--qdebug-{name}", metavar=metavar, default=None, help=f"{text} (ini: qdebug_{name})")
+        parser.addini(f"qdebug_{name}", text, default="")
+    group.addoption(
+        "--qdebug-regen", action="store_true", help="write the golden recordings of qdebug_regression, compare nothing"
+    )
+
+
+def settings(config: pytest.Config) -> Settings:
+    """Give what was asked for; the command line beats the ini file.
+
+    Raises:
+        pytest.UsageError: A value means nothing.
+    """
+    keep = config.getoption("qdebug_keep") or config.getini("qdebug_keep") or "failed"
+    if keep not in _KEEP:
+        raise pytest.UsageError(f"--qdebug-keep is {keep!r}; expected {', '.join(_KEEP)}")
+    return Settings(
+        reference=_path(config, "reference"),
+        limits=_path(config, "limits"),
+        keep=keep,
+        folder=_path(config, "dir") or config.rootpath / "qdebug-recordings",
+        report=_path(config, "report"),
+        regen=bool(config.getoption("qdebug_regen")),
+        root=config.rootpath,
+    )
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    """Give a path: from the command line it starts where pytest was called, from the ini file where that lies."""
+    given: str | None = config.getoption(f"qdebug_{name}")
+    if given:
+        return config.invocation_params.dir / given
+    written: str = config.getini(f"qdebug_{name}")
+    start = config.rootpath if config.inipath is None else config.inipath.parent
+    return start / written if written else None
+
+
+def file_name(text: str, *, digest: bool = True) -> str:
+    """Make a file name of a test's name: nothing in it leaves the folder, and no two tests share one.
+
+    Args:
+        text: A node id, or the name of a test.
+        digest: Always add the digest that tells names apart; else only where characters had to go.
+    """
+    clean = re.sub(r"[^A-Za-z0-9_.\[\]=,+-]+", "-", text).strip("-. ") or "test"
+    if not digest and clean == text and len(text) <= _MOST_CHARACTERS:
+        return clean
+    unique = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
+    return f"{clean[-_MOST_CHARACTERS:].strip('-. ')}-{unique}"

@@ -1,0 +1,44 @@
+"""The section that a failed test gets in pytest's report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qdebug.pytest_plugin.options import Settings
+
+__all__ = ["failure_section"]
+
+
+def failure_section(error: BaseException, recorder: Any, settings: Settings, *, shown: str) -> str:
+    """Give what a failed test's report says of its comparison and its recording; "" if there was neither.
+
+    Args:
+        error: Why the test failed.
+        recorder: The test's recorder; None if it has none.
+        settings: What was asked for.
+        shown: What the report shows already.
+    """
+    comparison = _comparison(error)
+    if comparison is None and recorder is None:
+        return ""
+    from qdebug.view.failure import failure_lines
+    from qdebug.view.text import safe_text
+
+    lines: list[str] = []
+    if comparison is not None:
+        details = failure_lines(comparison.result, files=comparison.files)
+        said = details[-2] in shown  # the message of an assertion says it all; only the command stands out here
+        lines = details[-1:] if said else details
+    if recorder is not None and recorder.path is not None and settings.keep != "never":
+        lines.append(f"recording: {safe_text(recorder.path)}")
+    return "\n".join(lines)
+
+
+def _comparison(error: BaseException) -> Any:
+    """Give the failed comparison behind an error; None if it is about something else."""
+    from qdebug.testing import ComparisonError
+
+    seen: BaseException | None = getattr(error, "comparison", error)
+    while seen is not None and not isinstance(seen, ComparisonError):
+        seen = seen.__cause__
+    return seen

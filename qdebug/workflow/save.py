@@ -1,0 +1,64 @@
+"""Writes a recording that lies somewhere else, or in memory, to a file of its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from qdebug.errors import OutputExistsError
+from qdebug.model import Recording
+from qdebug.record.recorder import Recorder
+
+__all__ = ["save_recording"]
+
+
+def save_recording(recording: Recording, path: Path, *, force: bool = False) -> None:
+    """Write a recording to a file, as a whole or not at all.
+
+    A recording in a file is copied as it is. Of one in memory, graph, values and facts of the run are written; its
+    fidelity is not, since no outputs of a plain run are at hand to confirm it.
+
+    Args:
+        recording: What to write.
+        path: The file.
+        force: Overwrite it if it exists.
+
+    Raises:
+        OutputExistsError: It exists and may not be overwritten.
+        RecordingError: It cannot be written.
+    """
+    source = getattr(recording, "path", None)
+    if isinstance(source, Path):
+        if path.exists() and not force:
+            raise OutputExistsError(f"The file {str(path)!r} exists.", hint="Choose another name.")
+        partial = path.with_name(f".{path.name[:80]}.part")
+        try:
+            shutil.copyfile(source, partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return
+    info = recording.info
+    with Recorder(
+        path,
+        backend=info.backend,
+        graph=recording.graph,
+        force=force,
+        model=info.model,
+        model_sha256=info.model_sha256,
+        taps=info.taps,
+        versions=info.versions,
+        options=info.options,
+        cpu_flags=info.cpu_flags,
+    ) as recorder:
+        for tensor, reason in info.skipped.items():
+            recorder.skip(tensor, reason)
+        for name in recording.names:
+            if recording.graph.is_constant(name):
+                recorder.constant(name, recording.load(name))
+        for sample in range(recording.samples):
+            for step in range(recording.steps):
+                recorder.at(sample, step)
+                for name in recording.names:
+                    if not recording.graph.is_constant(name) and recording.has(name, sample, step):
+                        recorder.put(name, recording.load(name, sample, step))
