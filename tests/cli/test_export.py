@@ -1,0 +1,78 @@
+"""qdebug export repro: a pytest file that fails as long as the node is wrong."""
+
+import subprocess
+import sys
+
+import pytest
+
+from qdebug.cli.main import main
+from qdebug.workflow.demo import PLANTED, run_demo
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    return run_demo(tmp_path_factory.mktemp("demo"))
+
+
+def export(demo, target, *more):
+    return main(["export", "repro", str(demo.reference), str(demo.backend), "-o", str(target), *more])
+
+
+def pytest_run(path):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_the_planted_bug_becomes_a_failing_test(demo, tmp_path, capsys):
+    target = tmp_path / "test_tail.py"
+    assert export(demo, target, "--node", PLANTED) == 0
+    said = capsys.readouterr().err
+    assert "next: pytest" in said
+    text = target.read_text()
+    assert f"Node '{PLANTED}' (QLinearConv)" in text
+    assert "Against 'relu4'" in text or "of the reference run" in text
+    run = pytest_run(target)
+    assert run.returncode == 1, run.stdout
+    assert "the recording:" in run.stdout
+    assert "1 failed, 1 passed" in run.stdout
+
+
+def test_a_right_node_becomes_a_test_that_passes(demo, tmp_path, capsys):
+    target = tmp_path / "test_conv1.py"
+    assert export(demo, target, "--node", "conv1_quant", "--sample", "3", "--whole") == 0
+    assert "the test passes" in capsys.readouterr().err
+    assert "2 passed" in pytest_run(target).stdout
+
+
+def test_a_file_is_not_overwritten_unasked(demo, tmp_path, capsys):
+    target = tmp_path / "test_it.py"
+    target.write_text("mine")
+    assert export(demo, target, "--node", PLANTED) == 2
+    assert target.read_text() == "mine"
+    assert export(demo, target, "--node", PLANTED, "--force") == 0
+    assert target.read_text() != "mine"
+    assert (
+        main(["export", "repro", str(demo.reference), str(demo.backend), "--node", "n", "-o", str(demo.backend)]) == 2
+    )
+    assert "is read here" in capsys.readouterr().err
+
+
+def test_an_unknown_node_or_form_is_said(demo, tmp_path, capsys):
+    assert export(demo, tmp_path / "t.py", "--node", "nobody") == 2
+    assert "no node 'nobody'" in capsys.readouterr().err
+    assert main(["export"]) == 2
+    assert "repro" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["export", "repro", "--help"])
+    out = capsys.readouterr().out
+    assert "bug report and the test of the fix" in out
+    assert "qdebug export repro ref.h5 int8.h5 --node conv1 -o test_conv1.py" in out
