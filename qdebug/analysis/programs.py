@@ -1,8 +1,9 @@
 """Step programs beyond the known ones: a bounded grammar that a search goes through before it gives up.
 
-Real multipliers: scale, round and add the zero point in any order, cut off by saturation or by wrapping around. Integer
-multipliers: an optional shift left, a product kept in part or whole, one or two roundings, and a saturation to 16 bits
-or the zero point in any place. Operators on two operands combine a program for the operands with one for the result.
+Real multipliers: scale, round and add the zero point in any order. Integer multipliers: an optional shift left, a
+product kept in part or whole, one or two roundings. Operators on two operands combine a program for the operands with
+one for the result. How a program ends (saturation, at 16 bits too, or wrapping around) makes no difference well inside
+the range of the codes, so that `endings` is only asked for programs that fit there.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
+
 from qdebug.replay.candidates import candidates
+from qdebug.replay.scaling import real_multiplier, scales_of
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Sums, Variant, steps_of
 
-__all__ = ["programs"]
+__all__ = ["endings", "programs"]
 
 _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
 _REAL = ("mul", "scale,div", "scale,inv")
 _WHOLE_NUMBERS = ("q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "glow")
 _HIGH = ("up", "away", "trunc", "floor")
-_ENDS = ("zp,sat", "sat16,zp,sat", "zp,wrap", "sat", "sat,zp,wrap")
+_ENDS = ("sat16,zp,sat", "zp,wrap", "sat,zp,wrap", "sat")
+_SHORT = ("m24", "m24s7", "q24", "q16", "q15", "glow")
+"""Multipliers too short for the order of the expression to matter often."""
 
 
 def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
@@ -36,35 +42,53 @@ def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
         return
     if any(variant.operand for variant in known):
         yield from _two_stages(known)
-    start = replace(known[0], operand=(), shift=0) if not known[0].operand else known[0]
-    if sums.columns == "sum":
-        yield from _real(start)
-        yield from _whole(start)
+    if sums.columns == "sum" and known[0].form == "sum":
+        yield from _real(unit, known[0])
+        yield from _whole(unit, known[0])
     else:
-        yield from _endings(known)
+        yield from _rerounded(known)
 
 
-def _real(start: Variant) -> Iterator[Variant]:
-    """Real multipliers: where the zero point is added, how it is rounded, how it ends."""
-    for number, expression in product(("f32", "f64"), EXPRESSIONS):
+def endings(variant: Variant) -> Iterator[Variant]:
+    """Give a program with each other way to end.
+
+    Args:
+        variant: A variant whose program ends with `zp,sat`.
+    """
+    if steps_of("zp,sat") == variant.requantize[-2:]:
+        for end in _ENDS:
+            yield replace(variant, requantize=(*variant.requantize[:-2], *steps_of(end)))
+
+
+def _expressions(unit: Unit, *, most: int = len(EXPRESSIONS)) -> list[str]:
+    """List the expressions that give different multipliers for a unit, those in float64 with one representative."""
+    scales = scales_of(unit)
+    found: dict[bytes, str] = {}
+    for expression in EXPRESSIONS:
+        found.setdefault(real_multiplier(scales, expression).astype(np.float64).tobytes(), expression)
+    return list(found.values())[:most]
+
+
+def _real(unit: Unit, start: Variant) -> Iterator[Variant]:
+    """Real multipliers: where the zero point is added and how it is rounded."""
+    for number, expression in product(("f32", "f64"), _expressions(unit)):
         multiplier = Multiplier(number=number, expression=expression)
         for scaling, rounding in product(_REAL, (*_ROUNDINGS, "plus")):
-            for text in ("zp,{},sat", "{},zp,sat", "{},sat", "zp,{},wrap", "{},zp,wrap"):
-                yield replace(start, multiplier=multiplier, requantize=steps_of(f"{scaling},{text.format(rounding)}"))
+            for text in ("zp,{},sat", "{},zp,sat"):
+                steps = steps_of(f"{scaling},{text.format(rounding)}")
+                yield replace(start, multiplier=multiplier, requantize=steps)
 
 
-def _whole(start: Variant) -> Iterator[Variant]:
+def _whole(unit: Unit, start: Variant) -> Iterator[Variant]:
     """Integer multipliers: one rounding, or two."""
-    for number, expression in product(_WHOLE_NUMBERS, EXPRESSIONS):
-        multiplier = Multiplier(number=number, expression=expression)
-        middles = [f"{left}mul,shr.{rounding}" for left in ("", "shl,") for rounding in (*_ROUNDINGS, "tosa")]
-        middles += [
-            f"{left}mulhi.{high},shr.{rounding}" for left, high, rounding in product(("", "shl,"), _HIGH, _ROUNDINGS)
-        ]
-        middles += [f"pre.{pre},mul,{wrap}shr.{rounding}" for pre, wrap, rounding in
-                    product(("floor", "up"), ("", "wrap32,"), _ROUNDINGS)]  # fmt: skip
-        for middle, end in product(middles, _ENDS):
-            yield replace(start, multiplier=multiplier, requantize=steps_of(f"{middle},{end}"))
+    middles = [f"{left}mul,shr.{last}" for left, last in product(("", "shl,"), (*_ROUNDINGS, "tosa"))]
+    middles += [f"{left}mulhi.{high},shr.{last}" for left, high, last in product(("", "shl,"), _HIGH, _ROUNDINGS)]
+    middles += [f"pre.{pre},mul,shr.{last}" for pre, last in product(("floor", "up"), _ROUNDINGS)]
+    for number in _WHOLE_NUMBERS:
+        for expression in _expressions(unit, most=1 if number in _SHORT else len(EXPRESSIONS)):
+            multiplier = Multiplier(number=number, expression=expression)
+            for middle in middles:
+                yield replace(start, multiplier=multiplier, requantize=steps_of(f"{middle},zp,sat"))
 
 
 def _two_stages(known: list[Variant]) -> Iterator[Variant]:
@@ -78,8 +102,8 @@ def _two_stages(known: list[Variant]) -> Iterator[Variant]:
                 yield replace(same[0], multiplier=multiplier, operand=operand, requantize=result)
 
 
-def _endings(known: list[Variant]) -> Iterator[Variant]:
-    """Give the known programs of a form with every rounding, and with the zero point on either side of it."""
+def _rerounded(known: list[Variant]) -> Iterator[Variant]:
+    """Give the known programs with every rounding, and with the zero point on either side of it."""
     for variant in known:
         for steps in _roundings_of(variant.requantize):
             yield replace(variant, requantize=steps)

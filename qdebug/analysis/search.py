@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.analysis.programs import programs
+from qdebug.analysis.programs import endings, programs
 from qdebug.analysis.selection import Decisive, decisive
 from qdebug.analysis.units import UnitSource
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, UsageError
 from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish, finish_many
@@ -163,36 +163,48 @@ class _Search:
             yield unit, accumulate(unit, sums), channels_first(self._source.codes(place), unit).reshape(-1)
 
     def _try_programs(self, sums: Sums) -> None:
-        """Try programs that no known backend is on record for."""
-        deciding = self._deciding[sums]
-        if not deciding.consistent and deciding.complete:
-            return  # no program fits these sums
-        few = self._telling(sums)
-        expected = self._recorded[few]
-        columns = self._columns[sums].take(few)
-        batch: list[Variant] = []
+        """Try programs that no known backend is on record for, first on a few elements that the best one misses."""
+        hard = self._hardest(sums)
+        if hard is None:
+            return
+        unit, columns, recorded, places = hard
+        few = columns.take(places)
+        expected = recorded[places]
         passing: list[Variant] = []
-        for variant in (*programs(self._unit, sums), None):
+        batch: list[Variant] = []
+        for variant in (*programs(unit, sums), None):
             if variant is not None and variant not in self._rates:
                 batch.append(variant)
             if len(batch) == _BATCH or (variant is None and batch):
                 self._tried += len(batch)
-                found = _all_codes(self._unit, columns, batch)
-                passing += [passed for passed, codes in found if np.array_equal(codes, expected)]
+                passing += [passed for passed, codes in _all_codes(unit, few, batch) if np.array_equal(codes, expected)]
                 batch = []
-        self._try(sums, passing, rated=False)
+        others = [other for variant in passing for other in endings(variant)]
+        self._tried += len(others)
+        self._try(sums, [*passing, *others], rated=False)
 
-    def _telling(self, sums: Sums) -> np.ndarray:
-        """Choose a few elements: first those that the best known variant of these sums gets wrong."""
-        places = self._deciding[sums].places
+    def _hardest(self, sums: Sums) -> tuple[Unit, Columns, np.ndarray, np.ndarray] | None:
+        """Find the first sample that the best known variant of some sums gets wrong, and a few telling elements of it.
+
+        Gives None if no program can reproduce that sample.
+        """
         best = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
-        if best is None or places.size <= _FEW:
-            return places[:_FEW]
-        wrong = finish(self._unit, self._columns[sums].take(places), best) != self._recorded[places]
-        order = np.argsort(~wrong, kind="stable")
-        half = order[: min(int(np.count_nonzero(wrong)), _FEW // 2)]
-        rest = order[half.size :: max(1, (order.size - half.size) // (_FEW - half.size))]
-        return np.asarray(places[np.concatenate([half, rest])])
+        if best is None:
+            return None
+        for unit, columns, recorded in self._every(sums):
+            codes = finish(unit, columns, best)
+            if np.array_equal(codes, recorded):
+                continue
+            deciding = decisive(unit, columns, recorded)
+            if not deciding.consistent:
+                return None
+            places = deciding.places
+            if unit.out.dtype.kind in "iu":
+                low, high = unit.out.limits
+                middle = np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * 0.9
+                places = places[middle] if middle.any() else places
+            return unit, columns, recorded, _few(places, codes[places] != recorded[places])
+        return None
 
     def _finding(self) -> Finding:
         finding = Finding(
@@ -231,6 +243,16 @@ class _Search:
         return same / total if total else 1.0
 
 
+def _few(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Choose a few elements: up to half of them wrong, the others spread over the rest."""
+    if places.size <= _FEW:
+        return places
+    order = np.argsort(~wrong, kind="stable")
+    half = order[: min(int(np.count_nonzero(wrong)), _FEW // 2)]
+    rest = order[half.size :: max(1, (order.size - half.size) // (_FEW - half.size))]
+    return np.asarray(places[np.concatenate([half, rest])])
+
+
 def _all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
     """Compute many variants on the same columns; those whose program does not fit the unit are left out."""
     at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
@@ -238,11 +260,11 @@ def _all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Ite
         batch = variants[first : first + at_once]
         try:
             yield from zip(batch, finish_many(unit, columns, batch), strict=True)
-        except KernelError:
+        except (KernelError, UsageError):
             for variant in batch:
                 try:
                     codes = finish(unit, columns, variant)
-                except KernelError:
+                except (KernelError, UsageError):  # no integer stands for a scale that is not a number
                     continue
                 yield variant, codes
 
