@@ -228,7 +228,10 @@ def _linear(
 
 
 def _pair(request: _Request) -> Unit | None:
-    return _made(request, request.node.op.lower(), (request.operand(0), request.operand(1)))
+    bounds = _activation(request)
+    if bounds is None:
+        return None
+    return _made(request, request.node.op.lower(), (request.operand(0), request.operand(1)), bounds=bounds)
 
 
 def _pool(request: _Request) -> Unit | None:
@@ -236,7 +239,10 @@ def _pool(request: _Request) -> Unit | None:
     kind = kinds.get(request.node.op, "max_pool")
     operand = request.operand(0, turn=request.last)
     function = request.node.op if kind == "max_pool" else ""
-    return _made(request, kind, (operand,), function=function, channels_last=request.last)
+    bounds = _activation(request)
+    if bounds is None:
+        return None
+    return _made(request, kind, (operand,), bounds=bounds, function=function, channels_last=request.last)
 
 
 def _mean(request: _Request) -> Unit | None:
