@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
+
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import EXPRESSIONS, Multiplier, Variant, steps_of
 
@@ -17,7 +19,7 @@ __all__ = ["candidates", "requantizations"]
 
 _REAL_ROUNDINGS = ("even", "away", "up", "down", "plus", "floor", "trunc")
 _SINGLE = ("up", "away", "even", "tosa", "floor", "down", "trunc")
-_PAIRS = ("pairsat16:hwc", "pairsat16:chw", "pairwrap16:hwc", "pairwrap16:chw", "pairwrap16:hwc:8", "pairwrap16:chw:8")
+_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", "chw"), "linear": ("hwc",)})
 
 
 def candidates(unit: Unit) -> tuple[Variant, ...]:
@@ -114,9 +116,20 @@ def _sum_of_products(unit: Unit) -> Iterator[Variant]:
         for variant in plain:
             if variant.multiplier.number in ("f32", "glow"):
                 yield replace(variant, bias="glow")
-    for pairs in _PAIRS:
+    for pairs in _pairs(unit):
         for variant in plain[:2]:
             yield replace(variant, accumulate=pairs)
+
+
+def _pairs(unit: Unit) -> Iterator[str]:
+    """Give the sums of pairs that processors without an 8-bit dot product make of the operands' types."""
+    x, weight = (operand.codes.dtype for operand in unit.operands)
+    if weight != np.int8 or x.itemsize != 1 or unit.transposed:
+        return
+    for order in _ORDERS[unit.kind]:
+        yield f"pairsat16:{order}"
+    for order in _ORDERS[unit.kind] if x == np.int8 else ():
+        yield f"pairwrap16:{order}:8"
 
 
 def _with_real_bias() -> Iterator[Variant]:

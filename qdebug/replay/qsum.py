@@ -10,11 +10,12 @@ from qdebug.replay.columns import Columns
 from qdebug.replay.conv import add_bias, conv_transpose
 from qdebug.replay.convolve import convolve
 from qdebug.replay.integers import as_int32, exact_dtype, sum_bound
+from qdebug.replay.pairs import lost_in_pairs, unsigned
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import fixed, scales_of, sum_scale
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums
-from qdebug.replay.windows import Window, window_of
+from qdebug.replay.windows import Window, padded, window_of
 
 __all__ = ["convolved", "multiplied"]
 
@@ -61,7 +62,33 @@ def convolved(unit: Unit, sums: Sums) -> Columns:
         total = conv_transpose(call)
     else:
         total = convolve(call.array(0), call.array(1), _window(unit), call.integer("group", 1))
+    if sums.accumulate.startswith("pair"):
+        total = total - _lost_in_convolution(unit, sums).reshape(total.shape)
     return _columns(sums, add_bias(total, bias), bound)
+
+
+def _lost_in_convolution(unit: Unit, sums: Sums) -> np.ndarray:
+    """Give what sums lose in pairs (N, M, *out), the depth taken taps first (chw: channels first) within a group."""
+    if unit.transposed:
+        raise ValueError("pairs of a transposed convolution are not known")
+    x, zero = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
+    if "wrap" in sums.accumulate:
+        x, zero = unit.operands[0].codes.astype(np.int32), unit.operands[0].zero_point.astype(np.int32)
+    weight, window = unit.operands[1].codes.astype(np.int32), _window(unit)
+    groups = Call(inputs=(), attrs=unit.attrs).integer("group", 1)
+    source = padded(x, window, int(zero.reshape(-1)[0]))
+    taps = np.stack([source[place] for place in window.taps()], axis=2)
+    taps = taps.reshape(x.shape[0], groups, x.shape[1] // groups, -1, int(np.prod(window.out)))
+    matrix = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
+    if ":hwc" in sums.accumulate:
+        taps, matrix = np.swapaxes(taps, 2, 3), np.swapaxes(matrix, 2, 3)
+    depth = matrix.shape[2] * matrix.shape[3]
+    lost = [
+        lost_in_pairs(sample[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate)
+        for sample in taps
+        for group in range(groups)
+    ]
+    return np.stack(lost)
 
 
 def multiplied(unit: Unit, sums: Sums) -> Columns:
@@ -71,7 +98,22 @@ def multiplied(unit: Unit, sums: Sums) -> Columns:
     bound = sum_bound(a, b, (max(b.ndim - 2, 0),), bias)
     dtype = exact_dtype(bound)
     total = np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
+    if sums.accumulate.startswith("pair"):
+        total = total - _lost_in_product(unit, sums, total.shape)
     return _columns(sums, total if bias is None else total + bias.astype(dtype), bound)
+
+
+def _lost_in_product(unit: Unit, sums: Sums, shape: tuple[int, ...]) -> np.ndarray:
+    """Give what sums of a matrix product lose in pairs of neighbours along its depth."""
+    left = unit.operands[0].codes.astype(np.int32)
+    if "wrap" not in sums.accumulate:
+        left, _ = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
+    right = unit.operands[1].codes.astype(np.int32)
+    left = np.broadcast_to(left, (*shape[:-2], *left.shape[-2:])).reshape(-1, *left.shape[-2:])
+    right = np.broadcast_to(right, (*shape[:-2], *right.shape[-2:])).reshape(-1, *right.shape[-2:])
+    return np.stack([lost_in_pairs(a.T, b.T, sums.accumulate).T for a, b in zip(left, right, strict=True)]).reshape(
+        shape
+    )
 
 
 def _columns(sums: Sums, total: np.ndarray, bound: float) -> Columns:
