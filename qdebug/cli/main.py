@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from qdebug import __version__
-from qdebug.cli import demo, diff, explain, export, info, record, tui
+from qdebug.cli import demo, diff, explain, export, file, info, record, tui
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
 from qdebug.cli.parser import Parser
 
@@ -45,7 +45,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
     parser.set_defaults(run=None, debug=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
-    for verb in (demo, record, info, diff, explain, tui, export):
+    for verb in (demo, record, info, diff, explain, tui, export, file):
         verb.add_parser(verbs)
     return parser
 

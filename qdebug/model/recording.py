@@ -13,8 +13,9 @@ import numpy as np
 from qdebug.errors import RecordingError
 from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.model.graph import Graph
+from qdebug.model.quant import QuantParams
 
-__all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo"]
+__all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo", "quant_of"]
 
 
 class Fidelity(StrEnum):
@@ -126,6 +127,18 @@ class Recording(Protocol):
         """
 
 
+def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> QuantParams | None:
+    """Give the quantization of a tensor's values at a sample and step: their own if they have one, else the tensor's.
+
+    A recording says which values have their own as `event_quants`, by (tensor, sample, step); not all kinds can.
+    """
+    own: Mapping[tuple[str, int, int], QuantParams] = getattr(recording, "event_quants", {})
+    if (found := own.get((tensor, sample, step))) is not None:
+        return found
+    info = recording.graph.tensors.get(tensor)
+    return None if info is None else info.quant
+
+
 class MemoryRecording:
     """A recording held in memory: dicts of arrays, for recorders without a path and for tests.
 
@@ -133,13 +146,20 @@ class MemoryRecording:
         graph: The graph that ran.
         arrays: Values by (tensor, sample, step); constants under sample 0 and step 0. Copied if writable.
         info: Facts of the run.
+        quants: Quantization of values that do not have their tensor's.
     """
 
     def __init__(
-        self, graph: Graph, arrays: Mapping[tuple[str, int, int], np.ndarray], info: RunInfo | None = None
+        self,
+        graph: Graph,
+        arrays: Mapping[tuple[str, int, int], np.ndarray],
+        info: RunInfo | None = None,
+        *,
+        quants: Mapping[tuple[str, int, int], QuantParams] | None = None,
     ) -> None:
         self.info = info or RunInfo(backend="memory")
         self.graph = graph
+        self.event_quants: Mapping[tuple[str, int, int], QuantParams] = MappingProxyType(dict(quants or {}))
         self._arrays = {key: _readonly(array) for key, array in arrays.items()}
         self.names: Sequence[str] = tuple(dict.fromkeys(name for name, _, _ in self._arrays))
         varying = [key for key in self._arrays if not graph.is_constant(key[0])]
@@ -167,10 +187,20 @@ class MemoryRecording:
             raise no_values(tensor, sample, step, self.names) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MemoryRecording, (self.graph, self._arrays, self.info)
+        return _rebuild, (self.graph, self._arrays, self.info, dict(self.event_quants))
 
     def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
         return (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)
+
+
+def _rebuild(
+    graph: Graph,
+    arrays: Mapping[tuple[str, int, int], np.ndarray],
+    info: RunInfo,
+    quants: Mapping[tuple[str, int, int], QuantParams],
+) -> MemoryRecording:
+    """Make a recording from its parts: what unpickling calls."""
+    return MemoryRecording(graph, arrays, info, quants=quants)
 
 
 def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> RecordingError:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import qdebug
 
-__all__ = ["cpu_flags", "cpu_model", "machine", "package_versions"]
+__all__ = ["cpu_flags", "cpu_model", "machine", "package_versions", "run_facts"]
 
 _ARITHMETIC_FLAGS = (
     *("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx_vnni"),
@@ -34,6 +36,40 @@ def package_versions(*packages: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def run_facts(
+    *,
+    backend: str,
+    model: str,
+    model_sha256: str,
+    taps: str,
+    versions: Mapping[str, str] | None,
+    options: Mapping[str, Any] | None,
+    flags: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Give the facts of a run that starts now, as fields of `RunInfo`; what is None is found out here.
+
+    Args:
+        backend: Name of what runs the network.
+        model: File name or title of the network.
+        model_sha256: Hash of the model file in hexadecimal.
+        taps: How tensors are tapped.
+        versions: Versions of further packages that take part.
+        options: Backend options in force.
+        flags: Instruction sets that matter; read from this machine if None.
+    """
+    further = {name: str(each) for name, each in (versions or {}).items()}
+    return {
+        "backend": str(backend),
+        "model": str(model),
+        "model_sha256": str(model_sha256),
+        "taps": str(taps),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {**package_versions(), **machine(), **further},
+        "cpu_flags": tuple(cpu_flags() if flags is None else flags),
+        "options": dict(options or {}),
+    }
 
 
 @cache

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from qdebug.errors import GraphError, RecordingError
-from qdebug.model import Graph, Node, Role, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.record.node_facts import NodeFacts, in_short, merged_facts
 
-__all__ = ["UNKNOWN_OP", "GraphBuilder"]
+__all__ = ["UNKNOWN_OP", "GraphBuilder", "Noted"]
 
 UNKNOWN_OP = "Unknown"
 """Operator of a tensor that was put without saying what made it."""
@@ -21,6 +21,18 @@ class _Key(NamedTuple):
 
     named: bool
     name: str
+
+
+class Noted(NamedTuple):
+    """What came of noting something.
+
+    Args:
+        new: Whether anything was said for the first time.
+        quant: The quantization of these values alone; None if it is their tensor's.
+    """
+
+    new: bool
+    quant: QuantParams | None
 
 
 class GraphBuilder:
@@ -44,24 +56,32 @@ class GraphBuilder:
         info = self._tensors.get(tensor)
         return info is not None and info.role is Role.CONSTANT
 
-    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> None:
+    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> Noted:
         """Note what is said of a tensor with its values.
 
         Args:
             name: The tensor.
             shape: Shape of these values.
             facts: The node that makes it.
-            **said: Fields of `TensorInfo`, None for what is not said.
+            **said: Fields of `TensorInfo`, None for what is not said. A quantization that differs from the tensor's
+                holds for these values alone.
 
         Raises:
             RecordingError: A fact contradicts what was said before; then nothing is noted.
             GraphError: The node would read its own output; then nothing is noted.
         """
-        info = self._merged_tensor(name, {key: value for key, value in said.items() if value is not None})
+        known = self._tensors.get(name)
+        given = {key: value for key, value in said.items() if value is not None}
+        quant = None
+        if known is not None and known.quant is not None and given.get("quant", known.quant) != known.quant:
+            quant = given.pop("quant")
+        info = self._merged_tensor(name, given)
+        new = known is None or info != known
         if facts:
-            self._note_node(name, facts)
+            new = self._note_node(name, facts) or new
         self._tensors[name] = info
         self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
+        return Noted(new or quant is not None, quant)
 
     def _merged_tensor(self, name: str, said: Mapping[str, Any]) -> TensorInfo:
         known = self._tensors.get(name, TensorInfo(name=name))
@@ -74,23 +94,25 @@ class GraphBuilder:
                 )
         return replace(known, **said)
 
-    def _note_node(self, tensor: str, facts: NodeFacts) -> None:
+    def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
+        """Note a node, and tell whether anything of it is new."""
         if self._graph is not None and (tensor in self._graph.tensors or _has_node(self._graph, facts.name)):
             self._check_given(self._graph, tensor, facts)
-            return
+            return False
         key = self._key(tensor, facts)
         known = self._nodes.get(key, NodeFacts(name=facts.name))
         merged = merged_facts(known, facts, facts.name or tensor)
         if tensor in known.outputs and merged.inputs == known.inputs:
             self._nodes[key] = merged
-            return
-        merged.outputs = list(dict.fromkeys([*known.outputs, tensor]))
+            return merged is not known
+        merged = replace(merged, outputs=list(dict.fromkeys([*known.outputs, tensor])))
         self._check_order(merged, key.name)
         if merged.inputs != known.inputs:
             for name in filter(None, dict.fromkeys(merged.inputs)):
                 self._readers.setdefault(name, []).append(key)
         self._nodes[key] = merged
         self._owner[tensor] = key
+        return True
 
     def _key(self, tensor: str, facts: NodeFacts) -> _Key:
         owner = self._owner.get(tensor)

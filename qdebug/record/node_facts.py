@@ -100,12 +100,12 @@ def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
 
 
 def merged_facts(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
-    """Give a node's facts with those newly said.
+    """Give a node's facts with those newly said; the very same object if there is nothing new.
 
     Raises:
         RecordingError: Two of them contradict each other.
     """
-    merged = replace(known)
+    new = {}
     for fact in _FACTS:
         before, value = getattr(known, fact), getattr(said, fact)
         if value and before and not _same(before, value):
@@ -113,9 +113,9 @@ def merged_facts(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
                 f"Node {title!r} was first put with {fact} {in_short(before)} and now with {in_short(value)}.",
                 hint="Give each node a name of its own.",
             )
-        if value:
-            setattr(merged, fact, value)
-    return merged
+        if value and not before:
+            new[fact] = value
+    return replace(known, **new) if new else known
 
 
 def _names(names: Sequence[str] | str) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from operator import index
 from pathlib import Path
 from types import TracebackType
@@ -16,10 +15,9 @@ from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Role, RunInfo
 from qdebug.model.dtypes import logical_name
 from qdebug.record.arrays import as_array
-from qdebug.record.environment import cpu_flags as read_cpu_flags
-from qdebug.record.environment import machine, package_versions
-from qdebug.record.fidelity import FidelityCheck
+from qdebug.record.environment import run_facts
 from qdebug.record.graph_builder import GraphBuilder
+from qdebug.record.ledger import Ledger
 from qdebug.record.node_facts import NodeFacts, check_texts, node_facts
 from qdebug.record.quantization import QuantFacts
 from qdebug.record.sinks import FileSink, MemorySink, Sink
@@ -32,6 +30,8 @@ class Recorder:
     """Records the tensors of a run.
 
     Use it as a context manager. If the block raises, what was recorded until then is kept and marked incomplete.
+    When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` brings it back.
+    If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on.
     Not for use by several threads at once.
 
     Args:
@@ -45,11 +45,13 @@ class Recorder:
         versions: Versions of further packages that take part.
         options: Backend options in force.
         cpu_flags: Instruction sets that matter; read from this machine if None.
+        durable: Force what was recorded to the disk every second, or every so many seconds, so that it outlives not
+            the process alone but the machine.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        RecordingError: The file cannot be made, somebody else is writing it, or an attribute or a tensor of the
-            graph cannot be stored.
+        RecordingError: The file cannot be made, somebody else is writing it, an earlier run that did not finish left
+            values there and `force` is not set, or an attribute or a tensor of the graph cannot be stored.
     """
 
     def __init__(
@@ -65,32 +67,29 @@ class Recorder:
         versions: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         cpu_flags: Sequence[str] | None = None,
+        durable: bool | float = False,
     ) -> None:
         if graph is not None:
             check_storable(graph)  # what a file could not take is refused here, not after the run
-        self.path = None if path is None else Path(path)
-        self._sink: Sink = MemorySink() if self.path is None else FileSink(self.path, force=force)
-        self._builder = GraphBuilder(graph)
-        self._facts: dict[str, Any] = {
-            "backend": str(backend),
-            "model": str(model),
-            "model_sha256": str(model_sha256),
-            "taps": str(taps),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": {
-                **package_versions(),
-                **machine(),
-                **{name: str(each) for name, each in (versions or {}).items()},
-            },
-            "cpu_flags": tuple(read_cpu_flags() if cpu_flags is None else cpu_flags),
-            "options": dict(options or {}),
-        }
-        self._places: set[tuple[str, int, int]] = set()
-        self._names: dict[str, str | None] = {}
-        self._skipped: dict[str, str] = {}
-        self._check = FidelityCheck()
+        self.path = None if path is None else _path(path)
+        facts = run_facts(
+            backend=backend,
+            model=model,
+            model_sha256=model_sha256,
+            taps=taps,
+            versions=versions,
+            options=options,
+            flags=cpu_flags,
+        )
+        self._ledger = Ledger(self._sink(facts, graph, force=force, durable=durable), GraphBuilder(graph), facts)
         self._sample = self._step = 0
-        self._open = True
+
+    def _sink(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
+        if self.path is None:
+            return MemorySink()
+        info = RunInfo(**facts, complete=False)
+        sync_every = (1.0 if durable is True else float(durable)) if durable else None
+        return FileSink(self.path, force=force, info=info, graph=graph, sync_every=sync_every)
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
@@ -147,12 +146,12 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        if (name, self._sample, self._step) in self._places:
+        if self._ledger.has(name, (self._sample, self._step)):
             raise RecordingError(
                 f"Tensor {name!r} is put twice for sample {self._sample}, step {self._step}.",
                 hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
             )
-        if self._builder.is_constant(name):
+        if self._ledger.builder.is_constant(name):
             raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
         quant = QuantFacts(
             scale=scale,
@@ -167,11 +166,19 @@ class Recorder:
         facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
         check_texts(name, "layout", (layout,))
         check_texts(name, "stands_for", (stands_for,))
-        said = {"quant": quant, "layout": layout, "stands_for": stands_for, "dtype": logical_name(data.dtype)}
-        self._builder.note(name, data.shape, facts, **said)
-        self._sink.append(name, data, sample=self._sample, step=self._step, constant=False)
-        self._places.add((name, self._sample, self._step))
-        self._names.setdefault(name, dtype)
+        said: dict[str, Any] = {"quant": quant, "layout": layout, "stands_for": stands_for}
+        said["dtype"] = logical_name(data.dtype)
+        self._ledger.keep(name, data, (self._sample, self._step), facts=facts, said=said, dtype=dtype)
+
+    @property
+    def failure(self) -> str | None:
+        """Why recording stopped before the run did: a full or broken disk; None while all is well."""
+        return self._ledger.failure
+
+    @property
+    def kept(self) -> int:
+        """How many arrays are safe so far."""
+        return self._ledger.kept
 
     def constant(
         self,
@@ -195,17 +202,17 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        if name in self._names:
+        if self._ledger.knows(name):
             raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
         quant = QuantFacts(
             scale=scale, zero_point=zero_point, axis=axis, block_size=block_size, qmin=qmin, qmax=qmax
         ).params(name, data)
         check_texts(name, "layout", (layout,))
         check_texts(name, "stands_for", (stands_for,))
-        said = {"quant": quant, "layout": layout, "stands_for": stands_for, "dtype": logical_name(data.dtype)}
-        self._builder.note(name, data.shape, NodeFacts(), role=Role.CONSTANT, **said)
-        self._sink.append(name, data, sample=0, step=0, constant=True)
-        self._names[name] = dtype
+        said: dict[str, Any] = {"quant": quant, "layout": layout, "stands_for": stands_for}
+        said["dtype"] = logical_name(data.dtype)
+        said["role"] = Role.CONSTANT
+        self._ledger.keep(name, data, None, facts=NodeFacts(), said=said, dtype=dtype)
 
     def next_sample(self) -> None:
         """Go on to the next sample, step 0."""
@@ -234,7 +241,7 @@ class Recorder:
         """Note that a tensor of the run is not recorded, and why."""
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
-        self._skipped[tensor] = str(reason)
+        self._ledger.skip(tensor, str(reason))
 
     def outputs(self, *names: str) -> None:
         """Say which tensors are the network's outputs; again adds to them.
@@ -246,7 +253,7 @@ class Recorder:
         for name in names:
             if not isinstance(name, str) or not name:
                 raise UsageError(f"An output is named {name!r}; expected text.", hint="Write outputs('a', 'b').")
-        self._builder.outputs(names)
+        self._ledger.outputs(names)
 
     def check(self, outputs: Mapping[str, Any]) -> None:
         """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
@@ -263,20 +270,12 @@ class Recorder:
             raise UsageError(
                 "check() got no outputs by name.", hint="Pass the outputs of a run without recorder by name."
             )
-        place = (self._sample, self._step)
-        for name, value in outputs.items():
-            recorded = self._sink.read_back(name, *((0, 0) if self._builder.is_constant(name) else place))
-            if recorded is None:
-                raise RecordingError(
-                    f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
-                    hint="Put it before check(), under the same name.",
-                )
-            self._check.compare(name, recorded, as_array(name, value, self._names[name]), place)
+        self._ledger.check(outputs, (self._sample, self._step))
 
     @property
     def fidelity(self) -> Fidelity:
         """What the checks made so far say."""
-        return self._check.fidelity
+        return self._ledger.checked.fidelity
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -287,7 +286,8 @@ class Recorder:
         Raises:
             UsageError: The recorder has a path, or is not closed.
         """
-        recording = self._sink.recording if isinstance(self._sink, MemorySink) else None
+        sink = self._ledger.sink
+        recording = sink.recording if isinstance(sink, MemorySink) else None
         if recording is None:
             where = "still open" if self.path is None else f"recording to {str(self.path)!r}"
             raise UsageError(
@@ -302,39 +302,17 @@ class Recorder:
         Args:
             complete: False marks it as a run that did not finish.
 
+        A disk that is full or broken raises nothing: it is warned of, and what was recorded can be recovered.
+
         Raises:
-            RecordingError: Nothing was recorded, or the file cannot be finished; nothing is left behind.
+            RecordingError: Nothing was recorded, or the file cannot be finished.
         """
         self._check_open()
-        if not self._places:
-            self.discard()
-            raise RecordingError(
-                "Nothing was recorded: no tensor was put.",
-                hint="Call put() for each tensor before the recorder closes.",
-            )
-        self._open = False
-        try:
-            graph = self._builder.build(self._names, self._facts["model"])
-            self._sink.close(graph, self._info(complete=complete))
-        except BaseException:
-            self._sink.discard()
-            raise
-
-    def _info(self, *, complete: bool) -> RunInfo:
-        missing = [name for name in self._builder.output_names if name not in self._names]
-        return RunInfo(
-            **self._facts,
-            complete=complete,
-            fidelity=self._check.fidelity,
-            fidelity_detail=self._check.detail(len({place[1:] for place in self._places}), self._builder.output_names),
-            skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
-        )
+        self._ledger.close(complete=complete)
 
     def discard(self) -> None:
         """Close and leave nothing behind. Again, or after `close`, does nothing."""
-        if self._open:
-            self._open = False
-            self._sink.discard()
+        self._ledger.discard()
 
     def __enter__(self) -> Self:
         return self
@@ -342,18 +320,27 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._open:
+        if not self._ledger.open:
             return
         if error is None:
             self.close()
-        elif not self._places:
+        elif not self._ledger.kept:
             self.discard()
         else:
             try:
                 self.close(complete=False)
             except QdebugError as failure:
-                error.add_note(f"The recording was lost too: {failure}")
+                error.add_note(f"The recording could not be finished either: {failure}")
 
     def _check_open(self) -> None:
-        if not self._open:
+        if not self._ledger.open:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
+
+
+def _path(path: str | os.PathLike[str]) -> Path:
+    if str(path) == "-":
+        raise UsageError(
+            "A recording cannot be written to standard output.",
+            hint="Name a file, such as run.h5.",
+        )
+    return Path(path)

@@ -2,55 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.model import Graph, MemoryRecording, RunInfo
+from qdebug.model import Graph, MemoryRecording, QuantParams, RunInfo
 from qdebug.store.payload import storable_dtype
-from qdebug.store.writer import RecordingWriter, Stored
+from qdebug.store.payload_store import Stored
+from qdebug.store.writer import RecordingWriter
 
-__all__ = ["FileSink", "MemorySink", "Sink"]
+__all__ = ["FileSink", "MemorySink", "Place", "Sink"]
+
+Place = tuple[int, int]
+"""Sample and step; (0, 0) for a constant."""
 
 
 class Sink(Protocol):
     """What a recorder writes to."""
 
-    def append(self, name: str, array: np.ndarray, *, sample: int, step: int, constant: bool) -> None:
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be written any more; None while all is well."""
+
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Keep what was said, for whoever reads the recording before it is finished."""
+
+    def append(
+        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
         """Keep the values of a tensor; the caller may change the array afterwards."""
 
-    def read_back(self, name: str, sample: int, step: int) -> np.ndarray | None:
+    def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were kept, or None."""
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Finish."""
+
+    def leave(self) -> None:
+        """Stop without finishing, and lose nothing that can be kept."""
 
     def discard(self) -> None:
         """Leave nothing behind."""
 
 
 class FileSink:
-    """Keeps arrays in a recording file."""
+    """Keeps arrays in a recording file. Arguments as of `RecordingWriter`."""
 
-    def __init__(self, path: Path, *, force: bool) -> None:
-        self._writer = RecordingWriter(path, force=force)
+    def __init__(
+        self, path: Path, *, force: bool, info: RunInfo, graph: Graph | None, sync_every: float | None = None
+    ) -> None:
+        self._writer = RecordingWriter(path, force=force, info=info, graph=graph, sync_every=sync_every)
         self._stored: dict[tuple[str, int, int], Stored] = {}
 
-    def append(self, name: str, array: np.ndarray, *, sample: int, step: int, constant: bool) -> None:
-        """Write the values of a tensor."""
-        stored = self._writer.append(name, array, sample=sample, step=step, constant=constant)
-        self._stored[name, sample, step] = stored
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be written any more; None while all is well."""
+        return self._writer.failure
 
-    def read_back(self, name: str, sample: int, step: int) -> np.ndarray | None:
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Write into the journal what was said."""
+        self._writer.note(plain, now=now)
+
+    def append(
+        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Write the values of a tensor."""
+        sample, step = place
+        self._stored[name, sample, step] = self._writer.append(
+            name, array, sample=sample, step=step, constant=constant, quant=quant
+        )
+
+    def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were written, or None."""
-        stored = self._stored.get((name, sample, step))
+        stored = self._stored.get((name, *place))
         return None if stored is None else self._writer.read_back(stored)
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Write the tables and give the file its name."""
         self._writer.close(graph, info)
+
+    def leave(self) -> None:
+        """Leave file and journal as they are."""
+        self._writer.leave()
 
     def discard(self) -> None:
         """Remove the unfinished file."""
@@ -60,28 +96,43 @@ class FileSink:
 class MemorySink:
     """Keeps copies of arrays in memory."""
 
+    failure: str | None = None
+
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, int, int], np.ndarray] = {}
+        self._quants: dict[tuple[str, int, int], QuantParams] = {}
         self._open = True
         self.recording: MemoryRecording | None = None
 
-    def append(self, name: str, array: np.ndarray, *, sample: int, step: int, constant: bool) -> None:  # noqa: ARG002  one interface
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Do nothing: nobody reads it before it is finished."""
+
+    def append(
+        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
         """Copy the values of a tensor."""
+        del constant  # the graph knows
         self._check_open()
         storable_dtype(name, array)
-        copy = np.array(array, order="C")
-        copy.flags.writeable = False
-        self._arrays[name, sample, step] = copy
+        kept = np.array(array, order="C")
+        kept.flags.writeable = False
+        self._arrays[name, *place] = kept
+        if quant is not None:
+            self._quants[name, *place] = quant
 
-    def read_back(self, name: str, sample: int, step: int) -> np.ndarray | None:
+    def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were kept, or None."""
-        return self._arrays.get((name, sample, step))
+        return self._arrays.get((name, *place))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Make the recording."""
         self._check_open()
         self._open = False
-        self.recording = MemoryRecording(graph, self._arrays, info)
+        self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants)
+
+    def leave(self) -> None:
+        """Forget everything: memory cannot be recovered."""
+        self.discard()
 
     def discard(self) -> None:
         """Forget everything."""

@@ -1,4 +1,4 @@
-"""Counts and extremes of an array while it is in memory anyway: what `info` and the index show."""
+"""Counts and extremes of an array while it is in memory anyway: what the index shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.store.layout import Flag
 
-__all__ = ["Census", "take_census"]
+__all__ = ["NOTHING", "Census", "take_census"]
 
 _BLOCK_BYTES = 1 << 18
 
@@ -34,7 +34,8 @@ class Census(NamedTuple):
     high: float = float("nan")
 
 
-_NOTHING = Census()
+NOTHING = Census()
+"""The census of what nobody looked at: nothing is valid."""
 
 
 def take_census(array: np.ndarray) -> Census:
@@ -47,7 +48,7 @@ def take_census(array: np.ndarray) -> Census:
         array: Any array.
     """
     if array.dtype.kind not in "iuf" or not array.dtype.isnative or array.size == 0:
-        return _NOTHING
+        return NOTHING
     if array.dtype.kind != "f":
         return _bound(array.reshape(-1))
     with np.errstate(invalid="ignore"):  # signalling NaN

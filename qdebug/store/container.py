@@ -13,6 +13,7 @@ from h5py import h5f, h5p
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.store.layout import FORMAT_NAME, FORMAT_VERSION, PAYLOADS, TABLES, payload_key
+from qdebug.store.lock import lock_holder
 from qdebug.store.safety import (
     MAX_ROWS,
     Extent,
@@ -21,6 +22,7 @@ from qdebug.store.safety import (
     read_bytes,
     read_text_attribute,
 )
+from qdebug.store.target import recover_hint, unfinished
 
 __all__ = ["BAD_FILE", "Container", "damaged"]
 
@@ -57,6 +59,7 @@ class Container:
             self.payloads = int(self._payloads.get_num_objs())
         except BAD_FILE as exc:
             self.close()
+            _check_finished(path)
             raise damaged(path, exc) from None
         except BaseException:
             self.close()
@@ -139,6 +142,7 @@ def _open_regular(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
+        _check_finished(path)
         raise NotARecordingError(
             f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
         ) from None
@@ -150,8 +154,32 @@ def _open_regular(path: Path) -> int:
         raise NotARecordingError(f"{str(path)!r} is no regular file.", hint=_RECORD)
     if os.pread(fd, len(_MAGIC), 0) != _MAGIC:
         os.close(fd)
+        _check_finished(path)
         raise NotARecordingError(f"{str(path)!r} is no qdebug recording.", hint=_RECORD)
     return fd
+
+
+def _check_finished(path: Path) -> None:
+    """Refuse the path of a run that has not finished, and say what can be done with it.
+
+    Raises:
+        RecordingError: It is one.
+    """
+    target = path
+    for ending in (".part", ".journal"):
+        if path.name.endswith(ending) and path.is_file():
+            target = path.with_name(path.name.removesuffix(ending))
+    if not unfinished(target):
+        return
+    holder = lock_holder(target)
+    if holder == str(os.getpid()) and target is not path:
+        return  # the writer itself, which looks at what it has written
+    if holder:
+        raise RecordingError(
+            f"{str(target)!r} is being written by process {holder}.",
+            hint="Wait for it, or look at it while it grows: qdebug.open_recording(path, follow=True).",
+        )
+    raise RecordingError(f"The run that recorded to {str(target)!r} did not finish.", hint=recover_hint(target))
 
 
 def _open_hdf5(path: Path, fd: int) -> Any:

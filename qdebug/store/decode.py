@@ -22,6 +22,7 @@ __all__ = [
     "constant_rows",
     "decode_graph",
     "decode_info",
+    "decode_quants",
     "decode_run",
     "decode_texts",
 ]
@@ -223,7 +224,7 @@ def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -
 
 
 def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
-    quants = _decode_quants(tables)
+    quants = decode_quants(tables)
     dims = tables["dims"].tolist()
     result = []
     for name, stands_for, layout, quant, start, ndim, dtype, role, _ in tables["tensors"].tolist():
@@ -265,7 +266,12 @@ def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) ->
     return result
 
 
-def _decode_quants(tables: Tables) -> list[QuantParams]:
+def decode_quants(tables: Tables) -> list[QuantParams]:
+    """Make the quantizations out of checked tables.
+
+    Raises:
+        ValueError: One makes no sense.
+    """
     quants, used = [], 0
     for row in tables["quants"].tolist():
         quant = _decode_quant(row, tables)

@@ -14,12 +14,18 @@ from qdebug.model import Graph, QuantParams, RunInfo, TensorInfo
 from qdebug.store.attributes import encode_attrs
 from qdebug.store.layout import DTYPE_CODES, ROLES, TABLES, UNKNOWN, Has
 
-__all__ = ["check_storable", "encode_tables"]
+__all__ = ["check_storable", "encode_tables", "plain_facts"]
 
 
 def encode_tables(
-    graph: Graph, info: RunInfo, recorded: Iterable[TensorInfo], *, samples: int, steps: int
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    graph: Graph,
+    info: RunInfo,
+    recorded: Iterable[TensorInfo],
+    *,
+    samples: int,
+    steps: int,
+    quants: Iterable[QuantParams] = (),
+) -> tuple[dict[str, np.ndarray], dict[str, int], list[int]]:
     """Make every table but the index.
 
     Args:
@@ -28,9 +34,10 @@ def encode_tables(
         recorded: Tensors that have values; those the graph does not know are added to the tensor table.
         samples: Number of samples.
         steps: Number of steps of each sample.
+        quants: Quantizations of single events.
 
     Returns:
-        The tables by name, and the row of each tensor by its name.
+        The tables by name, the row of each tensor by its name, and the row of each of `quants`.
 
     Raises:
         RecordingError: An attribute or option cannot be stored; the message names it.
@@ -45,7 +52,7 @@ def encode_tables(
     for node in graph.nodes:
         encoder.add_node(node, rows)
     run = {
-        "info": _plain_facts(info),
+        "info": plain_facts(info),
         "graph": {
             "name": str(graph.name),
             "opset": {str(domain): int(version) for domain, version in graph.opset.items()},
@@ -55,7 +62,8 @@ def encode_tables(
         "samples": samples,
         "steps": steps,
     }
-    return encoder.tables(json.dumps(run, allow_nan=False).encode("ascii")), rows
+    quant_rows = [encoder.add_quant(quant) for quant in quants]
+    return encoder.tables(json.dumps(run, allow_nan=False).encode("ascii")), rows, quant_rows
 
 
 def check_storable(graph: Graph) -> None:
@@ -67,7 +75,8 @@ def check_storable(graph: Graph) -> None:
     encode_tables(graph, RunInfo(backend=""), (), samples=1, steps=1)
 
 
-def _plain_facts(info: RunInfo) -> dict[str, Any]:
+def plain_facts(info: RunInfo) -> dict[str, Any]:
+    """Give the facts of a run as JSON can hold them."""
     plain = info.to_dict()
     plain["options"] = {str(name): _plain_option(value) for name, value in plain["options"].items()}
     return plain
@@ -139,6 +148,10 @@ class _Encoder:
         lengths = (n_inputs, n_outputs, n_origin, len(attrs))
         self._rows["nodes"].append((*heads, *lengths, inputs, outputs, origin, len(self._attributes)))
         self._attributes += attrs
+
+    def add_quant(self, quant: QuantParams) -> int:
+        """Append the row of a quantization, unless it is there; give its number."""
+        return self._quant(quant, "of one sample")
 
     def _quant(self, quant: QuantParams | None, tensor: str) -> int:
         if quant is None:

@@ -99,6 +99,7 @@ __all__ = [
     "INDEX_DIMS",
     "MAX_NDIM",
     "NO_PAYLOAD",
+    "OPTIONAL_TABLES",
     "PAYLOADS",
     "ROLES",
     "TABLES",
@@ -223,6 +224,11 @@ TABLES: dict[str, np.dtype[Any]] = {
     "run": np.dtype("u1"),
 }
 """Row type of every table, by its name in the root group."""
+
+OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
+    "samples": np.dtype([("event", "<u4"), ("positions", "<u4")]),
+}
+"""Row type of the tables that only some recordings have."""
 
 
 def payload_key(number: int) -> bytes:

@@ -6,13 +6,32 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from qdebug.errors import RecordingError
 
-__all__ = ["WriterLock"]
+__all__ = ["WriterLock", "lock_holder"]
 
+_TRIES, _PAUSE = 3, 0.005
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def lock_holder(target: Path) -> str:
+    """Give the process that writes a recording, as text; "" if nobody does."""
+    try:
+        fd = os.open(target.with_name(target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    except OSError:
+        return ""  # no locks here: nobody can tell
+    finally:
+        os.close(fd)
+    return ""
 
 
 class WriterLock:
@@ -32,8 +51,15 @@ class WriterLock:
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(target.name + ".lock")
         self._fd = -1
+        tries = _TRIES
         while self._fd < 0:
-            self._fd = self._try(target)
+            tries -= 1
+            try:
+                self._fd = self._try(target)
+            except RecordingError:
+                if tries <= 0:
+                    raise
+                time.sleep(_PAUSE)  # a reader that only looks whether somebody holds it lets go at once
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
 

@@ -52,15 +52,15 @@ def to_bytes(array: np.ndarray, logical: str) -> memoryview:
     physical = physical_dtype(logical)
     if logical in _SMALL_INTEGERS:
         # ml_dtypes keeps them in the low bits of a byte, whatever the high bits are; the file holds the value.
-        stored = np.require(array.astype(physical), requirements="C")
+        stored = np.ascontiguousarray(array.astype(physical))
     elif logical in _SMALL_FLOAT_BITS:
-        stored = np.require(array, requirements="C").view(np.uint8) & _SMALL_FLOAT_BITS[logical]
+        stored = np.ascontiguousarray(array).view(np.uint8) & _SMALL_FLOAT_BITS[logical]
     elif array.dtype.isnative and physical.itemsize == 1:
-        stored = np.require(array, requirements="C")
+        stored = np.ascontiguousarray(array)
     elif logical == "bfloat16":
-        stored = np.require(array, requirements="C").view(np.uint16).astype(physical, copy=False)
+        stored = np.ascontiguousarray(array).view(np.uint16).astype(physical, copy=False)
     else:
-        stored = _exact_order(np.require(array, requirements="C"), physical)
+        stored = _exact_order(np.ascontiguousarray(array), physical)
     return stored.reshape(-1).view(np.uint8).data
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 
 from qdebug.errors import GraphError, RecordingError
-from qdebug.model import Graph, RunInfo
+from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.recording import no_values
 from qdebug.store.container import BAD_FILE, Container, damaged
@@ -27,6 +27,7 @@ from qdebug.store.decode import (
     constant_rows,
     decode_graph,
     decode_info,
+    decode_quants,
     decode_run,
     decode_texts,
 )
@@ -122,6 +123,26 @@ class FileRecording:
             raise damaged(self.path, exc) from None
 
     @cached_property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step.
+
+        Raises:
+            RecordingError: The tables make no quantization.
+        """
+        index, names = self._tables["index"], self._tensor_names
+        rows = np.flatnonzero(index["quant"] >= 0)
+        if not rows.size:
+            return {}
+        try:
+            quants = decode_quants(self._tables)
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+        columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step", "quant"))
+        return {
+            (names[tensor], sample, step): quants[quant] for tensor, sample, step, quant in zip(*columns, strict=True)
+        }
+
+    @cached_property
     def names(self) -> Sequence[str]:
         """Names of the tensors that have values, in the order they were first recorded."""
         index = self._tables["index"]
@@ -158,7 +179,7 @@ class FileRecording:
         """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
         digest = xxhash.xxh3_128()
         index = self._tables["index"]
-        for column in ("tensor", "sample", "step", "dtype", "shape", "hash"):
+        for column in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
             digest.update(np.ascontiguousarray(index[column]).tobytes())
         for name in TABLES:
             if name != "index":

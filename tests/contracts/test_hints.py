@@ -12,10 +12,16 @@ COMMAND = re.compile(rf"\bqdebug ({VERBS})\b([^\n`;:]*)")
 
 
 def verbs():
-    """Give the options of each verb of the command line."""
-    parser = build_parser()
-    actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return {name: set(each._option_string_actions) for name, each in actions[0].choices.items()}
+    """Give the options of each verb of the command line, with those of its actions."""
+
+    def below(parser):
+        actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        return actions[0].choices if actions else {}
+
+    def options(parser):
+        return set(parser._option_string_actions).union(*(options(each) for each in below(parser).values()))
+
+    return {name: options(each) for name, each in below(build_parser()).items()}
 
 
 def texts(source):

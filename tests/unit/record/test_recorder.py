@@ -157,8 +157,6 @@ FIRST = {"node": "n", "op": "Relu", "inputs": ("x",), "attrs": {"k": 1}, "scale"
 @pytest.mark.parametrize(
     "change",
     [
-        {"scale": 0.25},
-        {"zero_point": 1, "scale": 0.5},
         {"op": "Clip"},
         {"attrs": {"k": 2}},
         {"inputs": ("y",)},

@@ -1,9 +1,16 @@
 """A recording file with a bit of everything, for the tests of the store."""
 
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.store.journal_reader import JournalReader
+from qdebug.store.reader import FileRecording
+from qdebug.store.target import journal_of
 from qdebug.store.writer import RecordingWriter
 
 
@@ -49,3 +56,44 @@ def recorded(tmp_path, graph, info):
         writer.append("big", np.arange(1 << 18, dtype=np.float32) + sample, sample=sample)
     writer.close(graph, info)
     return path
+
+
+@pytest.fixture
+def run_python():
+    """A function that runs code in another process; its output comes back, and its exit status is not judged."""
+
+    def run(code, *arguments, **options):
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def left_in():
+    """A function that gives the values that an unfinished recording can be rebuilt with."""
+
+    def values(path):
+        reader = JournalReader(journal_of(path))
+        found = {event.name: reader.load(event).tolist() for event in reader.refresh()}
+        reader.close()
+        return found
+
+    return values
+
+
+@pytest.fixture
+def value_in():
+    """A function that gives the first value of the tensor x."""
+
+    def value(path):
+        with FileRecording(path) as recording:
+            return float(recording.load("x")[0])
+
+    return value

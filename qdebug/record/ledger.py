@@ -1,0 +1,185 @@
+"""What a recorder knows of the run so far: the tensors, the graph, the comparisons. It writes them down and sums up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model import RunInfo
+from qdebug.record.arrays import as_array
+from qdebug.record.fidelity import FidelityCheck
+from qdebug.record.graph_builder import GraphBuilder
+from qdebug.record.node_facts import NodeFacts
+from qdebug.record.notes import put_note
+from qdebug.record.sinks import Place, Sink
+from qdebug.record.stopping import warn_stopped
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Keeps tensors and facts of one run, and finishes its recording.
+
+    Args:
+        sink: Where the arrays go.
+        builder: What puts the graph together.
+        facts: Facts of the run known beforehand, fields of `RunInfo`.
+    """
+
+    def __init__(self, sink: Sink, builder: GraphBuilder, facts: Mapping[str, Any]) -> None:
+        self.sink = sink
+        self.builder = builder
+        self.checked = FidelityCheck()
+        self.open = True
+        self._facts = facts
+        self._places: set[tuple[str, int, int]] = set()
+        self._names: dict[str, str | None] = {}
+        self._constants = 0
+        self._skipped: dict[str, str] = {}
+        self._warned = False
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be written any more; None while all is well."""
+        return self.sink.failure
+
+    @property
+    def kept(self) -> int:
+        """How many arrays are safe so far."""
+        return len(self._places) + self._constants
+
+    def has(self, name: str, place: Place) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step."""
+        return (name, *place) in self._places
+
+    def knows(self, name: str) -> bool:
+        """Tell whether values of a tensor were kept at all."""
+        return name in self._names
+
+    def keep(
+        self,
+        name: str,
+        data: np.ndarray,
+        place: Place | None,
+        *,
+        facts: NodeFacts,
+        said: Mapping[str, Any],
+        dtype: str | None,
+    ) -> None:
+        """Keep values and what was said of them; nothing happens once recording has stopped.
+
+        Args:
+            name: The tensor.
+            data: Its values.
+            place: Sample and step; None for a constant.
+            facts: The node that makes it.
+            said: Fields of `TensorInfo`.
+            dtype: Logical dtype as the caller gave it.
+
+        Raises:
+            RecordingError: The facts contradict earlier ones, or the array cannot be stored.
+            GraphError: The node would read what is made of its own output.
+        """
+        if self.failure is not None:
+            return
+        noted = self.builder.note(name, data.shape, facts, **said)
+        with self._stopping():
+            if noted.new:
+                self.sink.note(put_note(name, data.shape, facts, said), now=False)
+            self.sink.append(name, data, place or (0, 0), constant=place is None, quant=noted.quant)
+            self._names.setdefault(name, dtype)
+            if place is None:
+                self._constants += 1
+            else:
+                self._places.add((name, *place))
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Let a disk that is full or broken be no concern of the program that is being recorded: warn it, once."""
+        try:
+            yield
+        except RecordingError as error:
+            if self.failure is None:
+                raise
+            warn_stopped(error, warned=self._warned)
+            self._warned = True
+
+    def note(self, plain: Mapping[str, Any]) -> None:
+        """Write down what was said of the run."""
+        if self.failure is None:
+            with self._stopping():
+                self.sink.note(plain)
+
+    def skip(self, tensor: str, reason: str) -> None:
+        """Note that a tensor is not recorded, and why."""
+        self._skipped[tensor] = reason
+        self.note({"skip": tensor, "reason": reason})
+
+    def outputs(self, names: Sequence[str]) -> None:
+        """Note which tensors are outputs, beside those noted before."""
+        self.builder.outputs(names)
+        self.note({"outputs": list(names)})
+
+    def check(self, outputs: Mapping[str, Any], place: Place) -> None:
+        """Compare outputs of a plain run with what was kept at a sample and step.
+
+        Raises:
+            RecordingError: One of them was not kept.
+        """
+        for name, value in outputs.items():
+            recorded = self.sink.read_back(name, (0, 0) if self.builder.is_constant(name) else place)
+            if recorded is None and self.failure is not None:
+                return  # it came after recording had stopped
+            if recorded is None:
+                raise RecordingError(
+                    f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
+                    hint="Put it before check(), under the same name.",
+                )
+            self.checked.compare(name, recorded, as_array(name, value, self._names[name]), place)
+        self.note({"fidelity": str(self.checked.fidelity), "detail": self._detail()})
+
+    def _detail(self) -> str:
+        return self.checked.detail(len({place[1:] for place in self._places}), self.builder.output_names)
+
+    def close(self, *, complete: bool) -> None:
+        """Finish the recording.
+
+        Raises:
+            RecordingError: Nothing was kept, or the recording cannot be finished.
+        """
+        if self.failure is not None and not self.kept:
+            self.discard()
+            return
+        if not self._places and self.failure is None:
+            self.discard()
+            raise RecordingError(
+                "Nothing was recorded: no tensor was put.",
+                hint="Call put() for each tensor before the recorder closes.",
+            )
+        self.open = False
+        try:
+            with self._stopping():
+                graph = self.builder.build(self._names, self._facts["model"])
+                self.sink.close(graph, self._info(complete=complete))
+        finally:
+            self.sink.leave()
+
+    def _info(self, *, complete: bool) -> RunInfo:
+        missing = [name for name in self.builder.output_names if name not in self._names]
+        return RunInfo(
+            **self._facts,
+            complete=complete,
+            fidelity=self.checked.fidelity,
+            fidelity_detail=self._detail(),
+            skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
+        )
+
+    def discard(self) -> None:
+        """Leave nothing behind. Again, or after `close`, does nothing."""
+        if self.open:
+            self.open = False
+            self.sink.discard()

@@ -1,0 +1,203 @@
+r"""The journal: what a recording holds so far, readable while it is written and after its writer has died.
+
+It lies beside the recording as NAME.journal and is removed when the recording is finished. The payloads lie in
+NAME.part at the addresses that the journal gives; NAME.part is an HDF5 file whose own metadata is not to be trusted
+before it is finished. A frame is written after the payload it tells of and in one piece, so a frame that is whole says
+that its payload is with the operating system: neither is lost when the process is killed.
+A journal may also carry its payloads itself. Then it needs no other file: a program without HDF5 can write it, front to
+back.
+
+All numbers are little-endian. The file begins with the 8 bytes b"QDJ1\r\n\x1a\n"; frames follow without gaps:
+
+    magic       u32   0x4D464451, the text "QDFM"
+    kind        u8    of the frame, see `Kind`; a reader skips one it does not know
+    reserved    u8 u16    0
+    length      u32   bytes of the body
+    inline      u64   bytes of the payload behind the body, 0 if none
+    crc         u32   CRC-32 (zlib) of the 20 bytes before and of the body
+    body, payload
+
+Bodies
+    RUN     the first: JSON {"journal": 1, "created_by": text, "info": facts of the run as in /run of the recording}
+    GRAPH   the graph, if it was known beforehand: a u32 length, a JSON object {"tables": {name: bytes}} of that length,
+            then all tables of the recording's layout but /index, one after the other in that order
+    NOTE    JSON, what was said of the run or of a tensor: the recorder's business
+    EVENT   a tensor's values: a row of /index (its fields, without padding; `tensor` and `quant` count nothing),
+            offset of the payload in NAME.part u64, offset and number of the positions of a sampled one u64 u32,
+            then four u8: where the payload is (0 nowhere, 1 in NAME.part, 2 behind the body), what `hash` is
+            (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a constant, 0;
+            the shape as u64 each if there are more than 8 dimensions; the name in UTF-8
+    END     JSON {"complete": bool, "events": number}: nothing follows, and the recording has been finished
+
+The first frame that is not whole ends the journal: what a killed process left unfinished was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+__all__ = ["MAX_BODY", "Frame", "Journal", "Kind", "decode_json", "encode_json", "read_frames"]
+
+MAGIC = b"QDJ1\r\n\x1a\n"
+MAX_BODY = 1 << 28
+"""Largest body that a reader accepts: the graph of a large network is the largest there is."""
+
+_FRAME = struct.Struct("<IBBHIQ")
+_CRC = struct.Struct("<I")
+_HEAD = _FRAME.size + _CRC.size
+_MAGIC_NUMBER = 0x4D464451
+_JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+class Kind(IntEnum):
+    """Kinds of frames."""
+
+    RUN = 1
+    GRAPH = 2
+    NOTE = 3
+    EVENT = 4
+    END = 5
+
+
+class Frame(NamedTuple):
+    """One whole frame.
+
+    Args:
+        kind: Its kind; one that is not in `Kind` is of a later version.
+        body: Its body.
+        payload: Where the payload behind the body begins in the journal.
+        inline: Bytes of that payload.
+        end: Where the next frame begins.
+    """
+
+    kind: int
+    body: bytes
+    payload: int
+    inline: int
+    end: int
+
+
+class Journal:
+    """The writing side: whole frames are appended, or nothing.
+
+    Args:
+        fd: Descriptor of an empty file, open for writing. It is closed with the journal.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._end = 0
+        self._waiting = bytearray()
+        self._write(MAGIC)
+
+    def add(self, kind: Kind, body: bytes) -> None:
+        """Write a frame together with the next `commit`."""
+        self._waiting += _frame(kind, body)
+
+    def commit(self) -> None:
+        """Write the frames that were added; when this returns they survive the process.
+
+        Raises:
+            OSError: They cannot be written; then none of them is in the journal.
+        """
+        waiting, self._waiting = self._waiting, bytearray()
+        if waiting:
+            self._write(waiting)
+
+    def forget(self) -> None:
+        """Drop the frames that were added and not written."""
+        self._waiting.clear()
+
+    def _write(self, data: bytes | bytearray) -> None:
+        view, offset = memoryview(data), self._end
+        try:
+            while view:
+                count = os.pwrite(self.fd, view, offset)
+                view = view[count:]
+                offset += count
+        except BaseException:
+            self._cut()
+            raise
+        self._end = offset
+
+    def _cut(self) -> None:
+        try:
+            os.ftruncate(self.fd, self._end)
+        except OSError:
+            return  # the frame that is not whole ends the journal just as well, and the next one overwrites it
+
+    def close(self) -> None:
+        """Close the file. Again does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _frame(kind: Kind, body: bytes) -> bytes:
+    head = _FRAME.pack(_MAGIC_NUMBER, kind, 0, 0, len(body), 0)
+    return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def encode_json(plain: Mapping[str, Any]) -> bytes:
+    """Give a JSON object as the body of a frame."""
+    return _JSON.encode(plain).encode("ascii")
+
+
+def decode_json(body: bytes) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        plain = json.loads(body)
+    except RecursionError:
+        raise ValueError("a note is nested too deep") from None
+    if not isinstance(plain, dict):
+        raise ValueError("a note is no JSON object")
+    return plain
+
+
+def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
+    """List the whole frames of a journal from an offset on; the first one that is not whole ends it.
+
+    Args:
+        fd: The journal, open for reading.
+        offset: Where to begin: 0, or the `end` of a frame read before.
+
+    Raises:
+        ValueError: The file is no journal.
+        OSError: It cannot be read.
+    """
+    if offset == 0:
+        start = os.pread(fd, len(MAGIC), 0)
+        if start != MAGIC:
+            if MAGIC.startswith(start):
+                return
+            raise ValueError("it is no journal of a recording")
+        offset = len(MAGIC)
+    size = os.fstat(fd).st_size
+    while offset + _HEAD <= size:
+        head = os.pread(fd, _HEAD, offset)
+        if len(head) < _HEAD:
+            return
+        magic, kind, _, _, length, inline = _FRAME.unpack_from(head)
+        end = offset + _HEAD + length + inline
+        if magic != _MAGIC_NUMBER or length > MAX_BODY or end > size:
+            return
+        body = os.pread(fd, length, offset + _HEAD)
+        if len(body) < length or _CRC.unpack_from(head, _FRAME.size)[0] != zlib.crc32(
+            body, zlib.crc32(head[: _FRAME.size])
+        ):
+            return
+        yield Frame(kind, body, offset + _HEAD + length, inline, end)
+        offset = end

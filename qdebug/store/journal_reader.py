@@ -1,0 +1,213 @@
+"""Read a journal and the payloads it tells of, while it is written or after its writer has died.
+
+The HDF5 metadata of an unfinished file is never looked at: payloads are read from the addresses that the journal gives,
+checked against the file's size and against the hash they were written with.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import NotARecordingError, RecordingError
+from qdebug.model import Graph
+from qdebug.store.container import BAD_FILE, damaged
+from qdebug.store.decode import check_graph, decode_graph, decode_run, decode_texts
+from qdebug.store.journal import Frame, Kind, decode_json, read_frames
+from qdebug.store.journal_bodies import HashKind, JournalEvent, Where, decode_event, decode_tables
+from qdebug.store.layout import physical_dtype
+from qdebug.store.payload import from_physical, payload_hash
+from qdebug.store.safety import MAX_ROWS, read_bytes
+from qdebug.store.target import journal_of, part_of
+
+__all__ = ["Entry", "JournalReader", "journal_at"]
+
+Entry = JournalEvent | Mapping[str, Any]
+"""What a journal tells, in order: values, and notes of what was said of them."""
+
+_MAX_NOTES_BYTES = 1 << 30
+
+
+def journal_at(path: Path) -> Path | None:
+    """Find the journal that a path stands for: its own, that of the recording, or of its unfinished file.
+
+    Args:
+        path: NAME, NAME.part, NAME.journal, or a journal of any name.
+    """
+    target = path.with_name(path.name.removesuffix(".part")) if path.name.endswith(".part") else path
+    if journal_of(target).is_file():
+        return journal_of(target)
+    if not path.is_file():
+        return None
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return path if os.pread(fd, 4, 0) == b"QDJ1" else None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+class JournalReader:
+    """A journal, open for reading.
+
+    Args:
+        journal: The journal.
+
+    Raises:
+        NotARecordingError: It is missing, or is something else.
+        RecordingError: It is damaged, or holds what a journal never does.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self.path = journal
+        self._fd = _open(journal)
+        self._part = -1
+        self._end = 0
+        self._rows = self._noted = 0
+        self.head: Mapping[str, Any] = {}
+        """The frame that begins the journal: facts of the run as JSON has them."""
+        self.graph: Graph | None = None
+        """The graph, if it was known beforehand."""
+        self.end: Mapping[str, Any] | None = None
+        """The frame that ends the journal; None while nobody has finished the recording."""
+        if journal.name.endswith(".journal"):
+            self._part = _open_part(part_of(journal.with_name(journal.name.removesuffix(".journal"))))
+
+    def refresh(self) -> list[Entry]:
+        """Give what was added since the last time, in order.
+
+        Raises:
+            RecordingError: It holds what a journal never does.
+        """
+        entries: list[Entry] = []
+        try:
+            for frame in read_frames(self._fd, self._end):
+                self._take(frame, entries)
+                self._end = frame.end
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+        return entries
+
+    def _take(self, frame: Frame, entries: list[Entry]) -> None:
+        if frame.kind == Kind.EVENT:
+            event = decode_event(frame.body)
+            self._rows += 1
+            if self._rows > MAX_ROWS:
+                raise ValueError("it has more events than a recording can have")
+            if event.where is Where.INLINE:
+                if frame.inline != int(event.row["nbytes"]):
+                    raise ValueError(f"the values of {event.name!r} are not as many as it says")
+                event = replace(event, offset=frame.payload)
+            entries.append(event)
+            return
+        self._noted += len(frame.body)
+        if self._noted > _MAX_NOTES_BYTES:
+            raise ValueError("what it says of tensors is too much")
+        if frame.kind == Kind.RUN:
+            self.head = decode_json(frame.body)
+        elif frame.kind == Kind.GRAPH:
+            tables = decode_tables(frame.body)
+            check_graph(tables)
+            self.graph = decode_graph(tables, decode_texts(tables), decode_run(tables))
+        elif frame.kind == Kind.NOTE:
+            entries.append(decode_json(frame.body))
+        elif frame.kind == Kind.END:
+            self.end = decode_json(frame.body)
+
+    def load(self, event: JournalEvent) -> np.ndarray:
+        """Give the values of an event in their logical dtype, read-only.
+
+        Raises:
+            RecordingError: They are not there, or not those that were written.
+        """
+        raw = self._read(event, event.offset, event.stored_shape, physical_dtype(event.dtype))
+        if not _is_whole(event, raw):
+            raise damaged(self.path, f"the values of {event.name!r} are not those recorded")
+        array = from_physical(raw, event.dtype)
+        array.flags.writeable = False
+        return array
+
+    def positions(self, event: JournalEvent) -> np.ndarray:
+        """Give the positions of the elements of which a sampled event has the values, int64."""
+        return self._read(event, event.positions[0], (event.kept,), np.dtype("<i8"))
+
+    def _read(self, event: JournalEvent, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        fd = self._fd if event.where is Where.INLINE else self._part
+        nbytes = event.kept * dtype.itemsize
+        try:
+            if nbytes and event.where is Where.NOWHERE:
+                raise ValueError(f"the values of {event.name!r} were not kept")
+            if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
+                raise ValueError(f"the values of {event.name!r} are not in the file")
+            out = np.empty(shape, dtype=dtype)
+            read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+        return out
+
+    def is_whole(self, event: JournalEvent) -> bool:
+        """Tell whether the values of an event are there and are those that were written."""
+        if event.where is Where.NOWHERE:
+            return True
+        try:
+            self.load(event)
+        except RecordingError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the files. Again does nothing."""
+        for name in ("_fd", "_part"):
+            if getattr(self, name, -1) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _is_whole(event: JournalEvent, raw: np.ndarray) -> bool:
+    data = np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data
+    recorded = bytes(event.row["hash"].tobytes())
+    if event.hash_kind is HashKind.XXH3:
+        return payload_hash(data) == recorded
+    if event.hash_kind is HashKind.CRC32:
+        return zlib.crc32(data) == int.from_bytes(recorded[:4], "little")
+    return True
+
+
+def _open(path: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as exc:
+        reason = os.strerror(exc.errno).lower() if isinstance(exc, OSError) and exc.errno else str(exc)
+        raise NotARecordingError(f"{str(path)!r} cannot be opened: {reason}.", hint="Check the path.") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotARecordingError(f"{str(path)!r} is no regular file.", hint="Give the path of a recording.")
+    return fd
+
+
+def _open_part(path: Path) -> int:
+    """Open the file with the payloads; -1 if there is none, which is so for a journal that has them itself."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as exc:
+        if exc.errno in (errno.ENOENT, errno.ELOOP):
+            return -1
+        raise NotARecordingError(
+            f"{str(path)!r} cannot be opened: {os.strerror(exc.errno or 0).lower()}.", hint="Check its permissions."
+        ) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return -1
+    return fd

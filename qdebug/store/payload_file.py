@@ -1,0 +1,155 @@
+"""The HDF5 file of a recording while it is written: HDF5 says where each payload goes, the bytes are written by us.
+
+A payload's dataset is allocated at once and contiguous, and its values are written to that address, so that they are
+with the operating system when `write` returns and h5py's process-wide lock is held only for the bookkeeping. Nothing
+is flushed before the end: until then the journal knows what is where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+from h5py import h5d, h5f, h5g, h5p, h5s
+
+import qdebug
+from qdebug.store.layout import FORMAT_NAME, OPTIONAL_TABLES, PAYLOADS, TABLES, hdf5_type, payload_key
+
+__all__ = ["PayloadFile", "write_all"]
+
+_STRETCH = 1 << 18
+_ALIGN_FROM = 1 << 16
+"""Payloads from this size on begin at a multiple of 64 bytes, so that a mapped array is aligned."""
+
+
+class PayloadFile:
+    """An HDF5 file under construction.
+
+    Args:
+        path: The file to make; nothing may be there.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        access = h5p.create(h5p.FILE_ACCESS)
+        access.set_fapl_sec2()
+        access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
+        access.set_fclose_degree(h5f.CLOSE_STRONG)
+        access.set_alignment(_ALIGN_FROM, 64)
+        self._file = h5f.create(os.fsencode(path), h5f.ACC_EXCL, fapl=access)
+        self.fd = int(self._file.get_vfd_handle())
+        self._group = h5g.create(self._file, PAYLOADS.encode())
+        self._plist = h5p.create(h5p.DATASET_CREATE)
+        self._plist.set_layout(h5d.CONTIGUOUS)
+        self._plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        self._plist.set_fill_time(h5d.FILL_TIME_NEVER)
+        self._plist.set_obj_track_times(False)
+
+    def allocate(self, number: int, logical: str, shape: tuple[int, ...]) -> int | None:
+        """Make a payload's dataset; give the address of its bytes, None if it has none.
+
+        Raises:
+            OSError, RuntimeError: The disk is full, or it broke.
+        """
+        space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+        dataset = h5d.create(self._group, payload_key(number), hdf5_type(logical), space, self._plist)
+        offset = dataset.get_offset()
+        return None if offset is None else int(offset)
+
+    def forget(self, number: int) -> None:
+        """Remove a dataset whose values were not written."""
+        with contextlib.suppress(Exception):
+            self._group.unlink(payload_key(number))
+
+    def write(self, data: memoryview, offset: int) -> bytes:
+        """Write values and hash them on the way, each stretch while it is in the processor's cache.
+
+        Args:
+            data: The bytes.
+            offset: Where they go.
+
+        Returns:
+            Their xxh3-128 digest.
+
+        Raises:
+            OSError: They could not be written.
+        """
+        digest = xxhash.xxh3_128()
+        for start in range(0, len(data), _STRETCH):
+            part = data[start : start + _STRETCH]
+            digest.update(part)
+            write_all(self.fd, part, offset + start)
+        return digest.digest()
+
+    def write_tables(self, tables: Mapping[str, np.ndarray], *, version: int, complete: bool) -> None:
+        """Write the tables and the attributes of the root.
+
+        Raises:
+            OSError, RuntimeError: The disk is full, or it broke.
+        """
+        for name, table in tables.items():
+            self._write_table(name, table)
+        _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
+        _write_attribute(self._file, b"format_version", np.int32(version))
+        _write_attribute(self._file, b"complete", np.uint8(complete))
+        _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {qdebug.__version__}"))
+
+    def _write_table(self, name: str, table: np.ndarray) -> None:
+        kind = h5py.h5t.py_create(TABLES.get(name, OPTIONAL_TABLES.get(name)), logical=True)
+        dataset = h5d.create(self._file, name.encode(), kind, h5s.create_simple(table.shape), self._plist)
+        offset = dataset.get_offset()
+        if offset is not None:
+            write_all(self.fd, np.ascontiguousarray(table).view(np.uint8).reshape(-1).data, int(offset))
+
+    def close(self) -> None:
+        """Let HDF5 write what it still holds, and close the file.
+
+        Raises:
+            OSError, RuntimeError: The disk is full, or it broke.
+        """
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file without a trace of what HDF5 still wants to write. Again does nothing."""
+        if self._file.valid:
+            self.divert()
+            with contextlib.suppress(OSError, RuntimeError):
+                self._file.close()
+
+    def divert(self) -> None:
+        """Let all that HDF5 still wants to write go to a nameless file.
+
+        HDF5 writes its cached metadata when a file is closed, which a forked child does at its
+        exit: over the parent's file. It can also crash when the disk is full.
+        """
+        if not self._file.valid:
+            return
+        try:
+            scratch = tempfile.TemporaryFile()  # noqa: SIM115  closed below
+        except OSError:
+            scratch = Path(os.devnull).open("w+b")  # noqa: SIM115  no place for temporary files is left
+        with scratch:
+            os.dup2(scratch.fileno(), self.fd, inheritable=False)
+
+
+def write_all(fd: int, data: memoryview, offset: int) -> None:
+    """Write all bytes at an offset: a short write is real on a disk that is about to be full."""
+    while data:
+        count = os.pwrite(fd, data[: 1 << 30], offset)
+        data = data[count:]
+        offset += count
+
+
+def _write_attribute(holder: Any, name: bytes, value: np.generic) -> None:
+    array = np.asarray(value)
+    kind = h5py.h5t.py_create(array.dtype.newbyteorder("<"), logical=True)
+    h5py.h5a.create(holder, name, kind, h5s.create(h5s.SCALAR)).write(array)

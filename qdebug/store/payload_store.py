@@ -1,0 +1,134 @@
+"""Payloads of a recording that is being written: equal ones are stored once, each is hashed and counted on the way."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from qdebug.model.dtypes import logical_dtype
+from qdebug.store.census import NOTHING, Census
+from qdebug.store.layout import DTYPE_CODES, INDEX_DIMS, Flag, physical_dtype
+from qdebug.store.payload import from_physical, payload_hash, to_bytes
+from qdebug.store.payload_file import PayloadFile, write_all
+from qdebug.store.safety import read_bytes
+
+__all__ = ["ROW_BYTES", "PayloadStore", "Stored", "pack_row"]
+
+_ROW = struct.Struct("<5IiHBBf8QQ16s6Q7d")  # one row of TABLES["index"]
+ROW_BYTES = _ROW.size
+_ZEROS = (0,) * INDEX_DIMS
+_HEAD_BYTES = 1 << 12
+"""Bytes at the beginning of a payload that tell whether an equal one may have been stored before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of an array: enough to compare others with it and to read it back.
+
+    Args:
+        payload: Number of its dataset.
+        offset: Where its bytes lie in the file; None if it has none.
+        digest: Hash of its bytes.
+        dtype: Its logical dtype.
+        shape: Its shape.
+    """
+
+    payload: int
+    offset: int | None
+    digest: bytes
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class PayloadStore:
+    """The payloads of one file.
+
+    Args:
+        path: The HDF5 file to make.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = PayloadFile(path)
+        self._numbers = 0
+        self._known: dict[tuple[bytes, str, tuple[int, ...]], Stored] = {}
+        self._heads: set[tuple[bytes, str, tuple[int, ...]]] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of payloads in the file."""
+        return len(self._known)
+
+    def store(self, array: np.ndarray, logical: str) -> tuple[Stored, Flag]:
+        """Write an array's values, unless equal ones are there.
+
+        Args:
+            array: The values.
+            logical: Their logical dtype.
+
+        Returns:
+            What became of them, and `Flag.DEDUP` if they were there.
+
+        Raises:
+            OSError, RuntimeError: The disk is full, or it broke.
+        """
+        data = to_bytes(array, logical)
+        head = (xxhash.xxh3_128_digest(data[:_HEAD_BYTES]), logical, array.shape)
+        digest = head[0] if len(data) <= _HEAD_BYTES else None
+        if digest is None and head in self._heads:  # else nothing equal is there: it is hashed while it is written
+            digest = payload_hash(data)
+        if digest is not None and (known := self._known.get((digest, logical, array.shape))) is not None:
+            return known, Flag.DEDUP
+        number, self._numbers = self._numbers, self._numbers + 1  # never again, however this ends
+        try:
+            offset = self.file.allocate(number, logical, array.shape)
+            if offset is not None and digest is None:
+                digest = self.file.write(data, offset)
+            elif offset is not None:
+                write_all(self.file.fd, data, offset)
+        except BaseException:
+            self.file.forget(number)
+            raise
+        stored = Stored(number, offset, digest or head[0], logical, array.shape)
+        self._known[stored.digest, logical, array.shape] = stored
+        if len(data) > _HEAD_BYTES:
+            self._heads.add(head)
+        return stored, Flag(0)
+
+    def read_back(self, stored: Stored) -> np.ndarray:
+        """Give the values of an array that was stored.
+
+        Raises:
+            OSError, ValueError: They cannot be read.
+        """
+        out = np.empty(stored.shape, dtype=physical_dtype(stored.dtype))
+        if stored.offset is not None:
+            read_bytes(self.file.fd, stored.offset, out.reshape(-1).view(np.uint8))
+        return from_physical(out, stored.dtype).view(logical_dtype(stored.dtype))
+
+
+def pack_row(numbers: tuple[int, int, int, int], stored: Stored, flags: Flag, census: Census = NOTHING) -> bytes:
+    """Make a row of the index; `numbers` are event, tensor, sample and step."""
+    shape, count = stored.shape[:INDEX_DIMS], math.prod(stored.shape)
+    return _ROW.pack(
+        *numbers,
+        stored.payload,
+        -1,
+        int(flags) | int(census.flags),
+        DTYPE_CODES[stored.dtype],
+        len(stored.shape),
+        math.nan,
+        *shape,
+        *_ZEROS[len(shape) :],
+        count * physical_dtype(stored.dtype).itemsize,
+        stored.digest,
+        *(count, census.nan, census.inf, census.zero, 0, 0),
+        *(census.low, census.high, math.nan, math.nan, math.nan, math.nan, math.nan),
+    )
