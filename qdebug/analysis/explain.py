@@ -6,7 +6,7 @@ what only moves codes has to be equal; float nodes are held against a replay (se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanat
 from qdebug.analysis.float_band import judge_float
 from qdebug.analysis.pooling import Pooled, pool
 from qdebug.analysis.search import Finding, search
-from qdebug.analysis.units import UnitSource, find_unit, is_quantized, missing_values, recorded_outputs
+from qdebug.analysis.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording
 from qdebug.replay.presets import names_of, preset
@@ -45,11 +45,12 @@ def explain_recording(
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     answers: list[NodeExplanation] = []
     findings: dict[int, Finding] = {}
+    units = Units(recording)
     with one_thread():
         for position, (node, tensor) in enumerate(todo):
             if progress is not None:
                 progress(position, len(todo), node.name)
-            found = _look(recording, node, tensor)
+            found = _look(recording, units, node, tensor)
             if isinstance(found, Finding):
                 findings[position] = found
                 answers.append(_bare(node, tensor, ExplainStatus.UNEXPLAINED))
@@ -103,20 +104,21 @@ def _bare(node: Node, tensor: str, status: ExplainStatus, reason: str | None = N
     return NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=status, reason=reason)
 
 
-def _look(recording: Recording, node: Node, tensor: str) -> Finding | NodeExplanation:
+def _look(recording: Recording, units: Units, node: Node, tensor: str) -> Finding | NodeExplanation:
     """Look at one output: search it, or say what it is."""
-    missing = missing_values(recording, node, tensor)
-    if missing is not None:
-        return _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
     try:
-        source = find_unit(recording, node, tensor)
+        missing = units.missing(node, tensor)
+        if missing is not None:
+            return _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
+        source = units.find(node, tensor)
         if isinstance(source, UnitSource):
             finding = search(source)
             return finding if finding.reason is None else _bare(node, tensor, ExplainStatus.NO_KERNEL, finding.reason)
+        at = units.places(node, tensor)
         return (
-            _moved(recording, node, tensor, source)
-            if is_quantized(recording, node, tensor)
-            else _real(recording, node, tensor)
+            _moved(recording, node, tensor, source, at)
+            if units.quantized(node, tensor)
+            else _real(recording, node, tensor, at)
         )
     except QdebugError as error:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
@@ -126,23 +128,23 @@ def _clause(message: str) -> str:
     return message[:1].lower() + message[1:].rstrip(".")
 
 
-def _real(recording: Recording, node: Node, tensor: str) -> NodeExplanation:
+def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> NodeExplanation:
     """Hold a float node, or one on plain integers, against its replay."""
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
-    found = judge_float(recording, node, tensor, recorded_outputs(recording, node, tensor))
+    found = judge_float(recording, node, tensor, at)
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, found.reason)
     return replace(answer, band=found.band, match=found.match, elements=found.elements)
 
 
-def _moved(recording: Recording, node: Node, tensor: str, why: str) -> NodeExplanation:
+def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]) -> NodeExplanation:
     """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
     if not has_kernel(node.op, node.domain) or not same:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
     equal = total = 0
-    for place in recorded_outputs(recording, node, tensor):
+    for place in at:
         values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
         replayed = run_node(node, values, recording.graph.opset)[tensor]
         ours = recording.load(tensor, *place)

@@ -1,23 +1,32 @@
-"""Quantized nodes of a recording as units: operands and output as they were recorded, sample by sample."""
+"""Quantized nodes of a recording as units: operands and output as they were recorded, sample by sample.
+
+A node is a unit if its operator carries scales of its own (QLinearConv), or if it is a plain operator on recorded codes
+(what accelerators dump), or if it ends a group of a QDQ graph between whose nodes nothing was recorded, since the
+backend computed it as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.errors import KernelError, QdebugError, RecordingError
-from qdebug.model import Node, Recording
-from qdebug.model.dtypes import is_integer
+from qdebug.errors import KernelError
+from qdebug.model import Node, QuantParams, Recording
+from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.replay.groups import Group, find_groups
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.unit_calls import unit_of_call
+from qdebug.replay.unit_codes import Coded, unit_of_codes
 
-__all__ = ["Place", "UnitSource", "is_quantized", "missing_values", "recorded_outputs"]
+__all__ = ["Place", "UnitSource", "Units"]
 
 Place = tuple[int, int]
 """A sample and a step."""
+
+_CARRIES_SCALES = ("QLinear", "QuantizeLinear", "DequantizeLinear", "QGemm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,12 +36,14 @@ class UnitSource:
     Args:
         recording: The backend's recording.
         node: The node.
+        computed: What it stands for: the node itself, or the group that it ends.
         tensor: The output that is looked at.
         places: Samples and steps for which all that is needed was recorded.
     """
 
     recording: Recording
     node: Node
+    computed: Node
     tensor: str
     places: tuple[Place, ...]
 
@@ -43,10 +54,16 @@ class UnitSource:
             KernelError: The node is no quantized unit, or its operands do not fit it.
             RecordingError: An operand cannot be read.
         """
-        values = {name: self.recording.load(name, *place) for name in dict.fromkeys(self.node.inputs) if name}
-        unit = _unit(self.recording, self.node, values)
+        names = [name for name in self.computed.inputs if name]
+        values = {name: self.recording.load(name, *place) for name in dict.fromkeys(names)}
+        try:
+            unit = _of_call(self.recording, self.computed, values) or _of_codes(
+                self.recording, self.computed, self.tensor, values
+            )
+        except (ValueError, IndexError, TypeError) as error:
+            raise KernelError(f"The operands of node {self.node.name!r} do not fit it: {error}.") from error
         if unit is None:
-            raise KernelError(f"{self.node.op} is computed in no known quantized way.")
+            raise KernelError(f"{self.computed.op} is computed in no known quantized way.")
         return unit
 
     def codes(self, place: Place) -> np.ndarray:
@@ -54,55 +71,94 @@ class UnitSource:
         return self.recording.load(self.tensor, *place)
 
 
-def is_quantized(recording: Recording, node: Node, tensor: str) -> bool:
-    """Tell whether a node computes on codes: whether it can only be a unit or has no explanation."""
-    info = recording.graph.tensors[tensor]
-    if node.op in ("QuantizeLinear", "DequantizeLinear") or node.op.startswith("QLinear") or node.op == "QGemm":
-        return True
-    return info.quant is not None and is_integer(info.quant.dtype) and (info.dtype is None or is_integer(info.dtype))
-
-
-def missing_values(recording: Recording, node: Node, tensor: str) -> str | None:
-    """Say which values of a node were recorded for no sample; None if nothing is missing."""
-    for name in node.inputs:
-        if name and not _anywhere(recording, name):
-            return f"its input {name!r} was not recorded"
-    return None if _anywhere(recording, tensor) else f"its output {tensor!r} was not recorded"
-
-
-def recorded_outputs(recording: Recording, node: Node, tensor: str) -> tuple[Place, ...]:
-    """List the samples and steps of which a node's inputs and output were recorded."""
-    needed = [tensor, *(name for name in node.inputs if name)]
-    return tuple(place for place in _places(recording) if all(recording.has(name, *place) for name in needed))
-
-
-def find_unit(recording: Recording, node: Node, tensor: str) -> UnitSource | str:
-    """Find the unit that a node computes, or say why there is none.
+class Units:
+    """The quantized nodes of a recording.
 
     Args:
         recording: The backend's recording.
-        node: A node.
-        tensor: One of its outputs.
     """
-    places = recorded_outputs(recording, node, tensor)
-    if not places:
-        return (
-            missing_values(recording, node, tensor) or "its inputs and output were never recorded for the same sample"
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._places = [(sample, step) for sample in range(recording.samples) for step in range(recording.steps)]
+        self._held: dict[str, bool] = {}
+        groups = [group for group in find_groups(recording.graph, _bounds(recording)) if not self._seen_inside(group)]
+        self._ends = {group.members[-1].outputs[0]: group for group in groups}
+        self._inside = {name: group.node.name for group in groups for name in group.interior}
+
+    def computed(self, node: Node, tensor: str) -> Node:
+        """Give what a node's output is computed by: the node, or the group that it ends."""
+        return self._ends[tensor].node if tensor in self._ends else node
+
+    def missing(self, node: Node, tensor: str) -> str | None:
+        """Say which values of a node were recorded for no sample; None if nothing is missing."""
+        if tensor in self._inside:
+            return f"it is computed within {self._inside[tensor]!r} and not on its own"
+        for name in self.computed(node, tensor).inputs:
+            if name and not self._recorded(name):
+                return f"its input {name!r} was not recorded"
+        if not self._recorded(tensor):
+            return f"its output {tensor!r} was not recorded"
+        return None if self.places(node, tensor) else "inputs and output were recorded for no sample together"
+
+    def places(self, node: Node, tensor: str) -> tuple[Place, ...]:
+        """List the samples and steps of which a node's inputs and output were recorded."""
+        needed = [tensor, *(name for name in self.computed(node, tensor).inputs if name)]
+        return tuple(p for p in self._places if all(self._recording.has(name, *p) for name in needed))
+
+    def find(self, node: Node, tensor: str) -> UnitSource | str:
+        """Find the unit that a node computes, or say why there is none.
+
+        Args:
+            node: A node whose values were recorded.
+            tensor: One of its outputs.
+
+        Raises:
+            RecordingError: A value cannot be read.
+        """
+        source = UnitSource(
+            recording=self._recording,
+            node=node,
+            computed=self.computed(node, tensor),
+            tensor=tensor,
+            places=self.places(node, tensor),
         )
-    source = UnitSource(recording=recording, node=node, tensor=tensor, places=places)
-    try:
-        source.unit(places[0])
-    except (KernelError, RecordingError, QdebugError) as error:
-        return error.message
-    return source
+        try:
+            source.unit(source.places[0])
+        except KernelError as error:
+            return error.message
+        return source
+
+    def quantized(self, node: Node, tensor: str) -> bool:
+        """Tell whether a node gives codes, or carries scales: whether it is no float node."""
+        info = self._recording.graph.tensors[tensor]
+        if node.op.startswith(_CARRIES_SCALES):
+            return True
+        return (
+            info.quant is not None and is_integer(info.quant.dtype) and (info.dtype is None or is_integer(info.dtype))
+        )
+
+    def _seen_inside(self, group: Group) -> bool:
+        return any(self._recorded(name) for name in group.interior)
+
+    def _recorded(self, name: str) -> bool:
+        if name not in self._held:
+            self._held[name] = any(self._recording.has(name, *place) for place in self._places)
+        return self._held[name]
 
 
-def _unit(recording: Recording, node: Node, values: dict[str, np.ndarray]) -> Unit | None:
-    opset = recording.graph.opset
+def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
+    """Load the constants that a Clip may take its bounds from."""
+    names = {name for node in recording.graph.nodes if node.op == "Clip" for name in node.inputs[1:] if name}
+    return {n: recording.load(n) for n in names if recording.graph.is_constant(n) and recording.has(n)}
+
+
+def _of_call(recording: Recording, node: Node, values: Mapping[str, np.ndarray]) -> Unit | None:
+    """Make the unit of an operator that carries its scales."""
     call = Call(
         inputs=tuple(values[name] if name else None for name in node.inputs),
         attrs=node.attrs,
-        opset=opset.get(node.domain, 1000),
+        opset=recording.graph.opset.get(node.domain, 1000),
         outputs=len(node.outputs),
         op=node.op,
         node=node.name,
@@ -110,9 +166,19 @@ def _unit(recording: Recording, node: Node, values: dict[str, np.ndarray]) -> Un
     return unit_of_call(call)
 
 
-def _anywhere(recording: Recording, name: str) -> bool:
-    return any(recording.has(name, *place) for place in _places(recording))
+def _of_codes(recording: Recording, node: Node, tensor: str, values: Mapping[str, np.ndarray]) -> Unit | None:
+    """Make the unit of a plain operator on codes."""
+    tensors = recording.graph.tensors
+    quant = tensors[tensor].quant
+    if quant is None or not is_integer(quant.dtype):
+        return None
+    inputs: Sequence[Coded | None] = [
+        Coded(values=values[name], quant=_quant_of(recording, name, values[name])) if name else None
+        for name in node.inputs
+    ]
+    return unit_of_codes(node, inputs, quant, opset=recording.graph.opset)
 
 
-def _places(recording: Recording) -> Sequence[Place]:
-    return [(sample, step) for sample in range(recording.samples) for step in range(recording.steps)]
+def _quant_of(recording: Recording, name: str, values: np.ndarray) -> QuantParams | None:
+    quant = recording.graph.tensors[name].quant
+    return quant if quant is not None and is_integer(logical_name(values.dtype)) else None

@@ -9,7 +9,7 @@ import pytest
 
 from qdebug.analysis.search import search
 from qdebug.analysis.selection import decisive
-from qdebug.analysis.units import UnitSource, find_unit
+from qdebug.analysis.units import Units, UnitSource
 from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.variant import Variant, parse_variant
@@ -26,8 +26,12 @@ VARIANTS = (
 )
 
 
+def source_of(recording):
+    return Units(recording).find(recording.graph.nodes[0], "y")
+
+
 def found(recording):
-    source = find_unit(recording, recording.graph.nodes[0], "y")
+    source = source_of(recording)
     assert isinstance(source, UnitSource)
     return search(source)
 
@@ -35,7 +39,7 @@ def found(recording):
 @pytest.mark.parametrize("text", VARIANTS)
 def test_the_arithmetic_of_a_convolution_is_found(quantized, text):
     variant = parse_variant(text)
-    assert variant in candidates(find_unit(quantized.conv(text), quantized.node, "y").unit((0, 0)))
+    assert variant in candidates(source_of(quantized.conv(text)).unit((0, 0)))
     finding = found(quantized.conv(text, samples=3))
     assert variant in finding.matching
     assert finding.match == 1.0
@@ -84,7 +88,7 @@ def test_per_channel_scales_are_searched(quantized):
 def test_a_program_that_nobody_is_known_to_use_is_found(quantized):
     text = "m=q31:d:xw/y steps=shl,mulhi.floor,shr.down,zp,sat"
     recording = quantized.conv(text, samples=3)
-    unit = find_unit(recording, quantized.node, "y").unit((0, 0))
+    unit = source_of(recording).unit((0, 0))
     assert parse_variant(text) not in candidates(unit)
     finding = found(recording)
     assert parse_variant(text).requantize in [variant.requantize for variant in finding.matching]
@@ -104,7 +108,7 @@ def test_the_deciding_elements_decide_for_all(quantized, per_channel, seed):
     """What passes on the deciding elements passes on all, and what fails on any fails there."""
     truth = VARIANTS[seed]
     recording = quantized.conv(truth, samples=1, per_channel=per_channel, seed=seed)
-    source = find_unit(recording, quantized.node, "y")
+    source = source_of(recording)
     unit, recorded = source.unit((0, 0)), source.codes((0, 0)).reshape(-1)
     known = [variant for variant in candidates(unit) if variant.sums == Variant().sums]
     columns = accumulate(unit, Variant().sums)
@@ -123,7 +127,7 @@ def test_the_deciding_elements_decide_for_all(quantized, per_channel, seed):
 
 def test_an_inconsistent_tensor_is_known_as_such(quantized):
     recording = quantized.conv("", samples=1)
-    source = find_unit(recording, quantized.node, "y")
+    source = source_of(recording)
     unit, recorded = source.unit((0, 0)), source.codes((0, 0)).reshape(-1).copy()
     columns = accumulate(unit, Variant().sums)
     middle = int(np.argsort(columns.values[0].reshape(-1))[recorded.size // 2])
@@ -133,7 +137,7 @@ def test_an_inconsistent_tensor_is_known_as_such(quantized):
 
 def test_wrapping_programs_are_never_settled_by_extremes(quantized):
     recording = quantized.conv("", samples=1)
-    source = find_unit(recording, quantized.node, "y")
+    source = source_of(recording)
     unit = source.unit((0, 0))
     deciding = decisive(unit, accumulate(unit, Variant().sums), source.codes((0, 0)).reshape(-1))
     assert deciding.settles(Variant())
