@@ -2,7 +2,9 @@
 
 from qdebug.replay.arithmetic import ROUNDINGS, Arithmetic
 from qdebug.replay.candidates import candidates
+from qdebug.replay.canonical import canonical
 from qdebug.replay.columns import Columns
+from qdebug.replay.describe import describe
 from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
 from qdebug.replay.registry import Call, Kernel, find_kernel, has_kernel, kernel, known_kernels, run_node
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
@@ -28,8 +30,10 @@ __all__ = [
     "Unit",
     "Variant",
     "accumulate",
+    "canonical",
     "candidates",
     "compute",
+    "describe",
     "find_kernel",
     "finish",
     "finish_many",

@@ -1,0 +1,153 @@
+"""One variant for all that are the same function of a unit, as far as that follows from how they are made.
+
+Two rules do most of it. What a program never uses (a multiplier, an operand's program, a bias that is not there)
+takes its default. And multipliers that come out as the same numbers for a unit's scales are the same multiplier, in
+whatever order they were computed: the first in the order of the tables in `variant` stands for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.replay.columns import Columns
+from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Variant
+
+__all__ = ["canonical"]
+
+_MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
+_OWN_SCALES = frozenset({"ls", "each", "leaky"})
+"""Forms whose operand programs have multipliers that are not the unit's."""
+_NO_MULTIPLIER = frozenset({"common20", "common21"})
+_DOUBLE_MATTERS = frozenset({"deq", "table", "stepped", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
+_WHOLE = Multiplier(number="q31")
+_INT32_END = 2.0**31
+
+
+def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | None = None) -> Variant:
+    """Give the variant that stands for all that are known to compute the same.
+
+    Args:
+        variant: Any variant.
+        unit: What is computed; without it only what holds for every unit is used.
+        columns: The unit's columns, whose bound tells whether sums can overflow.
+
+    Returns:
+        A variant that gives the same codes as the one given, for this unit.
+    """
+    found = _without_unused(variant)
+    if unit is None:
+        return found
+    if columns is not None and found.accumulate in ("wrap32", "exact") and columns.bound < _INT32_END:
+        found = replace(found, accumulate="wrap32")
+    if unit.kind not in ("conv", "linear"):
+        found = replace(found, accumulate="wrap32", bias="int32")
+    elif unit.bias is None:
+        found = replace(found, bias="int32", requantize=_without(found.requantize, "bias"))
+    if not np.any(unit.out.zero_point):
+        found = replace(found, requantize=_without(found.requantize, "zp"))
+    if found.form == "taps" and not (unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")):
+        found = replace(found, form="real")
+    return _same_multiplier(found, unit, columns)
+
+
+def _without(steps: tuple[Step, ...], op: str) -> tuple[Step, ...]:
+    return tuple(step for step in steps if step.op != op)
+
+
+def _without_unused(variant: Variant) -> Variant:
+    """Give stages that the form or the program never reads their defaults."""
+    found = variant
+    if found.form not in _OWN_SCALES:
+        found = replace(found, operand=())
+    if found.form != "ls":
+        found = replace(found, shift=0)
+    if found.bias == "float" and not any(step.op == "bias" for step in found.requantize):
+        found = replace(found, bias="none")
+    ops = {step.op for step in (*found.requantize, *found.operand)}
+    if found.form in _NO_MULTIPLIER:
+        return replace(found, multiplier=Multiplier())
+    if not ops & _MULTIPLYING:
+        number = found.multiplier.number
+        if not found.multiplier.real:
+            kept = _WHOLE
+        else:
+            kept = Multiplier(number=number if found.form in _DOUBLE_MATTERS else "f32")
+        found = replace(found, multiplier=kept)
+    return found
+
+
+def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None) -> Variant:
+    """Give the first multiplier that comes out as the same numbers, and drop shifts by nothing."""
+    ops = {step.op for step in variant.requantize}
+    if variant.form in _OWN_SCALES or variant.form in _NO_MULTIPLIER or not ops & _MULTIPLYING:
+        return variant
+    scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
+    if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:
+        return variant  # the count is not known
+    try:
+        if variant.multiplier.real:
+            return replace(variant, multiplier=_first_real(variant.multiplier, scales))
+        return _first_whole(variant, scales)
+    except UsageError:
+        return variant  # a scale of 0, or one that is not finite, has no integers
+
+
+def _first_real(multiplier: Multiplier, scales: Scales) -> Multiplier:
+    dtype = np.float32 if multiplier.number == "f32" else np.float64
+    own = real_multiplier(scales, multiplier.expression).astype(dtype)
+    for expression in EXPRESSIONS:
+        if _equal(real_multiplier(scales, expression).astype(dtype), own):
+            return replace(multiplier, expression=expression)
+    return multiplier
+
+
+def _first_whole(variant: Variant, scales: Scales) -> Variant:
+    number = variant.multiplier.number
+    own = fixed(real_multiplier(scales, variant.multiplier.expression), number)
+    numbers = {"q31": ("q31", "q31t", "q31e"), "m24": ("m24", "q24"), "q24": ("m24", "q24")}
+    rivals = numbers.get(number.rstrip("te") if number.startswith("q31") else number, (number,))
+    chosen = variant.multiplier
+    for rival, expression in ((r, e) for r in rivals for e in EXPRESSIONS):
+        if _same(fixed(real_multiplier(scales, expression), rival), own):
+            chosen = Multiplier(number=rival, expression=expression)
+            break
+    steps = variant.requantize
+    if int(own.exponent.max(initial=0)) <= 0:
+        steps = _without(steps, "shl")
+    if not np.any(own.pre):
+        steps = _without(steps, "pre")
+    rest = own.bits - own.exponent
+    if int(rest.max(initial=0)) <= 31:
+        steps = tuple(
+            Step(op="shr", rounding="up") if step == Step(op="shr", rounding="tosa") else step for step in steps
+        )
+    found = replace(variant, multiplier=chosen, requantize=steps)
+    return _as_power(found, own, scales)
+
+
+def _as_power(variant: Variant, own: Fixed, scales: Scales) -> Variant:
+    """Give a multiplier that is a power of two as a shift alone, if it is rounded once."""
+    ops = [step.op for step in variant.requantize]
+    nudged = Step(op="shr", rounding="tosa") in variant.requantize  # by a fixed amount, whatever the multiplier
+    if ops[:2] != ["mul", "shr"] or nudged or np.any(own.multiplier & (own.multiplier - 1)):
+        return variant
+    power = fixed(real_multiplier(scales, "xw/y"), "pow2")
+    lead = np.frexp(own.multiplier.astype(np.float64))[1] - 1
+    if not _equal(power.exponent, own.exponent - own.bits + lead):
+        return variant
+    return replace(variant, multiplier=Multiplier(number="pow2"), requantize=variant.requantize[1:])
+
+
+def _same(first: Fixed, second: Fixed) -> bool:
+    return first.bits == second.bits and all(
+        _equal(getattr(first, name), getattr(second, name)) for name in ("multiplier", "exponent", "pre")
+    )
+
+
+def _equal(first: np.ndarray, second: np.ndarray) -> bool:
+    return first.shape == second.shape and bool(np.array_equal(first, second))
