@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal, overload
 
 import numpy as np
 
@@ -30,28 +31,28 @@ from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Recording
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
+from qdebug.record.follow import FollowedRecording
 from qdebug.store.cache import ColumnCache
 from qdebug.store.reader import open_file
 
 __all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
 
 
+@overload
+def open_recording(path: str | Path, *, follow: Literal[False] = False) -> Recording: ...
+@overload
+def open_recording(path: str | Path, *, follow: Literal[True]) -> FollowedRecording: ...
 def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
     """Open a recording file for reading.
 
     Args:
         path: A file that a recorder wrote.
-        follow: Read it while another process still writes it.
+        follow: Read it while another process still writes it: `refresh()` takes in what is new.
 
     Raises:
-        RecordingError: The file is missing, no recording, damaged, or of a newer format.
-        UsageError: `follow` was asked for, which this version cannot do.
+        RecordingError: The file is missing, no recording, damaged, of a newer format, or not finished.
     """
-    if follow:
-        raise UsageError(
-            "A recording cannot be followed while it is written.", hint="Open it when the recorder has closed it."
-        )
-    return open_file(Path(path))
+    return FollowedRecording(path) if follow else open_file(Path(path))
 
 
 def diff(

@@ -94,7 +94,8 @@ class JournalReader:
                 self._take(frame, entries)
                 self._end = frame.end
         except BAD_FILE as exc:
-            raise damaged(self.path, exc) from None
+            if not entries:  # else what came before is given first
+                raise damaged(self.path, exc) from None
         return entries
 
     def _take(self, frame: Frame, entries: list[Entry]) -> None:
@@ -122,6 +123,20 @@ class JournalReader:
             entries.append(decode_json(frame.body))
         elif frame.kind == Kind.END:
             self.end = decode_json(frame.body)
+
+    def ends(self) -> bool:
+        """Tell whether the journal has been finished, be it in a part that `refresh` has not given yet."""
+        try:
+            return any(frame.kind == Kind.END for frame in read_frames(self._fd, self._end))
+        except BAD_FILE:
+            return False
+
+    def replaced(self) -> bool:
+        """Tell whether the journal's name is gone or belongs to another journal."""
+        try:
+            return not os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except OSError:
+            return True
 
     def load(self, event: JournalEvent) -> np.ndarray:
         """Give the values of an event in their logical dtype, read-only.

@@ -384,7 +384,7 @@ class TestOthersReadIt:
             assert index["dtype"][0] == enum["int8"]
             assert h5py.check_enum_dtype(file["tensors"].dtype["role"])["constant"] == 3
             assert index[1]["count"] == 12
-            assert not index["flags"].any()  # nothing counted, nothing shared
+            assert set(index["flags"].tolist()) <= {0, 2}  # nothing counted, some shared
 
     def test_h5dump_reads_it(self, tmp_path, h5dump):
         writer = RecordingWriter(tmp_path / "run.h5")

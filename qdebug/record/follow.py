@@ -1,0 +1,210 @@
+"""Read a recording while another process writes it, without locks and without HDF5."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.recording import no_values
+from qdebug.record.recovery import Account
+from qdebug.store.journal_bodies import JournalEvent
+from qdebug.store.journal_reader import JournalReader, journal_at
+from qdebug.store.lock import lock_holder
+from qdebug.store.reader import FileRecording
+
+__all__ = ["FollowState", "FollowedRecording"]
+
+
+class FollowState(StrEnum):
+    """What becomes of a recording that is followed."""
+
+    WRITING = "writing"
+    """A process has it open; more may come."""
+    FINISHED = "finished"
+    """The recorder closed it; nothing more comes."""
+    STOPPED = "stopped"
+    """Its process is gone without closing it; what it recorded is here and can be recovered."""
+
+
+class FollowedRecording:
+    """A recording that may still grow. Implements `qdebug.model.Recording`, as of the last `refresh`.
+
+    Nothing changes but in `refresh`: between two calls `graph`, `names`, `samples`, `steps` and `info` are as fixed as
+    those of a finished file, so that a program can poll, look whether anything is new, and draw. Any number of
+    processes may follow a recording; the writer does not notice. Not for use by several threads at once.
+
+        recording = qdebug.open_recording("npu.h5", follow=True)
+        while recording.state == "writing":
+            for name in recording.refresh():          # tensors with values for a sample or step they had none for
+                print(name, recording.load(name, recording.samples - 1))
+            time.sleep(0.02)
+
+    A recording that is finished already can be opened too: `refresh` has nothing new then.
+
+    Args:
+        path: What the recorder was told to record to.
+
+    Raises:
+        NotARecordingError: Nobody records there, and there is no recording.
+        RecordingError: The file or its journal is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._reader: JournalReader | None = None
+        self._file: FileRecording | None = None
+        journal = journal_at(Path(os.path.realpath(path)))
+        if journal is None:
+            self._file = FileRecording(self.path)
+            return
+        self._target = journal.with_name(journal.name.removesuffix(".journal"))
+        self._reader = JournalReader(journal)
+        self._account = Account(self._reader)
+        self._model = ""
+        self._events: dict[tuple[str, int, int], JournalEvent] = {}
+        self._quants: dict[tuple[str, int, int], QuantParams] = {}
+        self._said: dict[str, Any] = {}
+        self._constants: set[str] = set()
+        self._extent = [0, 0]
+        self._graph: Graph | None = None
+        self.refresh()
+
+    # -- what is new
+
+    def refresh(self) -> tuple[str, ...]:
+        """Take in what was recorded since the last time.
+
+        It costs as much as there is new: microseconds for nothing. Values are not read. Ask for `graph` only when
+        something is new, since it is put together anew then.
+
+        Returns:
+            Tensors that have values for a sample and step that they had none for, each once, in the order of recording.
+
+        Raises:
+            RecordingError: The journal is damaged; what was taken in before stays.
+        """
+        if self._reader is None:
+            return ()
+        new: dict[str, None] = {}
+        entries = self._reader.refresh()
+        for entry in entries:
+            self._said |= self._account.take(entry)
+            if isinstance(entry, JournalEvent):
+                self._take(entry)
+                new[entry.name] = None
+        if entries:
+            self._graph = None
+            self._model = self._model or self.info.model
+        return tuple(new)
+
+    def _take(self, event: JournalEvent) -> None:
+        key = (event.name, int(event.row["sample"]), int(event.row["step"]))
+        self._events[key] = event
+        if (quant := self._said.pop("quant", None)) is not None:
+            self._quants[key] = quant
+        if event.constant:
+            self._constants.add(event.name)
+        self._extent = [max(known, number) for known, number in zip(self._extent, key[1:], strict=True)]
+
+    @property
+    def state(self) -> FollowState:
+        """Whether more may come; asks the operating system whether the writer lives."""
+        if self._reader is None or self._reader.end is not None:
+            return FollowState.FINISHED
+        if self._reader.replaced() or not lock_holder(self._target):
+            # It may have finished since the journal was last looked at.
+            return FollowState.FINISHED if self._reader.ends() else FollowState.STOPPED
+        return FollowState.WRITING
+
+    # -- what it holds
+
+    @property
+    def info(self) -> RunInfo:
+        """Facts of the run so far; complete only when the recorder has closed it."""
+        if self._reader is None:
+            return self._whole().info
+        return self._account.info(complete=bool(self._reader.end and self._reader.end.get("complete")))
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as far as it is known."""
+        if self._reader is None:
+            return self._whole().graph
+        if self._graph is None:
+            self._graph = self._account.builder.build(self._account.names, self._model)
+        return self._graph
+
+    @property
+    def samples(self) -> int:
+        """Number of samples so far."""
+        return self._whole().samples if self._reader is None else self._extent[0] + 1
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a sample so far."""
+        return self._whole().steps if self._reader is None else self._extent[1] + 1
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors that have values, in the order they were first recorded."""
+        return self._whole().names if self._reader is None else tuple(self._account.names)
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        return self._whole().event_quants if self._reader is None else self._quants
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        if self._reader is None:
+            return self._whole().has(tensor, sample, step)
+        return self._key(tensor, sample, step) in self._events
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements (codes, if quantized), read-only, in the logical dtype; checked against their hash.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step, or they are damaged.
+        """
+        if self._reader is None:
+            return self._whole().load(tensor, sample, step)
+        event = self._events.get(self._key(tensor, sample, step))
+        if event is None:
+            raise no_values(tensor, sample, step, self.names)
+        return self._reader.load(event)
+
+    def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
+        return (tensor, 0, 0) if tensor in self._constants else (tensor, sample, step)
+
+    def _whole(self) -> FileRecording:
+        if self._file is None:
+            raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+        return self._file
+
+    # -- life
+
+    def close(self) -> None:
+        """Close the files. Again does nothing."""
+        if self._reader is not None:
+            self._reader.close()
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FollowedRecording, (self.path.absolute(),)
