@@ -1,7 +1,8 @@
 """The backend "interpreter": a graph replayed with qdebug's own numpy kernels.
 
 It runs a recording's graph on the recorded constants with the core packages alone, or a model file that
-some reader knows. Quantized operators are computed in either of two roundings.
+some reader knows. Quantized operators are computed in any arithmetic that is known by name or given in a file, so
+that a reference run can be a backend's twin: what still differs then is the backend's bugs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from qdebug.adapters.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFac
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.record.environment import cpu_flags, package_versions
-from qdebug.replay import ROUNDINGS, Arithmetic, Fault, find_kernel, run_graph
+from qdebug.replay import Arithmetic, Fault, find_kernel, run_graph
+from qdebug.replay.arithmetic_file import find_arithmetic
+from qdebug.replay.groups import fuse
+from qdebug.replay.presets import DEFAULT_PRESET, PRESETS, Preset
 
 if TYPE_CHECKING:
     from qdebug.record.recorder import Recorder
@@ -26,10 +30,10 @@ __all__ = ["InterpreterBackend", "InterpreterRun", "backend"]
 
 _OPTIONS = (
     OptionSpec(
-        name="rounding",
-        default="even",
-        choices=ROUNDINGS,
-        help="where a requantized value half way between two codes goes: to the even one, or away from zero",
+        name="arithmetic",
+        default=DEFAULT_PRESET,
+        help="how quantized operators are computed: a file that `qdebug explain --write-arithmetic` wrote, or one of "
+        + ", ".join(PRESETS),
     ),
 )
 
@@ -193,7 +197,10 @@ class InterpreterBackend:
             raise UsageError(
                 f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
             )
+        arithmetic = find_arithmetic(chosen["arithmetic"])
         graph, constants, title, sha256 = _opened(model)
+        if arithmetic.fused:
+            graph, constants = _fused(graph, constants)
         facts = RunFacts(
             backend=self.name,
             model=title,
@@ -201,16 +208,37 @@ class InterpreterBackend:
             taps=taps,
             versions=package_versions(),
             cpu_flags=cpu_flags(),
-            options={**chosen, **({"faults": ",".join(faults)} if faults else {})},
+            options={**chosen, **_stated(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
         )
         return InterpreterRun(
             graph,
             constants,
             facts,
-            arithmetic=Arithmetic(rounding=chosen["rounding"]),
+            arithmetic=arithmetic.arithmetic,
             weights=weights,
             faults=faults,
         )
+
+
+def _fused(graph: Graph, constants: Mapping[str, np.ndarray]) -> tuple[Graph, Mapping[str, np.ndarray]]:
+    """Give the graph with its Q/DQ groups as single nodes, and the constants that are still read."""
+    bounds = {
+        name: float(np.asarray(constants[name]).reshape(()))
+        for node in graph.nodes
+        if node.op == "Clip"
+        for name in node.inputs[1:]
+        if name in constants and np.asarray(constants[name]).size == 1
+    }
+    fused = fuse(graph, bounds)
+    left = tuple(name for name in constants if name in fused.tensors)
+    return fused, constants if fused is graph else _Constants(left, constants.__getitem__)
+
+
+def _stated(chosen: Preset) -> dict[str, str]:
+    """Give what goes into the recording of an arithmetic out of a file, which may be gone when it is read."""
+    if chosen.provenance != "file":
+        return {}
+    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.arithmetic.variants.items())}
 
 
 def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], str, str]:

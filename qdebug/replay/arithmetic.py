@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import numpy as np
+
 from qdebug.model.frozen import frozen_mapping
 from qdebug.replay.unit import KINDS, Unit
 from qdebug.replay.variant import Variant, parse_variant
@@ -74,12 +76,22 @@ class Arithmetic:
         return _rebuilt, (self.rounding, dict(self.variants), self.name)
 
     def variant(self, unit: Unit) -> Variant:
-        """Give the variant that computes a unit."""
+        """Give the variant that computes a unit.
+
+        Averages of codes as they are stored know no scales: where input and output differ in theirs, the default is
+        taken in their place.
+        """
         for key in (f"{unit.kind}:{','.join(unit.dtypes)}", unit.kind):
-            if key in self.variants:
+            if key in self.variants and (self.variants[key].form != "raw" or _same_codes(unit)):
                 return self.variants[key]
         default = DEFAULTS[unit.kind]
         return default if self.rounding == "even" else default.with_rounding(self.rounding)
+
+
+def _same_codes(unit: Unit) -> bool:
+    """Tell whether a code means the same in the input as in the output."""
+    source, out = unit.operands[0], unit.out
+    return np.array_equal(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
 
 
 def _rebuilt(rounding: str, variants: Mapping[str, Variant], name: str) -> Arithmetic:

@@ -25,6 +25,8 @@ _ADD_DOUBLE = "form=ls shift=20 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps
 _ADD_MIXED = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
 _ADD_GLOW = "form=each m=glow operand=pre.floor,mul,wrap32,shr.up steps=zp,sat"
 _ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.{} steps=zp,sat"
+_RAW_MEAN, _STEPPED = "form=raw m=q31 steps=avg.away,sat", "form=stepped steps=div,zp,even,sat"
+_QUANTIZE_IN, _QUANTIZE_AWAY = "steps=div,zp,even,sat", "steps=div,away,zp,sat"
 _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
 
 
@@ -96,14 +98,20 @@ ROWS = (
         name="xnnpack-fp32",
         known="measured",
         about="ai-edge-litert 2.3.0 with its default kernels; xnnpack/requantization.h",
-        variants=_products(_EVEN_AFTER, mul=_EVEN_AFTER, add="form=common20 steps=shr.up,zp,sat"),
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=common20 steps=shr.up,zp,sat",
+            average_pool=_RAW_MEAN,
+            quantize=_QUANTIZE_IN,
+        ),
         aliases=("tflite-default",),
     ),
     Row(
         name="xnnpack-rndnu",
         known="source",
         about="xnnpack/requantization.h: 24 bits of the multiplier, one shift, ties up",
-        variants=_products(_RNDNU),
+        variants=_products(_RNDNU, average_pool=_RNDNU),
     ),
     Row(
         name="xnnpack-rndnu16",
@@ -115,19 +123,23 @@ ROWS = (
         name="qnnpack",
         known="source",
         about="qnnpack/requantization.h: a float's 24 bits as fixed point, two roundings",
-        variants=_products(_MANTISSA, add="form=common21 steps=shr.away,zp,sat"),
+        variants=_products(_MANTISSA, average_pool=_RNDNU, add="form=common21 steps=shr.away,zp,sat"),
     ),
     Row(
         name="torch-qnnpack-x86",
         known="measured",
         about="torch 2.13.0, engine qnnpack on x86",
-        variants=_products(_EVEN_AFTER, mul=_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat"),
+        variants=_products(
+            _EVEN_AFTER, mul=_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat", quantize=_QUANTIZE_IN
+        ),
     ),
     Row(
         name="fbgemm",
         known="measured",
         about="torch 2.13.0, engine fbgemm on x86 with VNNI; fbgemm RefImplementations.cc",
-        variants=_products(_EVEN_AFTER, mul=_EVEN_AFTER, add="form=deq-fma steps=inv,even,zp,sat"),
+        variants=_products(
+            _EVEN_AFTER, mul=_EVEN_AFTER, add="form=deq-fma steps=inv,even,zp,sat", quantize=_QUANTIZE_IN
+        ),
     ),
     Row(
         name="fbgemm-nonvnni",
@@ -139,7 +151,7 @@ ROWS = (
         name="onednn",
         known="measured",
         about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
-        variants=_products(_EVEN_IN, mul=_EVEN_AFTER, add="form=deq-fma steps=inv,even,zp,sat"),
+        variants=_products(_EVEN_IN, mul=_EVEN_AFTER, add="form=deq-fma steps=inv,even,zp,sat", quantize=_QUANTIZE_IN),
         aliases=("torch-x86",),
     ),
     Row(
@@ -158,20 +170,30 @@ ROWS = (
         name="gemmlowp",
         known="measured",
         about="LiteRT 2.3.0, reference kernels (CONV_2D, MUL, ADD); gemmlowp fixedpoint.h; CMSIS-NN by default",
-        variants=_products(_DOUBLE, mul=_DOUBLE, add=_ADD_DOUBLE, sub=_ADD_DOUBLE),
+        variants=_products(
+            _DOUBLE, mul=_DOUBLE, add=_ADD_DOUBLE, sub=_ADD_DOUBLE, average_pool=_RAW_MEAN, quantize=_QUANTIZE_AWAY
+        ),
         aliases=("cmsis-nn",),
     ),
     Row(
         name="tflite-reference",
         known="measured",
         about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
-        variants={"conv": _DOUBLE, "linear": _SINGLE_AWAY, "mul": _DOUBLE, "add": _ADD_DOUBLE, "sub": _ADD_DOUBLE},
+        variants={
+            "conv": _DOUBLE,
+            "linear": _SINGLE_AWAY,
+            "mul": _DOUBLE,
+            "add": _ADD_DOUBLE,
+            "sub": _ADD_DOUBLE,
+            "average_pool": _RAW_MEAN,
+            "quantize": _QUANTIZE_AWAY,
+        },
     ),
     Row(
         name="tflite-opt-avx",
         known="measured",
         about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
-        variants=_products(_DOUBLE_UP, mul=_DOUBLE, add=_ADD_MIXED),
+        variants=_products(_DOUBLE_UP, mul=_DOUBLE, add=_ADD_MIXED, average_pool=_RAW_MEAN, quantize=_QUANTIZE_AWAY),
     ),
     Row(
         name="tflite-opt-sse4",
@@ -214,13 +236,18 @@ ROWS = (
             "mul": _AWAY_AFTER,
             "add": "form=fixed15 steps=mul,zp,away,sat",
             "sub": "form=ratio steps=zp,away,sat",
+            "average_pool": _AWAY_IN,
+            "lookup": _STEPPED,
+            "quantize": _QUANTIZE_IN,
         },
     ),
     Row(
         name="glow-cpu",
         known="source",
         about="glow libjit_defs.h: shift, an 8-bit multiplier, shift",
-        variants=_products(_GLOW, mul=_GLOW, add=_ADD_GLOW, sub=_ADD_GLOW),
+        variants=_products(
+            _GLOW, mul=_GLOW, add=_ADD_GLOW, sub=_ADD_GLOW, average_pool=_GLOW, lookup=_STEPPED, quantize=_QUANTIZE_IN
+        ),
     ),
     Row(
         name="mxnet",

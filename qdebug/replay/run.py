@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController
 from qdebug.errors import InputError, KernelError
 from qdebug.model import Graph, Node
 from qdebug.replay.arithmetic import Arithmetic
+from qdebug.replay.coded import computes_on_codes, run_coded
 from qdebug.replay.registry import run_node
 
 __all__ = ["Fault", "OnTensor", "one_thread", "run_graph"]
@@ -71,7 +72,10 @@ def run_graph(
     with one_thread():
         for node in graph.nodes:
             needed = _inputs(node, values, constants)
-            outputs = run_node(node, needed, graph.opset, arithmetic=choices)
+            if computes_on_codes(graph, node):
+                outputs = run_coded(graph, node, needed, choices)
+            else:
+                outputs = run_node(node, needed, graph.opset, arithmetic=choices)
             if faults and node.name in faults:
                 outputs = _faulty(node, outputs, faults[node.name])
             for name, array in outputs.items():

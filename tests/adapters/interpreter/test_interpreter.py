@@ -8,6 +8,8 @@ from qdebug import data
 from qdebug.adapters import load_backend
 from qdebug.errors import KernelError, NoKernelError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.replay import parse_variant
+from qdebug.replay.arithmetic_file import arithmetic_text
 from qdebug.session import open_recording
 
 X = np.array([[-1.0, 2.0]], np.float32)
@@ -70,7 +72,7 @@ def test_it_says_what_it_runs():
     assert run.graph.tensors["b"].quant == QUANT
     assert run.facts.backend == "interpreter"
     assert (run.facts.model, run.facts.model_sha256) == ("tiny.onnx", "abc")
-    assert run.facts.options == {"rounding": "even"}
+    assert run.facts.options == {"arithmetic": "onnx-spec"}
     assert run.facts.versions["qdebug"] == qdebug.__version__
     assert run.facts.versions["numpy"] == np.__version__
 
@@ -105,16 +107,27 @@ def test_constants_are_given_on_request():
     assert open_model(weights=False).plain({"x": X})["b"].shape == (1, 2)  # they are still used
 
 
-def test_rounding():
-    feed = {"x": np.array([[0.25, 0.0]], np.float32)}  # a is (0.25, -0.25): half a step
-    assert open_model().plain(feed)["b"].tolist() == [[1, 1]]
-    away = open_model(options={"rounding": "away"})
-    assert away.plain(feed)["b"].tolist() == [[2, 0]]
-    assert away.facts.options == {"rounding": "away"}
+HALF = {"x": np.array([[0.25, 0.0]], np.float32)}  # a is (0.25, -0.25): half a step
+
+
+def test_an_arithmetic_by_name():
+    assert open_model().plain(HALF)["b"].tolist() == [[1, 1]]
+    away = open_model(options={"arithmetic": "tflite-reference"})
+    assert away.plain(HALF)["b"].tolist() == [[2, 0]]
+    assert away.facts.options == {"arithmetic": "tflite-reference"}
+
+
+def test_an_arithmetic_out_of_a_file_is_recorded_with_what_it_says(tmp_path):
+    path = tmp_path / "npu.toml"
+    path.write_text(arithmetic_text({"quantize": parse_variant("steps=div,zp,even,sat")}, name="npu"))
+    run = open_model(options={"arithmetic": str(path)})
+    assert run.plain(HALF)["b"].tolist() == [[2, 0]]  # 1.5 and 0.5, with the zero point 1 inside
+    assert run.facts.options == {"arithmetic": str(path), "variants": "quantize: steps=div,zp,even,sat"}
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), [({"rounding": "up"}, "'up'"), ({"threads": "4"}, "no option 'threads'")]
+    ("options", "named"),
+    [({"arithmetic": "up"}, "no arithmetic 'up'; known are"), ({"threads": "4"}, "no option 'threads'")],
 )
 def test_wrong_options_are_named(options, named):
     with pytest.raises(UsageError, match=named):

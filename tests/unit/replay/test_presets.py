@@ -1,9 +1,12 @@
 """Presets: every row is an arithmetic that computes, and says how it is known."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.replay import Arithmetic, Variant, parse_variant
+from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
 from qdebug.replay.arithmetic import DEFAULTS
 from qdebug.replay.preset_table import ROWS
 from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, PROVENANCES, names_of, preset
@@ -64,3 +67,63 @@ def test_ort_mlas_states_every_default():
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match=r"no arithmetic 'glow'.*glow-cpu"):
         preset("glow")
+
+
+RNG = np.random.default_rng(3)
+
+
+def codes(*shape, dtype=np.uint8):
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def operand(array, scale):
+    return Operand(codes=array, scale=np.float32(scale), zero_point=np.asarray(7, array.dtype))
+
+
+def unit(kind):
+    x, scale = operand(codes(1, 4, 6, 6), 0.03), 5.0 if kind in ("conv", "linear") else 0.05
+    out = Target(dtype=np.dtype(np.uint8), scale=np.float32(scale), zero_point=np.uint8(99))
+    second = {
+        "conv": operand(codes(2, 4, 3, 3, dtype=np.int8), 0.01),
+        "linear": operand(codes(6, 5, dtype=np.int8), 0.01),
+        **dict.fromkeys(("add", "sub", "mul", "div", "concat", "where"), operand(codes(1, 4, 6, 6), 0.02)),
+    }.get(kind)
+    if kind == "quantize":
+        x = Operand(codes=np.linspace(-3, 3, 50, dtype=np.float32), scale=np.float32(1), zero_point=np.float32(0))
+    if kind == "average_pool":
+        out = Target(dtype=np.dtype(np.uint8), scale=x.scale, zero_point=x.zero_point)
+    attrs = {"kernel_shape": (2, 2)} if kind in ("average_pool", "max_pool") else {"axis": 1}
+    return Unit(
+        kind=kind,
+        operands=(x,) if second is None else (x, second),
+        out=out,
+        attrs=attrs if kind in ("average_pool", "max_pool", "concat", "softmax") else {},
+        function="Sigmoid" if kind == "lookup" else "",
+        condition=codes(6) > 100 if kind == "where" else None,
+    )
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_computes_what_it_states(name):
+    found = preset(name)
+    for key in found.states:
+        kind = key.partition(":")[0]
+        if kind in ("max_pool", "resize", "pad", "dequantize", "requantize", "softmax", "reduce_mean"):
+            continue  # stated by the defaults alone, which the tests of the kernels cover
+        given = unit(kind)
+        result = compute(given, found.arithmetic.variants[key])
+        near = compute(given, DEFAULTS[kind])
+        assert result.dtype == np.uint8
+        assert len(np.unique(result)) > 2
+        # Whatever the arithmetic, it computes the same operator: power-of-two multipliers and pair sums are coarse.
+        if "pow2" not in name and "acc=" not in str(found.arithmetic.variants[key]):
+            assert np.abs(result.astype(int) - near.astype(int)).max() <= 3, key
+
+
+def test_an_average_of_stored_codes_is_taken_only_where_they_mean_the_same():
+    raw = preset("gemmlowp").arithmetic
+    same = unit("average_pool")
+    assert raw.variant(same).form == "raw"
+    other = replace(same, out=Target(dtype=np.dtype(np.uint8), scale=np.float32(0.04), zero_point=np.uint8(7)))
+    assert raw.variant(other) == DEFAULTS["average_pool"]

@@ -69,7 +69,7 @@ def test_both_runs_are_recorded_whole(ran):
         assert recording.samples == 10
         for node in recording.graph.nodes:
             assert all(recording.has(tensor, 9) for tensor in node.outputs)
-    assert backend.info.options["rounding"] == "away"
+    assert backend.info.options["arithmetic"] == "glow-interpreter"
     assert backend.info.options["faults"] == PLANTED
     assert [done for done, _, _ in progress] == [*range(1, 11)] * 4  # both nets: recorded, then run plainly
 

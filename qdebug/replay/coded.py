@@ -1,0 +1,91 @@
+"""Run plain operators whose tensors are codes: what a fused graph has, and what accelerators record.
+
+Where input and output of a Conv hold codes, the node means the operator between the real numbers that they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from qdebug.errors import KernelError
+from qdebug.model import Graph, Node, QuantParams, TensorInfo
+from qdebug.model.dtypes import is_integer
+from qdebug.replay.arithmetic import Arithmetic
+from qdebug.replay.evaluate import compute
+from qdebug.replay.unit_codes import Coded, unit_of_codes
+
+__all__ = ["computes_on_codes", "run_coded"]
+
+_COMPUTES = frozenset(
+    {"Conv", "ConvTranspose", "FusedConv", "Gemm", "FusedGemm", "MatMul", "Add", "Sub", "Mul", "Div", "AveragePool"}
+    | {"GlobalAveragePool", "ReduceMean", "Softmax", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu"}
+    | {"Erf", "Gelu", "Softplus", "Softsign", "Mish", "Selu", "Celu", "Relu", "Swish", "ThresholdedRelu", "Exp", "Log"}
+    | {"Sqrt", "Reciprocal", "Sin", "Cos"}
+)
+"""Operators that never mean the codes themselves."""
+_MOVES = frozenset({"MaxPool", "GlobalMaxPool", "Concat", "Where", "Resize", "Upsample", "Identity", "Reshape"})
+_MOVES |= {"Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Expand", "Tile"}
+"""Operators that give codes of the same scale when they are run on the codes."""
+_SET = {"Clip": (1, 2), "Pad": (2,)}
+"""Operators with values beside the data: where these are codes, the operator works on codes."""
+
+
+def computes_on_codes(graph: Graph, node: Node) -> bool:
+    """Tell whether a node stands for an operator between the real numbers of its codes.
+
+    Args:
+        graph: The graph; the quantization of its tensors decides.
+        node: One of its nodes.
+    """
+    if node.domain not in ("", "ai.onnx") or not node.outputs or not node.inputs:
+        return False
+    infos = [graph.tensors[name] for name in node.inputs if name]
+    out = graph.tensors.get(node.outputs[0])
+    coded = [info for info in infos if _coded(info)]
+    if out is None or not _coded(out) or not coded:
+        return False
+    if node.op in _COMPUTES:
+        return True
+    if node.op in _SET:
+        settings = [graph.tensors[node.inputs[p]] for p in _SET[node.op] if p < len(node.inputs) and node.inputs[p]]
+        return not any(info.dtype is not None and is_integer(info.dtype) for info in settings)
+    return node.op in _MOVES and any(info.quant != out.quant for info in coded)
+
+
+def run_coded(
+    graph: Graph, node: Node, values: Mapping[str, np.ndarray], arithmetic: Arithmetic
+) -> dict[str, np.ndarray]:
+    """Compute a node between codes.
+
+    Args:
+        graph: The graph.
+        node: A node of which `computes_on_codes` is true.
+        values: Arrays by tensor name; those of the node's inputs are read.
+        arithmetic: How it is computed.
+
+    Returns:
+        The node's output by tensor name.
+
+    Raises:
+        KernelError: The operands do not fit the operator, or its operator is not one that is computed on codes.
+    """
+    quant = graph.tensors[node.outputs[0]].quant
+    inputs = [Coded(values=values[name], quant=_quant(graph.tensors[name])) if name else None for name in node.inputs]
+    try:
+        with np.errstate(all="ignore"):
+            unit = None if quant is None else unit_of_codes(node, inputs, quant, opset=graph.opset)
+            if unit is not None:
+                return {node.outputs[0]: compute(unit, arithmetic.variant(unit))}
+    except (KernelError, ValueError, IndexError, TypeError, ArithmeticError) as error:
+        raise KernelError(f"Node {node.name!r} ({node.op}) cannot be computed on codes: {error}") from error
+    raise KernelError(f"Node {node.name!r} ({node.op}) cannot be computed on the codes that it reads.")
+
+
+def _coded(info: TensorInfo) -> bool:
+    return info.quant is not None and is_integer(info.quant.dtype) and (info.dtype is None or is_integer(info.dtype))
+
+
+def _quant(info: TensorInfo) -> QuantParams | None:
+    return info.quant if _coded(info) else None
