@@ -1,0 +1,77 @@
+"""Sums of pairs held to 16 bits against a loop over every product."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from qdebug.replay import Operand, Target, Unit, Variant, accumulate
+
+ZERO = 5
+SCALE = np.asarray(0.1, np.float32)
+OUT = Target(dtype=np.dtype(np.uint8), scale=SCALE, zero_point=np.zeros((), np.uint8))
+HOW = ("pairsat16:hwc", "pairsat16:chw", "pairwrap16:hwc", "pairwrap16:hwc:8", "pairwrap16:chw:4")
+
+
+def held(products, how):
+    """Add products in pairs, each pair held to 16 bits."""
+    kind, _, *rest = how.split(":")
+    distance = int(rest[0]) if rest else 1
+    missing = -products.size % (2 * distance)
+    pairs = np.pad(products, (0, missing)).reshape(-1, 2, distance).sum(axis=1)
+    if kind == "pairsat16":
+        return int(np.clip(pairs, -(2**15), 2**15 - 1).sum())
+    return int(((pairs + 2**15) % 2**16 - 2**15).sum())
+
+
+def drawn(rng, dtype, *shape):
+    """Draw codes that are often extreme, so that pairs overflow."""
+    info = np.iinfo(dtype)
+    return rng.choice([info.min, info.max, info.max - 27, 3], shape).astype(dtype)
+
+
+def operand(codes, zero):
+    return Operand(codes=codes, scale=SCALE, zero_point=np.asarray(zero, codes.dtype))
+
+
+def shift_of(dtype, how):
+    """What is added to signed codes so that they are unsigned: saturating hardware multiplies unsigned by signed."""
+    return 128 if dtype == np.int8 and "sat" in how else 0
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_convolutions(how, dtype):
+    rng = np.random.default_rng(1)
+    x, w = drawn(rng, dtype, 2, 4, 5, 5), drawn(rng, np.int8, 6, 2, 3, 3)
+    attrs = {"group": 2, "pads": (1, 0, 1, 1)}
+    unit = Unit(kind="conv", operands=(operand(x, ZERO), operand(w, 0)), out=OUT, attrs=attrs)
+    sums = accumulate(unit, Variant(accumulate=how).sums).values[0]
+    shift = shift_of(dtype, how)
+    raw = np.pad(x.astype(int) + shift, ((0, 0), (0, 0), (1, 1), (0, 1)), constant_values=ZERO + shift)
+    for n, m, r, c in product(*map(range, sums.shape)):
+        taps = raw[n, m // 3 * 2 : m // 3 * 2 + 2, r : r + 3, c : c + 3] * w[m].astype(int)
+        in_order = (taps.transpose(1, 2, 0) if ":hwc" in how else taps).reshape(-1)
+        assert sums[n, m, r, c] == held(in_order, how) - (ZERO + shift) * int(w[m].astype(int).sum())
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_matrix_products(how, dtype):
+    rng = np.random.default_rng(2)
+    a, b = drawn(rng, dtype, 2, 5, 7), drawn(rng, np.int8, 7, 6)
+    unit = Unit(kind="linear", operands=(operand(a, ZERO), operand(b, 0)), out=OUT)
+    sums = accumulate(unit, Variant(accumulate=how).sums).values[0]
+    shift = shift_of(dtype, how)
+    for n, r, c in product(*map(range, sums.shape)):
+        products = (a[n, r].astype(int) + shift) * b[:, c].astype(int)
+        assert sums[n, r, c] == held(products, how) - (ZERO + shift) * int(b[:, c].astype(int).sum())
+
+
+def test_weights_of_seven_bits_lose_nothing():
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 256, (1, 8, 6, 6)).astype(np.uint8)
+    w = rng.integers(-64, 64, (4, 8, 3, 3)).astype(np.int8)
+    unit = Unit(kind="conv", operands=(operand(x, ZERO), operand(w, 0)), out=OUT)
+    exact = accumulate(unit, Variant().sums).values[0]
+    np.testing.assert_array_equal(accumulate(unit, Variant(accumulate="pairsat16:hwc").sums).values[0], exact)
