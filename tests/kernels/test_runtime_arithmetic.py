@@ -1,7 +1,7 @@
 """Whole sweeps of scales, zero points and shapes through ONNX Runtime: every code is the same, by default arithmetic.
 
-Scales are generic in every other round and powers of two in the others, where ties are common; zero points are any code.
-Sums are exact on every processor, since the runtime is told so.
+Scales are generic in every other round and powers of two in the others, where ties are common; zero points are any
+code. Sums are exact on every processor, since the runtime is told so.
 """
 
 import numpy as np
