@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,9 @@ _FINE = 1 << 12
 _MOST = 1 << 24
 """Elements that are looked at; more samples than that are left out of the pattern."""
 
+_Part = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]
+"""Expected and recorded codes of one sample, distances from ties, magnitudes of the summed products."""
+
 
 def residual_of(finding: Finding) -> Residual | None:
     """Find the pattern of what the best variant leaves of a node; None if there is nothing to compare.
@@ -32,47 +36,42 @@ def residual_of(finding: Finding) -> Residual | None:
     """
     if finding.best is None:
         return None
-    parts = []
+    parts: list[_Part] = []
     seen = 0
     for place in finding.source.places:
         unit = finding.source.unit(place)
+        if unit.out.dtype.kind not in "iu":
+            return None
         columns = accumulate(unit, finding.best.sums)
         expected = finish(unit, columns, finding.best).reshape(columns.shape)
         recorded = channels_first(finding.source.codes(place), unit)
-        if parts and expected.shape != parts[0][0].shape:
-            continue
-        parts.append((expected, recorded, distance_to_ties(unit, columns, finding.best), magnitudes(unit)))
+        if not parts or expected.shape == parts[0][0].shape:
+            parts.append((expected, recorded, distance_to_ties(unit, columns, finding.best), magnitudes(unit)))
         seen += expected.size
         if seen > _MOST:
             break
-    unit = finding.source.unit(finding.source.places[0])
-    if unit.out.dtype.kind not in "iu":
-        return None
-    expected, recorded, distance, magnitude = (_together(list(column)) for column in zip(*parts, strict=True))
-    if expected is None or recorded is None:
-        return None
-    evidence = Evidence(
-        expected=expected,
-        recorded=recorded,
-        layout=layout_of(unit, expected.ndim - 1),
-        zero_point=int(unit.out.zero_point.reshape(-1)[0]),
-        span=unit.out.limits,
-        distance=distance,
-        magnitude=magnitude,
+    shape = parts[0][0].shape
+    distances = [distance for _, _, distance, _ in parts if distance is not None]
+    sums = [magnitude for _, _, _, magnitude in parts if magnitude is not None]
+    found = residual(
+        Evidence(
+            expected=_together([expected for expected, _, _, _ in parts]),
+            recorded=_together([recorded for _, recorded, _, _ in parts]),
+            layout=layout_of(unit, max(len(shape), 2) - 1),
+            zero_point=int(unit.out.zero_point.reshape(-1)[0]),
+            span=unit.out.limits,
+            distance=_together(distances) if len(distances) == len(parts) else None,
+            magnitude=_together(sums) if len(sums) == len(parts) else None,
+        )
     )
-    found = residual(evidence)
-    return None if found is None else _in_own_order(found, unit, parts[0][0].shape)
+    return None if found is None else _in_own_order(found, unit, shape)
 
 
-def _together(arrays: list[np.ndarray | None]) -> np.ndarray | None:
+def _together(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Put the arrays of all samples together; the batch within a recorded sample counts as more samples."""
-    known = [array for array in arrays if array is not None]
-    if len(known) < len(arrays):
-        return None
-    first = known[0]
-    if first.ndim > 1:
-        return np.concatenate([array.reshape(-1, *first.shape[1:]) for array in known])
-    return np.stack(known)
+    if arrays[0].ndim > 1:
+        return np.concatenate([array.reshape(-1, *array.shape[1:]) for array in arrays])
+    return np.stack(arrays)
 
 
 def layout_of(unit: Unit, axes: int) -> Layout:
@@ -108,7 +107,7 @@ def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarr
         codes = finish(replace(unit, out=fine), columns, variant).astype(np.int64)
     except KernelError:
         return None
-    return (np.abs((codes & (_FINE - 1)) - _FINE // 2) / _FINE).reshape(columns.shape)
+    return np.asarray(np.abs((codes & (_FINE - 1)) - _FINE // 2) / _FINE).reshape(columns.shape)
 
 
 def magnitudes(unit: Unit) -> np.ndarray | None:

@@ -18,6 +18,7 @@ from qdebug.analysis.limits import DERIVED_LSB, Limits
 from qdebug.analysis.misread import misread
 from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.recent import RecentTensors
+from qdebug.analysis.reproduce import Reproduced, Reproducer
 from qdebug.analysis.result import NodeResult, SampleError, SampleResult, Status
 from qdebug.analysis.timing import Timing
 from qdebug.errors import KernelError, RecordingError
@@ -48,6 +49,7 @@ class Examiner:
         self._reference, self._backend = reference, backend
         self._limits, self._rules = limits, RuleFinder(limits.rules)
         self._declared = Declared(reference, backend, pairs)
+        self._reproducer = Reproducer(backend)
         self.timing = Timing()
 
     def examine(self, entry: PlannedNode) -> NodeResult:
@@ -72,6 +74,12 @@ class Examiner:
             return _node_result(entry, comparison, None, (Status.INCOMPARABLE, reason), limits, declared=declared)
         attribution = self._attribution(entry, segment)
         judged = limits.judge(comparison.stats, attribution)
+        reproduced = self._reproduced(entry, node, comparison, limits)
+        why = None
+        if judged[0] is Status.DIVERGED and node is not None:
+            why = misread(self._backend, node)
+            if why is None and reproduced is not None and reproduced.by is not None:
+                judged = limits.judge(comparison.stats, attribution, reproduced=True)
         declared = None
         if node is not None and segment is not None and comparison.stats.mismatches:
             declared = self._declared_difference(entry, node, segment, attribution, comparison)
@@ -79,7 +87,7 @@ class Examiner:
             judged = judged[0], f"{judged[1]}; judged by its whole error, since {attribution.reason}"
         if declared is not None and not limits.given and judged[0] in (Status.WITHIN, Status.DIVERGED):
             judged = Status.DIVERGED, declared
-        elif judged[0] is Status.DIVERGED and node is not None and (why := misread(self._backend, node)):
+        elif judged[0] is Status.DIVERGED and why is not None:
             judged = judged[0], f"{judged[1]}: {why}"
         if declared is None and node is not None and segment is not None and comparison.stats.mismatches:
             declared = self._declared.unheld(node, segment)
@@ -87,7 +95,15 @@ class Examiner:
             judged = judged[0], f"{judged[1]}: {declared}"
         if judged[0] is Status.WITHIN and (saturated := limits.saturated(comparison.rails)):
             judged = Status.DIVERGED, saturated
-        return _node_result(entry, comparison, attribution, judged, limits, declared=declared)
+        return _node_result(entry, comparison, attribution, judged, limits, declared=declared, reproduced=reproduced)
+
+    def _reproduced(
+        self, entry: PlannedNode, node: Node | None, comparison: Comparison, limits: Limits
+    ) -> Reproduced | None:
+        """Look for the arithmetic of a node whose codes stand for other values than the reference has."""
+        if not limits.explain or node is None or comparison.stats is None or not comparison.stats.mismatches:
+            return None
+        return self._reproducer.reproduce(node, entry.tensor)
 
     def _attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
         if segment is None:
@@ -167,8 +183,10 @@ def _node_result(
     limits: Limits,
     *,
     declared: str | None = None,
+    reproduced: Reproduced | None = None,
 ) -> NodeResult:
     parts = {} if attribution is None else attribution.samples
+    lenient = judged[0] is Status.WITHIN and reproduced is not None and reproduced.by is not None
     return NodeResult(
         index=entry.index,
         node=entry.node,
@@ -186,6 +204,8 @@ def _node_result(
         propagated=None if attribution is None else attribution.propagated,
         declared=declared,
         attribution_note=None if attribution is None else attribution.reason,
+        explained=None if reproduced is None else reproduced.by,
+        reproduced=None if reproduced is None else reproduced.by is not None,
         saturation=comparison.rails,
         quant=entry.quant,
         samples=tuple(
@@ -193,7 +213,7 @@ def _node_result(
                 sample=sample.sample,
                 max_abs=sample.max_abs,
                 sqnr_db=sample.sqnr_db,
-                status=limits.judge(sample.stats, part)[0],
+                status=limits.judge(sample.stats, part, reproduced=lenient)[0],
                 introduced=None if part is None else SampleError.of(part.introduced),
                 propagated=None if part is None else SampleError.of(part.propagated),
             )

@@ -19,6 +19,7 @@ from qdebug.analysis.search import Finding, search
 from qdebug.analysis.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording
+from qdebug.replay.describe import describe
 from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
@@ -185,7 +186,7 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     members = pooled.variants if explained else tuple(v for v in (finding.best,) if v is not None)
     if not members:
         return answer
-    answer = replace(answer, variants=tuple(map(str, members)), words=str(members[0]))
+    answer = replace(answer, variants=tuple(map(str, members)), words=describe(members[0]))
     if not explained:
         return replace(answer, residual=residual_of(finding))
     named = dict.fromkeys(name for variant in members for name in names_of(variant, finding.kind, finding.dtypes))

@@ -48,6 +48,8 @@ class Limits:
         rules: Limits for some tensors; the last rule that fits a tensor holds.
         acknowledged: Nodes that may be beyond their limits; of several for one node the last holds.
         file: Where these limits were read; None if nowhere.
+        explain: Look for the arithmetic of quantized nodes that differ; one that is reproduced bit for bit is within
+            derived limits.
         allow_partial: Accept a recording that is marked incomplete.
         allow_unfaithful: Accept a recording that changed the result it observed.
         allow_uncompared: Lost tensors to accept: a number of them, or name patterns.
@@ -61,6 +63,7 @@ class Limits:
     rules: tuple[LimitRule, ...] = ()
     acknowledged: tuple[Acknowledgement, ...] = ()
     file: str | None = None
+    explain: bool = True
     allow_partial: bool = False
     allow_unfaithful: bool = False
     allow_uncompared: int | tuple[str, ...] = ()
@@ -111,12 +114,16 @@ class Limits:
             else None
         )
 
-    def judge(self, stats: ErrorStats, attribution: Attribution | None = None) -> tuple[Status, str | None]:
+    def judge(
+        self, stats: ErrorStats, attribution: Attribution | None = None, *, reproduced: bool = False
+    ) -> tuple[Status, str | None]:
         """Give the status of a compared tensor, and the limit it breaks if any.
 
         Args:
             stats: Its whole error.
             attribution: How that splits up; None if that is not known.
+            reproduced: Whether a known arithmetic reproduces the tensor bit for bit: whatever the node introduces is
+                then within derived limits.
         """
         if stats.nonfinite:
             return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
@@ -124,7 +131,9 @@ class Limits:
             return Status.IDENTICAL, None
         applies = self.given and (stats.max_lsb is not None or (self.min_sqnr, self.tolerance) != (None, None))
         if not applies and attribution is not None and attribution.in_range is not None:
-            return _judge_introduced(attribution)
+            return _judge_introduced(attribution, reproduced=reproduced)
+        if reproduced and not self.given:
+            return Status.WITHIN, None
         floor = self.sqnr_in_force
         if floor is not None and stats.sqnr_db is not None and not stats.sqnr_db >= floor:
             return Status.DIVERGED, f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
@@ -170,7 +179,7 @@ class Limits:
         return {**plain, "allow": allowed}
 
 
-def _judge_introduced(attribution: Attribution) -> tuple[Status, str | None]:
+def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[Status, str | None]:
     """Judge the error that a node introduces."""
     stats, allowed = attribution.in_range, attribution.allowed
     if stats is None or stats.nonfinite:
@@ -181,7 +190,7 @@ def _judge_introduced(attribution: Attribution) -> tuple[Status, str | None]:
         if not norm <= allowed:
             times = norm / allowed if allowed else math.inf
             return Status.DIVERGED, f"it introduces {times:.3g} times the error that rounding its sums accounts for"
-    elif stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
+    elif not reproduced and stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
         return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
     elif attribution.clipped is not None and attribution.coded is not None:
         return _judge_codes(attribution.clipped, attribution.coded)

@@ -121,7 +121,8 @@ class NodeResult:
             that its format cannot hold; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
         gain: rms(error out) / rms(largest error in); None until it is known.
-        explained: Arithmetic that reproduces it exactly; None if not asked or unknown.
+        explained: Arithmetic that reproduces it exactly, in words; None if there is none or nobody looked.
+        reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
         saturation: Codes at the ends of their range; None if the tensor is not quantized.
         quant: The backend tensor's quantization.
         samples: The comparison sample by sample.
@@ -146,6 +147,7 @@ class NodeResult:
     attribution_note: str | None = None
     gain: float | None = None
     explained: str | None = None
+    reproduced: bool | None = None
     saturation: Rails | None = None
     quant: QuantParams | None = None
     samples: tuple[SampleResult, ...] = ()
@@ -172,6 +174,7 @@ class NodeResult:
             "attribution_note": self.attribution_note,
             "gain": self.gain,
             "explained": self.explained,
+            "reproduced": self.reproduced,
             "saturation": _rails_dict(self.saturation),
             "quant": None if self.quant is None else self.quant.to_dict(),
             "samples": [sample.to_dict() for sample in self.samples],

@@ -21,7 +21,7 @@ from qdebug.replay.evaluate import accumulate, finish, finish_many
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
-__all__ = ["Finding", "channels_first", "products", "search"]
+__all__ = ["Finding", "channels_first", "products", "search", "search_known"]
 
 _FEW = 256
 """Elements that the many programs of the last resort are tried on."""
@@ -77,6 +77,16 @@ def search(source: UnitSource) -> Finding:
     return _Search(source).run()
 
 
+def search_known(source: UnitSource, first: Sequence[Variant]) -> Finding:
+    """Find one known variant that reproduces a node, trying some before the others and stopping at the first.
+
+    Args:
+        source: The node and its recorded values.
+        first: Variants to try first.
+    """
+    return _Search(source).run_known(first)
+
+
 def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
     """Give recorded codes in the order that units are computed in."""
     return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
@@ -108,8 +118,23 @@ class _Search:
                 self._try_programs(sums)
         return self._finding()
 
+    def run_known(self, first: Sequence[Variant]) -> Finding:
+        """Go through the known variants until one reproduces the node."""
+        for variant in first:
+            if self._prepare(variant.sums):
+                self._try(variant.sums, [variant])
+            if self._matching:
+                return self._finding(ranked=False)
+        known = candidates(self._unit)
+        for sums in dict.fromkeys(variant.sums for variant in known):
+            if not self._matching and self._prepare(sums):
+                self._try(sums, [variant for variant in known if variant.sums == sums and variant not in first])
+        return self._finding(ranked=False)
+
     def _prepare(self, sums: Sums) -> bool:
         """Compute a heavy part of the first sample; tell whether that is possible."""
+        if sums in self._columns:
+            return True
         try:
             columns = accumulate(self._unit, sums)
         except KernelError as error:
@@ -206,7 +231,7 @@ class _Search:
             return unit, columns, recorded, _few(places, codes[places] != recorded[places])
         return None
 
-    def _finding(self) -> Finding:
+    def _finding(self, *, ranked: bool = True) -> Finding:
         finding = Finding(
             source=self._source,
             kind=self._unit.kind,
@@ -220,17 +245,19 @@ class _Search:
         matching = tuple(self._matching)
         fitting = set(matching)
         others = [variant for variant in self._rates if variant not in fitting]
+        if not ranked:
+            return replace(finding, matching=matching)
         others.sort(key=lambda variant: -self._rates[variant])
         rivals = sorted(((self.share(v), -i) for i, v in enumerate(others[:_RIVALS])), reverse=True)
-        ranked = [(share, others[-i]) for share, i in rivals]
+        order = [(share, others[-i]) for share, i in rivals]
         if matching:
             finding = replace(finding, matching=matching, best=matching[0], match=1.0)
         else:
-            finding = replace(finding, best=ranked[0][1], match=ranked[0][0])
-            ranked = ranked[1:]
-        if not ranked:
+            finding = replace(finding, best=order[0][1], match=order[0][0])
+            order = order[1:]
+        if not order:
             return finding
-        share, runner = ranked[0]
+        share, runner = order[0]
         witnesses = round((1 - share) * finding.elements) if matching else 0
         return replace(finding, runner_up=runner, runner_up_match=share, witnesses=witnesses)
 

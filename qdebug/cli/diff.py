@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits, say_unused
 from qdebug.cli.output import check_target, emit, progress, write_result
 from qdebug.cli.parser import (
+    REPORTS,
     Parser,
     add_debug,
     add_format,
@@ -22,8 +23,9 @@ from qdebug.cli.parser import (
     suffix_format,
     typed,
 )
-from qdebug.cli.reports import definitions_text, diff_text, matrix_text, node_text
+from qdebug.cli.reports import definitions_text, diff_text, exchange_text, matrix_text, node_text
 from qdebug.cli.sources import command
+from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
@@ -41,8 +43,9 @@ Compare the recording of a backend with the recording of a reference: pair their
 tensors, measure every pair on real values, and name the first node that is beyond
 the limit. What was not compared is listed with its reason, and never counts as
 good. Without limits of your own, a quantized node may add at most one step of its
-own output, a float node what rounding its sums accounts for; a node that cannot be
-replayed must reach an SQNR of 20 dB. The report says which limits were in force."""
+own output unless an arithmetic that backends are known to use gives its very codes,
+a float node what rounding its sums accounts for; a node that cannot be replayed must
+reach an SQNR of 20 dB. The report says which limits were in force."""
 
 _EPILOG = """\
 examples:
@@ -52,6 +55,7 @@ examples:
   qdebug diff ref.h5 int8.h5 --limits limits.toml
   qdebug diff ref.h5 good1.h5 good2.h5 --suggest-limits limits.toml
   qdebug diff ref.h5 int8.h5 --json -o diff.json
+  qdebug diff ref.h5 int8.h5 -o diff.html        a page with plots; also .csv, .xml (JUnit)
   qdebug diff ref.h5 int8.h5 -f markdown >> "$GITHUB_STEP_SUMMARY"
   qdebug diff --explain-metrics                  what the columns mean
 
@@ -75,6 +79,7 @@ class DiffOptions:
     allow_partial: bool
     allow_unfaithful: bool
     allow_uncompared: Sequence[str]
+    explain: bool
     node: str | None
     sample: int | None
     everything: bool
@@ -85,7 +90,11 @@ class DiffOptions:
     @property
     def form(self) -> str:
         """The form of the result."""
-        return suffix_format(self.format, self.output)
+        return suffix_format(self.format, self.output, forms=REPORTS)
+
+
+_EXCHANGE = ("html", "junit", "csv")
+"""Forms that other programs read; all backends go into one document."""
 
 
 class _ExplainMetrics(argparse.Action):
@@ -104,6 +113,12 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
     parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording of a backend run")
     parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="say what every metric means")
+    parser.add_argument(
+        "--no-explain",
+        action="store_false",
+        dest="explain",
+        help="do not look for the arithmetic that reproduces each quantized node",
+    )
     add_limits_file(parser)
     add_limits(
         parser.add_argument_group(
@@ -121,7 +136,7 @@ def add_parser(verbs: Verbs) -> None:
     shown.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
     shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
     shown.add_argument("--all", action="store_true", dest="everything", help="show every node of a long net")
-    add_format(shown)
+    add_format(shown, forms=REPORTS)
     add_output(shown, what="the result")
     add_debug(parser)
     parser.set_defaults(run=run)
@@ -132,26 +147,35 @@ def run(arguments: argparse.Namespace) -> int:
     options = typed(DiffOptions, arguments)
     for target in (options.output, options.suggest_limits):
         check_target(target, force=options.force, sources=[options.reference, *options.backends])
-    limits = given_limits(options)
+    limits = replace(given_limits(options), explain=options.explain)
+    if options.node is not None and options.form in ("junit", "csv"):
+        raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
     results: dict[str, DiffResult] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
+    pages: dict[str, Sequence[NodeDetail]] = {}
     sessions: list[DiffSession] = []
     for backend in options.backends:
         session = opened(options.reference, backend, limits=limits, sample=options.sample)
         sessions.append(session)
         with progress("comparing") as note:
             result = compare(session, sample=options.sample, on_progress=note)
-        results[_unique(str(backend), results)] = result
-        if options.node is not None:
+        name = _unique(str(backend), results)
+        results[name] = result
+        if options.form in _EXCHANGE:
+            pages[name] = _in_full(session, result, options)
+        elif options.node is not None:
             details.append(node_detail(session, result, options.node, sample=options.sample))
             texts.append(_node_part(details[-1], options))
         elif options.form != "json":
             texts.append(
                 diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
             )
-    agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
-    write_result(_joined(options, results, agreement, texts, details), options.output)
+    if options.form in _EXCHANGE:
+        write_result(exchange_text(results, options.form, pages), options.output)
+    else:
+        agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
+        write_result(_joined(options, results, agreement, texts, details), options.output)
     if options.suggest_limits is not None:
         from qdebug.workflow.suggest_limits import suggested_limits
 
@@ -163,6 +187,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _unique(name: str, taken: dict[str, DiffResult]) -> str:
     return name if name not in taken else f"{name} ({len(taken) + 1})"
+
+
+def _in_full(session: DiffSession, result: DiffResult, options: DiffOptions) -> Sequence[NodeDetail]:
+    """Gather what a page shows of the nodes that are worth it, or of the one asked for."""
+    if options.form != "html":
+        return ()
+    if options.node is not None:
+        return [node_detail(session, result, options.node, sample=options.sample)]
+    from qdebug.report.html import worth_detail
+
+    with progress("looking closer") as note:
+        chosen = worth_detail(result)
+        found = []
+        for done, node in enumerate(chosen, 1):
+            found.append(node_detail(session, result, node.tensor, sample=options.sample))
+            note(done, len(chosen))
+    return found
 
 
 def _node_part(detail: NodeDetail, options: DiffOptions) -> str:
@@ -228,6 +269,12 @@ def _after(options: DiffOptions, results: Sequence[DiffResult], timings: Sequenc
     else:
         words = ["qdebug", "tui", options.reference, backend]
         say(f"next: {command(*words, *(['--node', options.node] if options.node else []))}")
+    unexplained = [entry for entry in results[0].nodes if entry.reproduced is False]
+    if unexplained and options.node is None:
+        name = unexplained[0].node
+        say(f"      {command('qdebug', 'explain', backend, '--node', name)}")
+        repro = ["qdebug", "export", "repro", options.reference, backend, "--node", name, "-o", "test_node.py"]
+        say(f"      {command(*repro)}")
 
 
 def _incomplete(result: DiffResult) -> str:

@@ -108,6 +108,9 @@ def _head(result: DiffResult) -> list[str]:
         lines.append(f"- **samples**: {markdown_text(samples)}")
     counts = sentences.status_counts([node.status for node in result.nodes])
     lines.append(f"- **nodes**: {markdown_text(counts or 'none')}")
+    arithmetic = sentences.arithmetic_sentence(result.nodes)
+    if arithmetic is not None:
+        lines.append(f"- **arithmetic**: {markdown_text(arithmetic, limit=1000)}")
     lines += [f"- **output** {markdown_text(said, limit=500)}" for said in sentences.ranking_sentences(result.outputs)]
     return [*lines, ""]
 

@@ -105,6 +105,10 @@ def _run_facts(result: DiffResult) -> list[tuple[str, Text]]:
         facts.append(("samples", Text(samples)))
     counts = sentences.status_counts([node.status for node in result.nodes])
     facts.append(("nodes", Text(counts or "none")))
+    arithmetic = sentences.arithmetic_sentence(result.nodes)
+    if arithmetic is not None:
+        style = "yellow" if any(node.reproduced is False for node in result.nodes) else ""
+        facts.append(("arithmetic", Text(arithmetic, style=style)))
     same = all(output.top1_agreement == 1.0 for output in result.outputs)
     for position, said in enumerate(sentences.ranking_sentences(result.outputs)):
         facts.append(("" if position else "outputs", Text(said, style="" if same else "yellow")))

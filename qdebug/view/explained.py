@@ -98,7 +98,7 @@ def _counted(many: int, noun: str) -> str:
 
 def group_rows(explanation: Explanation) -> list[tuple[str, ...]]:
     """Give the rows of the table of groups, as safe texts under `GROUP_TITLES`."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for group in groups(explanation):
         first = group.nodes[0]
         runner = max((node.runner_up for node in group.nodes if node.runner_up), key=lambda r: r.match, default=None)

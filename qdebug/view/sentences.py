@@ -15,6 +15,7 @@ from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
 __all__ = [
+    "arithmetic_sentence",
     "benign_reasons",
     "coverage_sentence",
     "fidelity_sentence",
@@ -37,6 +38,8 @@ _OPTIONS_SHOWN = 3
 """Options of a run that a comparison repeats; `qdebug info` shows them all."""
 
 _RANKINGS_SHOWN = 10
+
+_ARITHMETICS_SHOWN = 3
 
 _QUOTED = re.compile("'[^']*'")
 
@@ -168,6 +171,27 @@ def status_counts(statuses: Sequence[Status]) -> str:
         Status.INCOMPLETE,
     )
     return ", ".join(f"{numbers.grouped(counts[status])} {status}" for status in order if counts[status])
+
+
+def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
+    """Say which arithmetic reproduces the quantized nodes that differ; None if nobody looked for one.
+
+    The arithmetics of most nodes come first, then how many nodes none of the known ones reproduces.
+    """
+    looked = [node for node in nodes if node.reproduced is not None]
+    if not looked:
+        return None
+    by = Counter(node.explained for node in looked if node.explained is not None)
+    left = sum(not node.reproduced for node in looked)
+    total = numbers.grouped(len(looked))
+    parts = [f"{numbers.grouped(many)}: {safe_text(said)}" for said, many in by.most_common(_ARITHMETICS_SHOWN)]
+    others = sum(by.values()) - sum(many for _, many in by.most_common(_ARITHMETICS_SHOWN))
+    if others:
+        parts.append(f"{numbers.grouped(others)} in {len(by) - _ARITHMETICS_SHOWN} other ways")
+    if left:
+        parts.append(f"{numbers.grouped(left)} unexplained")
+    done = f"{numbers.grouped(len(looked) - left)} of {total} differing quantized nodes reproduced bit for bit"
+    return f"{done}: {'; '.join(parts)}"
 
 
 def timing_sentence(timing: Timing) -> str:
