@@ -22,12 +22,13 @@ Clamp = tuple[float | None, float | None]
 
 
 class Scratch:
-    """Buffers of one block each: 1.7 MB in all, whatever the size of the tensors."""
+    """Buffers of one block each: 2 MB in all, whatever the size of the tensors."""
 
     def __init__(self) -> None:
         self.masks = tuple(np.empty(BLOCK, np.bool_) for _ in range(2))
         self.singles = tuple(np.empty(BLOCK, np.float32) for _ in range(4))
         self.doubles = tuple(np.empty(BLOCK, np.float64) for _ in range(4))
+        self.index = np.empty(BLOCK, np.int64)
         self.row_singles = np.empty((5, BLOCK // ROW), np.float32)
         self.ones = np.ones(ROW, np.float32)
 

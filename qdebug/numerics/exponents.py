@@ -8,8 +8,8 @@ import numpy as np
 
 __all__ = ["ExponentCounter", "ExponentHistogram"]
 
-_LOWEST, _HIGHEST = -1074, 1024
-"""Exponents of the smallest denormal float64, and of a difference of two float64 that exceeds the largest."""
+_LOWEST = -1074
+"""Exponent of the smallest denormal float64."""
 _BIAS = 1023
 
 
@@ -40,33 +40,45 @@ class ExponentCounter:
     """Counts magnitudes stretch by stretch."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(_HIGHEST - _LOWEST + 1, np.int64)
-        self._zeros = 0
+        self._biased = np.zeros(2 * _BIAS + 2, np.int64)
+        self._tiny = np.zeros(-1022 - _LOWEST, np.int64)
         self._left_out = 0
 
-    def add(self, magnitudes: np.ndarray, left_out: int = 0) -> None:
+    def add(self, magnitudes: np.ndarray, left_out: int = 0, *, index: np.ndarray | None = None) -> None:
         """Count a stretch of magnitudes.
 
         Args:
             magnitudes: 1-D contiguous float64, not negative, no NaN; an infinite one is the difference of two finite
                 values and counts as 2**1024.
             left_out: How many more elements have none.
+            index: An int64 buffer at least as long, to be overwritten; None for a new one.
         """
         self._left_out += left_out
-        counts = np.bincount(magnitudes.view(np.int64) >> 52, minlength=2 * _BIAS + 2)
-        # Biased exponents 1 to 2047 are the powers -1022 to 1024; 0 is shared by zero and the denormal numbers.
-        self._counts[-1022 - _LOWEST :] += counts[1:]
-        if counts[0]:
+        bits = magnitudes.view(np.int64)
+        exponents = np.right_shift(bits, 52, out=None if index is None else index[: magnitudes.size])
+        zeros = int(self._biased[0])
+        np.add.at(self._biased, exponents, 1)  # faster than bincount, which looks for the largest first
+        if self._biased[0] != zeros:  # a biased exponent of 0 is shared by zero and the denormal numbers
             small = magnitudes[magnitudes < 2.0**-1022]
             tiny = small[small > 0.0]
-            self._zeros += small.size - tiny.size
             if tiny.size:
-                self._counts += np.bincount(np.frexp(tiny)[1] - 1 - _LOWEST, minlength=self._counts.size)
+                self._tiny += np.bincount(np.frexp(tiny)[1] - 1 - _LOWEST, minlength=self._tiny.size)
+
+    def forget_infinite(self, count: int) -> None:
+        """Take back so many elements that were added as infinite."""
+        self._biased[-1] -= count
 
     def histogram(self) -> ExponentHistogram:
         """Give the counts so far."""
-        filled = self._counts.nonzero()[0]
+        # Biased exponents 1 to 2047 are the powers -1022 to 1024.
+        every = np.concatenate((self._tiny, self._biased[1:]))
+        filled = every.nonzero()[0]
         first, last = (int(filled[0]), int(filled[-1])) if filled.size else (-_LOWEST, -_LOWEST - 1)
-        counts = self._counts[first : last + 1].copy()
+        counts = every[first : last + 1].copy()
         counts.flags.writeable = False
-        return ExponentHistogram(lowest=_LOWEST + first, counts=counts, zeros=self._zeros, nonfinite=self._left_out)
+        return ExponentHistogram(
+            lowest=_LOWEST + first,
+            counts=counts,
+            zeros=int(self._biased[0] - self._tiny.sum()),
+            nonfinite=self._left_out,
+        )

@@ -14,11 +14,11 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
-from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
+from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch
 from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
-from qdebug.numerics.double_block import exact_difference, read_block, real_values
+from qdebug.numerics.double_block import exact_difference, read_block
 from qdebug.numerics.exponents import ExponentCounter, ExponentHistogram
-from qdebug.numerics.histogram import BinCounter, ValueHistogram
+from qdebug.numerics.histogram import PairBinCounter, ValueHistogram
 from qdebug.numerics.lsb import Steps
 from qdebug.numerics.relative import RelativeCounter, RelativeErrors
 from qdebug.numerics.stats import ErrorStats, WorstElement
@@ -97,7 +97,7 @@ class Profiler:
         self._tensors = 0
         self._shape: tuple[int, ...] = ()
         limits = _common_limits(stats)
-        self._values = None if limits is None else (BinCounter(bins, limits), BinCounter(bins, limits))
+        self._values = None if limits is None else PairBinCounter(bins, limits)
         self._errors = ExponentCounter()
         self._relative = RelativeCounter()
         self._worst = WorstPlaces(k)
@@ -144,9 +144,11 @@ class Profiler:
         self._samples.add(sample)
         self._worst.start(sides, Steps(self._quants[1], shape), sample, step)
         buffers, no_steps = scratch(), Steps(None, ())
+        single = sides[0].single and sides[1].single
         with np.errstate(all="ignore"):
             for stretch in stretches(shape, self._axis):
-                self._count(read_block(sides, (stretch.start, stretch.stop), no_steps, buffers), stretch)
+                block = read_block(sides, (stretch.start, stretch.stop), no_steps, buffers)
+                self._count(block, stretch, buffers, single=single)
                 if cancelled is not None and cancelled():
                     return False
         return True
@@ -158,33 +160,37 @@ class Profiler:
         ulp_type = shared_type(*dtypes) if self._quants == (None, None) else None
         self._ulp = None if ulp_type is None else UlpCounter(ulp_type)
 
-    def _count(self, block: Block, stretch: Stretch) -> None:
-        magnitudes = exact_difference(block)
+    def _count(self, block: Block, stretch: Stretch, buffers: Scratch, *, single: bool) -> None:
+        n = block.reference.size
+        if block.reference_rest is None and block.backend_rest is None:  # then two of the buffers are free
+            magnitudes = np.subtract(block.backend, block.reference, out=buffers.doubles[1][:n])
+        else:
+            magnitudes = exact_difference(block)
         np.absolute(magnitudes, out=magnitudes)
         self._worst.add(block, magnitudes)
-        a = real_values(block.reference, block.reference_rest)
-        b = real_values(block.backend, block.backend_rest)
+        a = _added(block.reference, block.reference_rest)
+        b = _added(block.backend, block.backend_rest)
         finite = None
-        if not np.isfinite(magnitudes.max()):
+        if not np.isfinite(np.maximum.reduce(magnitudes)):
             finite = np.isfinite(a) & np.isfinite(b)
         if self._values is not None:
-            self._values[0].add(a)
-            self._values[1].add(b)
+            self._values.add(a, b, single=single, buffers=buffers)
         if self._channels is not None:
             self._channels.add(stretch, (a, b), magnitudes, finite)
         left_out = 0
         if finite is not None:
             a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
             left_out = finite.size - a.size
-        self._errors.add(magnitudes, left_out)
+        out, index = buffers.doubles[3], buffers.index
+        self._errors.add(magnitudes, left_out, index=index)
         if a.size:
+            self._relative.add(magnitudes, a, out=out, index=index)
             if self._ulp is not None:
-                self._ulp.add(a, b)
-            self._relative.add(magnitudes, a, np.empty_like(magnitudes))
+                self._ulp.add(a, b, buffers)
 
     def profile(self) -> TensorProfile:
         """Give what was found in all that was taken in."""
-        ours, theirs = (None, None) if self._values is None else (side.histogram() for side in self._values)
+        ours, theirs = (None, None) if self._values is None else self._values.histograms()
         return TensorProfile(
             sample=next(iter(self._samples)) if len(self._samples) == 1 else None,
             tensors=self._tensors,
@@ -247,6 +253,11 @@ def profile_tensor(
     )
     profiler.add(reference, backend, sample=sample)
     return profiler.profile()
+
+
+def _added(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
+    """Add what 64-bit integers have below their values to these, in place: the block is not needed in parts again."""
+    return values if rest is None else np.add(values, rest, out=values)
 
 
 def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:

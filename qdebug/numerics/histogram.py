@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import RealBlocks, scratch
+from qdebug.numerics.blocks import RealBlocks, Scratch, scratch
 
-__all__ = ["BinCounter", "ValueHistogram", "value_histogram"]
+__all__ = ["BinCounter", "PairBinCounter", "ValueHistogram", "value_histogram"]
+
+_MOST_TABLED = 256
+"""Bins up to which two tensors are counted in one table."""
+_LARGEST_SINGLE = 2.0**100
+_MOST_SLACK = 2.0**-6
+"""Part of a bin by which rounding to float32 may move a value; beyond, too many would be placed twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,6 +103,13 @@ def value_histogram(
     return counter.histogram()
 
 
+@lru_cache(maxsize=4)
+def _edges(bins: int, limits: tuple[float, float]) -> np.ndarray:
+    edges = np.linspace(*limits, bins + 1)
+    edges.flags.writeable = False
+    return edges
+
+
 class BinCounter:
     """Counts values in equal bins, stretch by stretch.
 
@@ -116,7 +131,7 @@ class BinCounter:
                 f"{bins} bins from {low} to {high} hold nothing; expected at least 1, low < high, both finite."
             )
         self._limits = limits
-        self._edges = np.linspace(low, high, bins + 1)
+        self._edges = _edges(bins, limits)
         self._counts = np.zeros(bins, np.int64)
         self._below = self._above = self._nan = 0
         # A few roundings of the quotient and of the edges, in bins.
@@ -138,14 +153,108 @@ class BinCounter:
         place *= self._per_unit
         index = place.astype(np.intp)
         place -= np.rint(place)
-        near = np.absolute(place, out=place) <= self._slack
-        if near.any():  # rounding may have moved these over an edge
-            index[near] = self._exact(x[near])
-        self._counts += np.bincount(index, minlength=self._counts.size)
+        places = (np.absolute(place, out=place) <= self._slack).nonzero()[0]
+        if places.size:
+            index[places] = self.beside_edges(x[places])
+        np.add.at(self._counts, index, 1)
+
+    def beside_edges(self, x: np.ndarray) -> np.ndarray:
+        """Give the bins of values so near to the end of one that rounding may move them over it."""
+        if not self._slack < 0.125:
+            return self._exact(x)
+        edge = np.rint((x - self._limits[0]) * self._per_unit).astype(np.intp)
+        edge -= x < self._edges[edge]
+        return np.minimum(edge, self._counts.size - 1)
 
     def _exact(self, x: np.ndarray) -> np.ndarray:
         return np.minimum(np.searchsorted(self._edges, x, side="right") - 1, self._counts.size - 1)
 
+    def add_counts(self, counts: np.ndarray) -> None:
+        """Add elements that were counted elsewhere, by bin."""
+        self._counts += counts
+
     def histogram(self) -> ValueHistogram:
         """Give the counts so far."""
         return _histogram(self._limits, self._counts, (self._below, self._above, self._nan))
+
+
+class PairBinCounter:
+    """Counts the values of two tensors in the same bins, stretch by stretch.
+
+    Values that float32 holds exactly are placed in float32, and where rounding could matter in float64; the two bins of
+    an element are counted at once, as the cell of a table.
+
+    Args:
+        bins: Number of bins, at least 1.
+        limits: Lower end of the first and upper end of the last bin, finite and in this order.
+
+    Raises:
+        UsageError: The bins are none.
+    """
+
+    def __init__(self, bins: int, limits: tuple[float, float]) -> None:
+        self._sides = BinCounter(bins, limits), BinCounter(bins, limits)
+        self._bins, self._limits = bins, limits
+        self._low, self._per_unit = np.float32(0.0), np.float32(0.0)
+        self._slack = math.inf
+        largest = max(abs(limits[0]), abs(limits[1]))
+        per_unit = bins / (limits[1] - limits[0])
+        if bins <= _MOST_TABLED and largest < _LARGEST_SINGLE and 1.0 / _LARGEST_SINGLE < per_unit < _LARGEST_SINGLE:
+            self._low, self._per_unit = np.float32(limits[0]), np.float32(per_unit)
+            # The roundings of low, difference, factor and product, each half of 2**-23 of its size, in bins; doubled.
+            self._slack = (4.0 * bins + 2.0 * largest * per_unit) * 2.0**-23
+        self._table = np.zeros(bins * bins, np.int64) if self._slack < _MOST_SLACK else None
+
+    def add(self, reference: np.ndarray, backend: np.ndarray, *, single: bool, buffers: Scratch) -> None:
+        """Count a stretch of both tensors.
+
+        Args:
+            reference: Values of the reference, 1-D float64 of any kind, not empty.
+            backend: Values of the backend, as many.
+            single: Whether float32 holds all of them exactly.
+            buffers: Scratch; its float32 buffers, its first mask and its last float64 buffer are used.
+        """
+        low, high = self._limits
+        inside = single and self._table is not None
+        if inside:
+            extremes = [(np.minimum.reduce(x), np.maximum.reduce(x)) for x in (reference, backend)]
+            inside = all(least >= low and most <= high for least, most in extremes)  # false for NaN
+        if self._table is None or not inside:
+            self._sides[0].add(reference)
+            self._sides[1].add(backend)
+            return
+        n = reference.size
+        ours = self._indices(reference, 2, buffers)
+        theirs = self._indices(backend, 1, buffers)
+        np.multiply(ours, self._bins, out=ours)
+        np.add(ours, theirs, out=ours)
+        cells = buffers.doubles[3][:n].view(np.int64)
+        np.copyto(cells, ours)
+        np.add.at(self._table, cells, 1)
+
+    def _indices(self, values: np.ndarray, position: int, buffers: Scratch) -> np.ndarray:
+        """Give the bin of each value as int32, in one of the float32 buffers."""
+        n = values.size
+        place, rounded = buffers.singles[0][:n], buffers.singles[3][:n]
+        index, near = buffers.singles[position][:n].view(np.int32), buffers.masks[0][:n]
+        np.copyto(place, values, casting="same_kind")
+        np.subtract(place, self._low, out=place)
+        np.multiply(place, self._per_unit, out=place)
+        np.copyto(index, place, casting="unsafe")
+        np.rint(place, out=rounded)
+        np.subtract(place, rounded, out=place)
+        np.absolute(place, out=place)
+        np.less_equal(place, self._slack, out=near)
+        places = near.nonzero()[0]
+        if places.size:
+            index[places] = self._sides[0].beside_edges(values[places])
+        return index
+
+    def histograms(self) -> tuple[ValueHistogram, ValueHistogram]:
+        """Give the counts of the reference and of the backend so far."""
+        if self._table is not None:
+            table = self._table.reshape(self._bins, self._bins)
+            self._sides[0].add_counts(table.sum(axis=1))
+            self._sides[1].add_counts(table.sum(axis=0))
+            self._table[:] = 0
+        return self._sides[0].histogram(), self._sides[1].histogram()

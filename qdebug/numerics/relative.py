@@ -34,23 +34,30 @@ class RelativeCounter:
         self._quotients = ExponentCounter()
         self._zero_refs = self._hit = 0
 
-    def add(self, magnitudes: np.ndarray, reference: np.ndarray, out: np.ndarray) -> None:
+    def add(
+        self,
+        magnitudes: np.ndarray,
+        reference: np.ndarray,
+        *,
+        out: np.ndarray | None = None,
+        index: np.ndarray | None = None,
+    ) -> None:
         """Count a stretch of elements that are finite on both sides.
 
         Args:
             magnitudes: Absolute differences, 1-D float64.
             reference: Reference values, 1-D float64; neither is written to.
-            out: A float64 buffer at least as long.
+            out: A float64 buffer at least as long, to be overwritten; None for a new one.
+            index: An int64 buffer likewise.
         """
-        quotients = np.divide(magnitudes, reference, out=out[: magnitudes.size])
+        quotients = np.divide(magnitudes, reference, out=None if out is None else out[: magnitudes.size])
         np.absolute(quotients, out=quotients)
         zeros = reference.size - int(np.count_nonzero(reference))
         if zeros:
-            referred = reference != 0.0
             self._zero_refs += zeros
-            self._hit += zeros - int(np.count_nonzero(magnitudes[~referred]))
-            quotients = quotients[referred]
-        self._quotients.add(quotients)
+            self._hit += int(np.count_nonzero(np.isnan(quotients)))  # 0/0
+            self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
+        self._quotients.add(quotients, index=index)
 
     def errors(self) -> RelativeErrors:
         """Give the counts so far."""

@@ -13,11 +13,14 @@ import ml_dtypes
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.numerics.blocks import Scratch
 
 __all__ = ["UlpCounter", "UlpErrors", "shared_type", "ulp_distance"]
 
 _COARSE_TO_FINE = (ml_dtypes.bfloat16, np.float16, np.float32, np.float64)
 _TYPES = tuple(map(np.dtype, _COARSE_TO_FINE))
+_BIAS = 1023
+_ALL_BUT_SIGN = np.int32(2**31 - 1)
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -93,10 +96,21 @@ class UlpCounter:
     def __init__(self, dtype: np.dtype) -> None:
         self._dtype = dtype
         self._counts = np.zeros(66, np.int64)
+        self._exponents = np.zeros(_BIAS + 65, np.int64)
         self._max: int | None = None
 
-    def add(self, reference: np.ndarray, backend: np.ndarray) -> None:
-        """Count a stretch of finite real values, float64 or of the counted type; 1-D, not empty."""
+    def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch | None = None) -> None:
+        """Count a stretch of finite real values, float64 or of the counted type; 1-D, not empty.
+
+        Args:
+            reference: Values of the reference.
+            backend: Values of the backend, as many.
+            buffers: Scratch; its float32 buffers and all but the first and third float64 ones are used. None for new
+                arrays.
+        """
+        if buffers is not None and self._dtype == np.float32:
+            self._add_single(reference, backend, buffers)
+            return
         apart = ulp_distance(_rounded(reference, self._dtype), _rounded(backend, self._dtype))
         most = int(apart.max())
         self._max = most if self._max is None else max(self._max, most)
@@ -106,16 +120,45 @@ class UlpCounter:
         if apart.itemsize == 8:
             # No two neighbouring bits are left, so rounding to float64 cannot reach the next power of two.
             apart &= ~(apart >> np.uint64(1))
-        exponents = apart.astype(np.float64).view(np.int64)
-        exponents >>= 52
-        counts = np.bincount(exponents, minlength=1023 + 65)
-        self._counts[0] += counts[0]
-        self._counts[1:65] += counts[1023 : 1023 + 64]
+        self._count(apart.astype(np.float64).view(np.int64))
+
+    def _add_single(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
+        """Count in float32 without a new array."""
+        n = reference.size
+        ours, theirs, spare, other = (single[:n] for single in buffers.singles)
+        np.copyto(ours, reference, casting="same_kind")
+        np.copyto(theirs, backend, casting="same_kind")
+        words = [side.view(np.int32) for side in (ours, theirs, spare, other)]
+        for side in words[:2]:
+            sign, magnitude = words[2], words[3]
+            np.right_shift(side, 31, out=sign)
+            np.bitwise_and(sign, _ALL_BUT_SIGN, out=magnitude)
+            np.bitwise_xor(side, magnitude, out=side)
+            np.subtract(side, sign, out=side)
+        np.maximum(words[0], words[1], out=words[2])
+        np.minimum(words[0], words[1], out=words[3])
+        apart = np.subtract(words[2], words[3], out=words[2]).view(np.uint32)
+        most = int(np.maximum.reduce(apart))
+        self._max = most if self._max is None else max(self._max, most)
+        if most == 0:
+            self._counts[0] += n
+            return
+        real = buffers.doubles[3][:n]
+        np.copyto(real, apart)
+        self._count(real.view(np.int64))
+
+    def _count(self, bits: np.ndarray) -> None:
+        """Count distances by the bits of their float64, which are overwritten."""
+        np.right_shift(bits, 52, out=bits)
+        np.add.at(self._exponents, bits, 1)
 
     def errors(self) -> UlpErrors:
         """Give the counts so far."""
-        filled = self._counts.nonzero()[0]
-        counts = self._counts[: int(filled[-1]) + 1 if filled.size else 0].copy()
+        counts = self._counts.copy()
+        counts[0] += self._exponents[0]
+        counts[1:65] += self._exponents[_BIAS : _BIAS + 64]
+        filled = counts.nonzero()[0]
+        counts = counts[: int(filled[-1]) + 1 if filled.size else 0].copy()
         counts.flags.writeable = False
         return UlpErrors(dtype=self._dtype.name, max_ulp=self._max, counts=counts)
 

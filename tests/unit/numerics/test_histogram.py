@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.histogram import value_histogram
+from qdebug.numerics.blocks import scratch
+from qdebug.numerics.histogram import PairBinCounter, value_histogram
 
 F32 = np.float32
 
@@ -72,3 +73,63 @@ def test_merging_adds_counts_of_the_same_bins_only():
 def test_bins_that_hold_nothing_are_refused(bins, limits):
     with pytest.raises(UsageError, match="hold nothing"):
         value_histogram(F32([0.5]), bins, limits)
+
+
+def counted_both(a, b, bins, limits, *, single):
+    counter = PairBinCounter(bins, limits)
+    with np.errstate(all="ignore"):
+        counter.add(a, b, single=single, buffers=scratch())
+    return counter.histograms()
+
+
+@given(
+    values=st.lists(st.tuples(st.floats(width=32), st.floats(width=32)), min_size=1, max_size=50),
+    bins=st.integers(1, 300),
+    exponent=st.integers(-120, 120),
+    data=st.data(),
+)
+def test_two_tensors_at_once_are_counted_as_each_alone(values, bins, exponent, data):
+    scale = 2.0**exponent
+    with np.errstate(all="ignore"):
+        a, b = (np.array(side, np.float32).astype(np.float64) for side in zip(*values, strict=True))
+        if data.draw(st.booleans()):  # values that lie on the ends of bins, and next to them
+            a = np.clip(np.nan_to_num(np.rint(a)), -64, 64) * np.float32(scale)
+            b = np.nextafter(a.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    every = np.concatenate((a, b))
+    every = every[np.isfinite(every)]
+    low, high = (every.min(), every.max()) if every.size and every.min() < every.max() else (-1.0, 1.0)
+    for limits in ((low, high), (low, (low + high) / 2)):
+        if not limits[0] < limits[1]:
+            continue
+        found = counted_both(a, b, bins, limits, single=True)
+        for side, histogram in zip((a, b), found, strict=True):
+            alone = value_histogram(side, bins, limits)
+            assert histogram.counts.tolist() == alone.counts.tolist()
+            assert (histogram.below, histogram.above, histogram.nan) == (alone.below, alone.above, alone.nan)
+            inside = side[(side >= limits[0]) & (side <= limits[1])]
+            assert histogram.counts.tolist() == np.histogram(inside, bins, limits)[0].tolist()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 3e8, 1e30])
+def test_a_narrow_range_far_from_zero_is_placed_in_float64(offset):
+    generator = np.random.default_rng(0)
+    a = (offset + generator.standard_normal(5000)).astype(np.float32).astype(np.float64)
+    b = (offset + generator.standard_normal(5000)).astype(np.float32).astype(np.float64)
+    limits = float(min(a.min(), b.min())), float(max(a.max(), b.max()) + (offset == 1e30))
+    if limits[0] < limits[1]:
+        found = counted_both(a, b, 64, limits, single=True)
+        assert [h.counts.tolist() for h in found] == [np.histogram(x, 64, limits)[0].tolist() for x in (a, b)]
+
+
+def test_codes_on_the_ends_of_bins_are_counted_right():
+    a = np.arange(-128, 128) * float(np.float32(0.1))
+    limits = float(a[0]), float(a[-1])
+    for bins in (51, 85, 255, 15):
+        found = counted_both(a, a, bins, limits, single=False)[0].counts.tolist()
+        assert found == np.histogram(a, bins, limits)[0].tolist()
+
+
+def test_asking_twice_counts_once():
+    counter = PairBinCounter(4, (0.0, 1.0))
+    counter.add(np.array([0.5]), np.array([0.25]), single=True, buffers=scratch())
+    assert counter.histograms()[0].counts.tolist() == counter.histograms()[0].counts.tolist() == [0, 0, 1, 0]
