@@ -1,0 +1,73 @@
+"""The interpreter as ONNX Runtime's twin: whole nets, bit for bit, wherever the runtime's arithmetic is explained."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.explain import explain_recording
+from qdebug.analysis.explanation import ExplainStatus
+from qdebug.session import open_recording
+from qdebug.workflow.record import record_run
+
+pytest.importorskip("onnxruntime")
+
+SAMPLES = Path(__file__).parents[3] / "samples" / "digits"
+FORMS = ("qdq.per_channel", "qdq.per_tensor", "qoperator.per_channel", "qoperator.per_tensor")
+MEASURED = "avx512_vnni"
+"""The processor flag with which the preset ort-mlas was measured."""
+
+
+@pytest.fixture(scope="module")
+def nets():
+    """Import the script that fetches real nets, which lies beside this folder."""
+    spec = importlib.util.spec_from_file_location("nets", Path(__file__).resolve().parents[1] / "models.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def recorded(path, feed, target, backend, samples=None, **options):
+    record_run(path, backend=backend, options=options, inputs=feed, samples=samples, out=target)
+    return open_recording(target)
+
+
+def check_twins(runtime, twin, least):
+    """Compare every explained node of the runtime's recording with the twin's."""
+    if MEASURED not in runtime.info.cpu_flags:
+        pytest.skip(f"the runtime's arithmetic was measured with {MEASURED} alone, which this processor lacks")
+    seen = 0
+    for node in explain_recording(runtime).nodes:
+        if node.status is ExplainStatus.EXPLAINED and twin.has(node.tensor):
+            seen += 1
+            for sample in range(runtime.samples):
+                np.testing.assert_array_equal(
+                    twin.load(node.tensor, sample), runtime.load(node.tensor, sample), err_msg=node.node
+                )
+    assert seen >= least
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("source", ["model", "recording"])
+def test_digits_equal_the_runtimes(form, source, tmp_path):
+    with np.load(SAMPLES / "digits_test.npz") as arrays:
+        feed = {"x": arrays["x"][:8]}
+    model = SAMPLES / f"digits.{form}.onnx"
+    runtime = recorded(model, feed, tmp_path / "ort.h5", "onnxruntime", 8, opt="extended")
+    path = model if source == "model" else tmp_path / "ort.h5"
+    twin = recorded(path, feed, tmp_path / "twin.h5", "interpreter", 8, arithmetic="ort-mlas")
+    check_twins(runtime, twin, 8)
+    for sample in range(8):
+        np.testing.assert_array_equal(twin.load("logits", sample), runtime.load("logits", sample))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+@pytest.mark.parametrize("source", ["model", "recording"])
+def test_a_real_net_equals_the_runtimes(form, source, nets, tmp_path):
+    model, feed = nets.quantized("cls", form), {"x": nets.crops(1)}
+    runtime = recorded(model, feed, tmp_path / "ort.h5", "onnxruntime", opt="extended")
+    path = model if source == "model" else tmp_path / "ort.h5"
+    twin = recorded(path, feed, tmp_path / "twin.h5", "interpreter", arithmetic="ort-mlas")
+    check_twins(runtime, twin, 50)
