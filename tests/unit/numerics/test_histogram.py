@@ -133,3 +133,18 @@ def test_asking_twice_counts_once():
     counter = PairBinCounter(4, (0.0, 1.0))
     counter.add(np.array([0.5]), np.array([0.25]), single=True, buffers=scratch())
     assert counter.histograms()[0].counts.tolist() == counter.histograms()[0].counts.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_values_beside_the_ends_of_bins_are_on_the_right_side(seed):
+    generator = np.random.default_rng(seed)
+    limits = float(np.float32(-generator.random() * 3)), float(np.float32(generator.random() * 5))
+    edges = np.linspace(*limits, 65).astype(np.float32)
+    beside = [edges]
+    for towards in (-np.inf, np.inf):
+        for _ in range(3):
+            beside.append(np.nextafter(beside[-1], np.float32(towards)))
+    values = np.clip(np.concatenate(beside).astype(np.float64), *limits)
+    found = counted_both(values, values[::-1], 64, limits, single=True)
+    expected = np.histogram(values, 64, limits)[0].tolist()
+    assert [side.counts.tolist() for side in found] == [expected] * 2
