@@ -6,10 +6,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 from qdebug.analysis.alignment import Unmatched
+from qdebug.analysis.flat_rows import flat_row
 from qdebug.analysis.node_result import NodeResult, SampleError, SampleResult, Status
 from qdebug.model import Fidelity, RunInfo
 
@@ -208,6 +210,16 @@ class DiffResult:
             }
         )
         return plain
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Give one flat dictionary a tensor, for pandas.DataFrame(rows), polars.DataFrame(rows) and the like."""
+        return [flat_row(node) for node in self.nodes]
+
+    def _repr_html_(self) -> str:
+        """Give what a notebook shows."""
+        # The report is above this layer and is asked for by name: only a notebook calls this.
+        text: str = import_module("qdebug.report.fragment").diff_fragment(self)
+        return text
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Give the result as JSON text that validates against the committed schema."""

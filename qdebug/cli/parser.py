@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "REPORTS",
     "Parser",
     "TakesArguments",
     "add_debug",
@@ -32,7 +33,18 @@ __all__ = [
 FORMATS = ("table", "json", "markdown")
 """Forms in which results are printed."""
 
-_BY_SUFFIX = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
+REPORTS = (*FORMATS, "html", "junit", "csv")
+"""Forms of a comparison."""
+
+_BY_SUFFIX = {
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".xml": "junit",
+    ".csv": "csv",
+}
 
 T = TypeVar("T")
 
@@ -67,12 +79,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(COULD_NOT_RUN)
 
 
-def add_format(parser: TakesArguments) -> None:
+def add_format(parser: TakesArguments, *, forms: Sequence[str] = FORMATS) -> None:
     """Add `-f` and `--json`."""
     parser.add_argument(
         "-f",
         "--format",
-        choices=FORMATS,
+        choices=forms,
         help="form of the result (default: table, or what the ending of -o FILE says)",
     )
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as -f json")
@@ -89,11 +101,12 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-def suffix_format(chosen: str | None, output: Path | None) -> str:
+def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:
     """Give the form of the result: the one chosen, else what the file's ending says, else the table."""
     if chosen is not None:
         return chosen
-    return "table" if output is None else _BY_SUFFIX.get(output.suffix.lower(), "table")
+    said = "table" if output is None else _BY_SUFFIX.get(output.suffix.lower(), "table")
+    return said if said in forms else "table"
 
 
 def natural(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import natural_width, rendered, terminal_width
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qdebug.view.contents import Contents
     from qdebug.view.detail import NodeDetail
 
-__all__ = ["contents_text", "definitions_text", "diff_text", "matrix_text", "node_text"]
+__all__ = ["contents_text", "definitions_text", "diff_text", "exchange_text", "matrix_text", "node_text"]
 
 
 _UNBOUNDED = 10_000
@@ -43,6 +43,29 @@ def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain:
     if width is None:
         width = fitting_width(result, everything=everything)
     return rendered(diff_report(result, width=width, everything=everything), width=width, plain=plain)
+
+
+def exchange_text(
+    results: Mapping[str, DiffResult], form: str, details: Mapping[str, Sequence[NodeDetail]] | None = None
+) -> str:
+    """Give comparisons in a form that other programs read.
+
+    Args:
+        results: One comparison for each backend, by the name shown for it.
+        form: "html", "junit" or "csv".
+        details: Nodes that a page shows in full, by the same names.
+    """
+    if form == "csv":
+        from qdebug.report.csv import diff_csv
+
+        return diff_csv(results)
+    if form == "junit":
+        from qdebug.report.junit import diff_junit
+
+        return diff_junit(results)
+    from qdebug.report.html import diff_html
+
+    return diff_html(results, details)
 
 
 def matrix_text(

@@ -1,0 +1,60 @@
+"""The comparison as CSV: a header and a line for each tensor, safe to open in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any
+
+from qdebug.analysis.flat_rows import COLUMNS
+from qdebug.analysis.result import DiffResult
+from qdebug.view.text import safe_text
+
+__all__ = ["diff_csv", "guarded"]
+
+_FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
+"""Characters with which a spreadsheet may begin to compute, the full-width forms included."""
+
+_TEXT_LIMIT = 2000
+
+
+def diff_csv(results: Mapping[str, DiffResult]) -> str:
+    """Give comparisons as CSV with the columns of `DiffResult.to_rows`; a NaN or infinity is written by name.
+
+    Args:
+        results: One comparison for each backend, by the name shown for it; of several, a first column has that name.
+    """
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    several = len(results) > 1
+    writer.writerow([*(["backend"] if several else []), *COLUMNS])
+    for backend, result in results.items():
+        first = [guarded(backend)] if several else []
+        writer.writerows([*first, *(_cell(row[name]) for name in COLUMNS)] for row in result.to_rows())
+    return text.getvalue()
+
+
+def guarded(value: object) -> str:
+    """Give text that a spreadsheet shows and does not compute: what could begin a formula gets a quote before it.
+
+    Args:
+        value: Anything, such as a name from a recording.
+    """
+    text = safe_text(value, limit=_TEXT_LIMIT)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return (
+            repr(value)
+            if math.isfinite(value)
+            else "NaN"
+            if math.isnan(value)
+            else f"{'-' if value < 0 else ''}Infinity"
+        )
+    return str(value) if isinstance(value, int) else guarded(value)

@@ -1,0 +1,36 @@
+"""The comparison as a notebook shows it: the verdict and the rows worth a look, without script or style of its own."""
+
+from __future__ import annotations
+
+from qdebug.analysis.result import DiffResult
+from qdebug.report.html_element import element, rendered, table
+from qdebug.view import numbers, sentences
+from qdebug.view.rows import columns, node_row
+from qdebug.view.selection import Gap, select
+
+__all__ = ["diff_fragment"]
+
+_KEYS = ("index", "status", "node", "op", "sqnr_db", "introduced", "max_lsb", "rel_l2", "saturated")
+
+
+def diff_fragment(result: DiffResult) -> str:
+    """Give a comparison as a piece of HTML.
+
+    Args:
+        result: What to show; of a long net the first divergence, its neighbours and the worst nodes.
+    """
+    known = columns()
+    rows = []
+    for position in select(result.nodes):
+        if isinstance(position, Gap):
+            rows.append([element("td", f"{numbers.grouped(position.hidden)} hidden", colspan=len(_KEYS))])
+            continue
+        cells = node_row(result.nodes[position]).cells
+        rows.append([element("td", cells[key].text) for key in _KEYS])
+    made = element(
+        "div",
+        element("p", element("b", str(result.status).upper()), f" {sentences.verdict_sentence(result)}"),
+        table([known[key].title for key in _KEYS], rows),
+        element("p", f"{sentences.coverage_sentence(result)}; limits {sentences.limits_sentence(result.limits)}"),
+    )
+    return rendered(made)

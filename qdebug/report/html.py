@@ -1,0 +1,224 @@
+"""The comparison as one HTML file: no network, no frame, nothing that a name could set off; readable without script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+
+from qdebug.analysis.alignment import Kind
+from qdebug.analysis.origin import breaks_limit, is_beyond, is_excused
+from qdebug.analysis.result import DiffResult, NodeResult, Status
+from qdebug.report.html_detail import detail_section
+from qdebug.report.html_element import Element, element, facts, rendered, table
+from qdebug.report.html_plots import error_profile, parts_plot, sample_map
+from qdebug.view import sentences
+from qdebug.view.detail import NodeDetail
+from qdebug.view.rows import badness, columns, node_row
+
+__all__ = ["DETAILS_SHOWN", "diff_html", "worth_detail"]
+
+DETAILS_SHOWN = 12
+"""Nodes that are shown in full: the worst ones."""
+
+_KEYS = (
+    *("index", "status", "node", "tensor", "op", "sqnr_db", "introduced", "gain", "max_lsb", "rel_l2", "max_abs"),
+    *("mismatches", "cosine", "saturated", "quant", "match"),
+)
+_MAP_ROWS, _MAP_COLUMNS = 24, 64
+_LOST_SHOWN = 500
+
+
+def worth_detail(result: DiffResult) -> list[NodeResult]:
+    """Choose the nodes that are shown in full: the first divergence, then the worst, none that is identical.
+
+    Args:
+        result: The comparison.
+    """
+    wrong = [node for node in result.nodes if node.status not in (Status.IDENTICAL, Status.INCOMPARABLE)]
+    first = [node for node in wrong if is_beyond(node)][:1]
+    chosen = [*first, *(node for node in sorted(wrong, key=badness) if node not in first)]
+    return chosen[:DETAILS_SHOWN]
+
+
+def diff_html(results: Mapping[str, DiffResult], details: Mapping[str, Sequence[NodeDetail]] | None = None) -> str:
+    """Give comparisons as a page.
+
+    Args:
+        results: One comparison for each backend, by the name shown for it.
+        details: Nodes to show in full, by the same names; those of `worth_detail` are worth it.
+    """
+    known = details or {}
+    title = " and ".join(f"{name}: {result.status}" for name, result in results.items())
+    main = element("main", element("h1", "qdebug: backends against their reference"))
+    for number, (name, result) in enumerate(results.items()):
+        main.append(_section(name, result, known.get(name, ()), prefix=f"b{number}-"))
+    files = resources.files("qdebug.report").joinpath("page")
+    style = files.joinpath("report.css").read_text(encoding="utf-8")
+    script = files.joinpath("report.js").read_text(encoding="utf-8")
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element(
+            "meta",
+            http_equiv="Content-Security-Policy",
+            content=f"{policy}; base-uri 'none'; form-action 'none'",
+        ),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", f"qdebug: {title}"),
+        _raw("style", style),
+    )
+    page = element("html", head, element("body", main, _raw("script", script)), lang="en")
+    return f"<!DOCTYPE html>\n{rendered(page)}\n"
+
+
+def _raw(tag: str, text: str) -> Element:
+    """Make an element of a text of ours, in which nothing is escaped."""
+    made = element(tag)
+    made.text = text
+    return made
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _section(name: str, result: DiffResult, details: Sequence[NodeDetail], *, prefix: str) -> Element:
+    made = element("section", element("h2", name))
+    verdict = element("span", str(result.status).upper(), class_=f"badge {result.status}")
+    made.append(element("p", verdict, " ", sentences.verdict_sentence(result)))
+    made.append(facts(_facts(result)))
+    if not result.nodes:
+        made.append(element("p", "No node was compared."))
+        return made
+    made.append(_plots(result, prefix))
+    shown = {detail.result.tensor: f"{prefix}d{detail.result.index}" for detail in details}
+    made.append(element("h3", "Every node"))
+    made.append(_node_table(result, shown, prefix))
+    if details:
+        made.append(element("h3", f"The worst {len(details)} nodes in full" if len(details) > 1 else "The worst node"))
+        for detail in details:
+            made.append(detail_section(detail, anchor=shown[detail.result.tensor]))
+    made.append(_coverage(result))
+    return made
+
+
+def _facts(result: DiffResult) -> list[tuple[str, str]]:
+    known: list[tuple[str, str]] = []
+    for label, info in (("reference", result.reference), ("backend", result.backend)):
+        known.append((label, sentences.run_facts(info)))
+        known.append(("", f"fidelity {sentences.fidelity_sentence(info)}"))
+    known.append(("limits", sentences.limits_sentence(result.limits)))
+    samples = sentences.samples_sentence(result.nodes)
+    if samples:
+        known.append(("samples", samples))
+    known.append(("nodes", sentences.status_counts([node.status for node in result.nodes]) or "none"))
+    known += [("output", said) for said in sentences.ranking_sentences(result.outputs)]
+    return [*known, ("coverage", sentences.coverage_sentence(result))]
+
+
+def _plots(result: DiffResult, prefix: str) -> Element:
+    floor = result.limits.get("min_sqnr")
+    made = element("div", class_="plots")
+    caption = "SQNR in dB of each tensor along the net; higher is better. A click on a dot leads to its row."
+    made.append(_figure(error_profile(result.nodes, prefix=prefix, floor=floor), caption))
+    parts = parts_plot(result.nodes)
+    if parts is not None:
+        caption = (
+            "Error relative to the signal (rel L2): what the node adds itself, and what reaches it; lower is better."
+        )
+        made.append(_figure(parts, caption))
+    samples = sorted({entry.sample for node in result.nodes for entry in node.samples})
+    if len(samples) > 1:
+        made.append(_samples(result, samples))
+    return made
+
+
+def _samples(result: DiffResult, samples: Sequence[int]) -> Element:
+    wrong = [node for node in result.nodes if node.samples and node.status is not Status.IDENTICAL]
+    rows = sorted(sorted(wrong, key=badness)[:_MAP_ROWS], key=lambda node: node.index)
+    if not rows:
+        return element("p", "Every tensor is identical in every sample.", class_="faint")
+    chosen = list(samples)
+    if len(samples) > _MAP_COLUMNS:
+        worst = dict.fromkeys(samples, math.inf)
+        for entry in (entry for node in rows for entry in node.samples):
+            value = -math.inf if entry.sqnr_db is None or math.isnan(entry.sqnr_db) else entry.sqnr_db
+            worst[entry.sample] = min(worst[entry.sample], value)
+        chosen = sorted(sorted(samples, key=lambda sample: worst[sample])[:_MAP_COLUMNS])
+    some = f"{len(chosen)} of {len(samples)} samples{' (the worst)' if len(chosen) < len(samples) else ''}"
+    caption = (
+        f"SQNR of the {len(rows)} worst of {len(result.nodes)} tensors, in topological order, for {some}; "
+        "a strong colour is bad (0 dB), a faint one good."
+    )
+    return _figure(sample_map(rows, chosen), caption)
+
+
+def _figure(plot: Element, caption: str) -> Element:
+    return element("figure", plot, element("figcaption", caption))
+
+
+def _node_table(result: DiffResult, shown: Mapping[str, str], prefix: str) -> Element:
+    known = columns()
+    same = all(node.node == node.tensor for node in result.nodes)
+    keys = [key for key in _KEYS if not (same and key == "tensor")]
+    made = table([*(known[key].title for key in keys), "why"], (), class_="sortable")
+    head, body = made.iter("th"), next(made.iter("tbody"))
+    for cell, key in zip(head, keys, strict=False):
+        if known[key].numeric:
+            cell.set("class", "number")
+        if known[key].definition:
+            cell.set("title", known[key].definition)
+    first = next((node.index for node in result.nodes if is_beyond(node)), None)
+    for node in result.nodes:
+        classes = "first" if node.index == first else None
+        body.append(element("tr", *_cells(node, keys, shown), id=f"{prefix}{node.index}", class_=classes))
+    return made
+
+
+def _cells(node: NodeResult, keys: Sequence[str], shown: Mapping[str, str]) -> list[Element]:
+    row, known = node_row(node), columns()
+    excused = breaks_limit(node) and is_excused(node)
+    cells = []
+    for key in keys:
+        cell = row.cells[key]
+        content: Element | str = cell.text
+        if key == "node" and node.tensor in shown:
+            content = element("a", cell.text, href=f"#{shown[node.tensor]}")
+        elif key == "status":
+            content = element("span", cell.text, class_=str(node.status))
+        sort = _sort_value(cell.value) if known[key].numeric else None
+        numeric = "number" if known[key].numeric else "name" if key in {"node", "tensor"} else None
+        cells.append(element("td", content, class_=numeric, data_sort=sort))
+    said = [node.reason or "", f"acknowledged: {node.acknowledged.reason}" if excused and node.acknowledged else ""]
+    return [*cells, element("td", "; ".join(part for part in said if part), class_="why")]
+
+
+def _sort_value(value: float | str | None) -> str:
+    """Give a number as the page's script reads it."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    return str(value)
+
+
+def _coverage(result: DiffResult) -> Element:
+    made = element("div", element("h3", "What was not compared"))
+    unmatched = result.coverage.unmatched
+    benign = sentences.benign_reasons(unmatched)
+    lost = [entry for entry in unmatched if entry.kind is Kind.LOST]
+    if not unmatched:
+        made.append(element("p", "Nothing was left out."))
+    for clause in result.shortcomings:
+        made.append(element("p", clause, class_="incomplete"))
+    items = [element("li", f"{many} {side}, benign: {reason}") for many, side, reason in benign[:_LOST_SHOWN]]
+    items += [element("li", element("b", "lost"), f" {e.side} {e.tensor}: {e.reason}") for e in lost[:_LOST_SHOWN]]
+    if len(lost) > _LOST_SHOWN:
+        items.append(element("li", f"{len(lost) - _LOST_SHOWN} more lost tensors; the JSON has them all"))
+    made.append(element("ul", *items))
+    return made
