@@ -17,6 +17,8 @@ from qdebug.workflow.repro import Reproducer
 __all__ = ["reproducer_text"]
 
 _ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_CARRIES_SCALES = ("QLinear", "QGemm", "QuantizeLinear", "DequantizeLinear")
+"""How the names of operators begin that ONNX Runtime runs on codes as they are."""
 
 _IMPORTS = """\
 from __future__ import annotations
@@ -162,7 +164,7 @@ def _backend(found: Reproducer, pool: ArrayPool) -> tuple[str, bool]:
         return _RECORDED, False
     op, domain, attrs, opset = node.op, node.domain.replace("ai.onnx", ""), dict(node.attrs), found.opset
     inputs, constant = found.inputs, found.constant
-    if not found.whole:
+    if not found.whole or not op.startswith(_CARRIES_SCALES):
         if found.unit.kind != "conv" or found.unit.bias_scale is not None:
             return _RECORDED, False
         op, domain, opset, attrs = "QLinearConv", "", 13, dict(found.unit.attrs)

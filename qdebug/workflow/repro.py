@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.search import channels_first
-from qdebug.analysis.units import Place, UnitSource, find_unit
+from qdebug.analysis.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.replay.arithmetic import Arithmetic
@@ -34,7 +34,7 @@ class Reproducer:
     """One run of one quantized node.
 
     Args:
-        node: The node, as recorded.
+        node: The node; for a group of a QDQ graph that was computed as one, what stands for it.
         run: Facts of the run.
         place: Sample and step that the values are of.
         inputs: What the node reads, in its order; None where an optional input is left out.
@@ -95,19 +95,20 @@ def make_reproducer(
         UsageError: There is no such node or sample, or nothing in integers can be computed of it.
     """
     node, tensor = _node(backend, name)
-    source = find_unit(backend, node, tensor)
+    units = Units(backend)
+    source = units.missing(node, tensor) or units.find(node, tensor)
     if isinstance(source, str):
         raise UsageError(
             f"Node {node.name!r} ({node.op}) cannot be computed again: {source}.",
             hint="See which nodes can be: qdebug explain BACKEND.",
         )
     with one_thread():
-        return _made(backend, source, sample=sample, whole=whole, reference=reference)
+        return _made(units, source, sample=sample, whole=whole, reference=reference)
 
 
-def _made(backend: Recording, source: UnitSource, *, sample: int | None, whole: bool, reference: str) -> Reproducer:
-    node = source.node
-    variant, siblings = _arithmetic(backend, source)
+def _made(units: Units, source: UnitSource, *, sample: int | None, whole: bool, reference: str) -> Reproducer:
+    node, backend = source.computed, source.recording
+    variant, siblings = _arithmetic(units, source)
     place = _worst(source, variant) if sample is None else _place(source, sample)
     unit = source.unit(place)
     recorded = source.codes(place)
@@ -147,7 +148,7 @@ def _node(backend: Recording, name: str) -> tuple[Node, str]:
     )
 
 
-def _arithmetic(backend: Recording, source: UnitSource) -> tuple[Variant, int]:
+def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
     """Give the arithmetic that a node is held against, and how many other nodes it reproduces."""
     own = _closest(source)
     if not own:
@@ -159,7 +160,7 @@ def _arithmetic(backend: Recording, source: UnitSource) -> tuple[Variant, int]:
         if rate == 1.0 and _reproduces(source, variant):
             return variant, 0
     counts: Counter[Variant] = Counter()
-    for sibling in _siblings(backend, source):
+    for sibling in _siblings(units, source):
         counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0)
     if not counts:
         return own[0][1], 0
@@ -191,14 +192,14 @@ def _reproduces(source: UnitSource, variant: Variant) -> bool:
     return all(np.array_equal(compute(source.unit(place), variant), source.codes(place)) for place in source.places)
 
 
-def _siblings(backend: Recording, source: UnitSource) -> Iterator[UnitSource]:
+def _siblings(units: Units, source: UnitSource) -> Iterator[UnitSource]:
     """Give other nodes of the same operator, kind and types."""
     unit = source.unit(source.places[0])
     looked = 0
-    for node in backend.graph.nodes:
+    for node in source.recording.graph.nodes:
         if node.op != source.node.op or node.name == source.node.name or looked == _SIBLINGS or not node.outputs:
             continue
-        other = find_unit(backend, node, node.outputs[0])
+        other = units.missing(node, node.outputs[0]) or units.find(node, node.outputs[0])
         if isinstance(other, UnitSource):
             its = other.unit(other.places[0])
             if (its.kind, its.dtypes) == (unit.kind, unit.dtypes):
