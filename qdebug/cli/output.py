@@ -89,6 +89,8 @@ def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> 
 
 def emit(text: str) -> None:
     """Print a result on stdout; a reader that has seen enough (`| head`) is no error."""
+    if sys.stdout is None:
+        raise UsageError("Standard output is closed.", hint="Open it, or write the result to a file: -o FILE.")
     try:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
@@ -113,6 +115,8 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
     """
     if output is None:
         return
+    if str(output) == "-":
+        raise UsageError("There is no file called '-'.", hint="Leave -o out: the result goes to standard output.")
     if output.is_dir():
         raise UsageError(f"The output {str(output)!r} is a directory.", hint="Give the name of a file: -o FILE.")
     if not output.parent.is_dir():

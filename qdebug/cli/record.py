@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qdebug.cli.failures import say
+from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_debug, positive, typed
 from qdebug.cli.sources import command, open_source
@@ -140,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.workflow.record import record_run
 
     try:
-        with progress("recording") as note:
+        with progress("recording") as note, Interrupts() as interrupts:
             summary = record_run(
                 options.model,
                 backend=options.backend.name,
@@ -152,7 +153,8 @@ def run(arguments: argparse.Namespace) -> int:
                 taps=options.taps,
                 weights=options.weights,
                 force=options.force,
-                on_progress=note,
+                on_progress=interrupts.checked(note),
+                on_tensor=interrupts.check,
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(options.output)) from None
@@ -165,11 +167,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _kept(output: Path) -> str:
     """Say what an interrupted run left behind."""
     from qdebug.errors import QdebugError
+    from qdebug.store.target import unfinished
 
     try:
         kept = output.exists() and not open_source(output).info.complete
     except QdebugError:
         kept = False
+    if not kept and unfinished(output):
+        recover = command("qdebug", "file", "recover", output)
+        return f"interrupted; what was recorded so far can be rebuilt: {recover}"
     if not kept:
         return "interrupted; nothing was kept."
     return f"interrupted; what was recorded so far is in {output} (incomplete): {command('qdebug', 'info', output)}"

@@ -60,8 +60,12 @@ class WriterLock:
                 if tries <= 0:
                     raise
                 time.sleep(_PAUSE)  # a reader that only looks whether somebody holds it lets go at once
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def _try(self, target: Path) -> int:
         """Open and lock the file; -1 if it was removed under our hands and another try is needed."""

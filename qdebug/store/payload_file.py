@@ -47,6 +47,7 @@ class PayloadFile:
         access.set_alignment(_ALIGN_FROM, 64)
         self._file = h5f.create(os.fsencode(path), h5f.ACC_EXCL, fapl=access)
         self.fd = int(self._file.get_vfd_handle())
+        self._identity = os.fstat(self.fd)
         self._group = h5g.create(self._file, PAYLOADS.encode())
         self._plist = h5p.create(h5p.DATASET_CREATE)
         self._plist.set_layout(h5d.CONTIGUOUS)
@@ -131,7 +132,11 @@ class PayloadFile:
         HDF5 writes its cached metadata when a file is closed, which a forked child does at its
         exit: over the parent's file. It can also crash when the disk is full.
         """
-        if not self._file.valid:
+        try:
+            # HDF5 may have closed the descriptor, and its number may be another file's by now.
+            if not self._file.valid or not os.path.samestat(os.fstat(self.fd), self._identity):
+                return
+        except OSError:
             return
         try:
             scratch = tempfile.TemporaryFile()  # noqa: SIM115  closed below

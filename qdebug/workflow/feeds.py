@@ -49,11 +49,23 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
     except FileNotFoundError as error:
         raise InputError(f"There is no input file {str(path)!r}.", hint="Give an .npz file.") from error
     except _UNREADABLE as error:
-        reason = "it holds Python objects" if "allow_pickle" in str(error) else "it is damaged or something else"
+        reason = "it holds Python objects" if "Object arrays" in str(error) else _kind(path)
         raise InputError(
             f"The input file {str(path)!r} cannot be read as .npz: {reason}.",
             hint="Make one of plain arrays: numpy.savez('inputs.npz', INPUT=array).",
         ) from error
+
+
+def _kind(path: Path) -> str:
+    """Say what a file is that is no .npz file; numpy takes anything that it does not know for pickled objects."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except OSError:
+        return "it cannot be read"
+    if start == b"\x89HDF\r\n\x1a\n":
+        return "it is an HDF5 file, such as a recording"
+    return "it is damaged or something else"
 
 
 class ArrayFeeds:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,9 @@ from qdebug.adapters.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Recording
 from qdebug.record.recorder import Recorder
+from qdebug.record.stopping import RecordingStopped
 from qdebug.session import open_recording
+from qdebug.store.target import recover_hint, unfinished
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 
 __all__ = ["RecordSummary", "record_feeds", "record_run"]
@@ -60,10 +64,12 @@ def record_run(
     weights: bool = True,
     force: bool = False,
     on_progress: OnProgress | None = None,
+    on_tensor: Callable[[], None] | None = None,
 ) -> RecordSummary:
     """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
 
-    On an error nothing is left behind. A run that is interrupted leaves a recording that is marked incomplete.
+    On an error nothing is left behind. A run that is interrupted, or that fills the disk, leaves a recording that is
+    marked incomplete, or one that can be recovered.
 
     Args:
         model: A model file, or a recording whose graph and weights are replayed.
@@ -77,6 +83,7 @@ def record_run(
         weights: Whether constants are recorded.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
+        on_tensor: Called before each tensor is recorded; what it raises ends the run.
 
     Raises:
         UsageError: No such model or backend, unknown options, or files that are one and the same.
@@ -92,11 +99,17 @@ def record_run(
     arrays = read_inputs(inputs)
     with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
         feeds = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps)
-        return record_feeds(run, feeds, out, force=force, on_progress=on_progress)
+        return record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor)
 
 
 def record_feeds(
-    run: BackendRun, feeds: Feeds, out: Path, *, force: bool = False, on_progress: OnProgress | None = None
+    run: BackendRun,
+    feeds: Feeds,
+    out: Path,
+    *,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+    on_tensor: Callable[[], None] | None = None,
 ) -> RecordSummary:
     """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
 
@@ -106,17 +119,20 @@ def record_feeds(
         out: The recording to make.
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
+        on_tensor: Called before each tensor is recorded; what it raises ends the run.
 
     Raises:
         BackendError: The backend failed.
         KernelError: A node cannot be computed (interpreter).
         OutputExistsError: `out` exists and `force` is not set.
-        RecordingError: `out` cannot be written.
+        RecordingError: `out` cannot be written, or the disk is full; then the message says how much is safe.
     """
-    recorder = _recorder(run, out, force=force)
+    recorder = _recorder(run, out, force=force, on_tensor=on_tensor)
     try:
-        _record(run, feeds, recorder, on_progress)
-        recorder.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RecordingStopped)  # it is said below, once and with what is safe
+            _record(run, feeds, recorder, on_progress)
+            recorder.close()
     except KeyboardInterrupt:
         with suppress(RecordingError):  # nothing was recorded yet: nothing is kept
             recorder.close(complete=False)
@@ -124,7 +140,35 @@ def record_feeds(
     except BaseException:
         recorder.discard()
         raise
+    if recorder.failure is not None:
+        raise _stopped(recorder, out)
     return _summary(out)
+
+
+def _stopped(recorder: Recorder, out: Path) -> RecordingError:
+    """Say that recording stopped before the run did, and what is safe."""
+    safe = f"{recorder.kept} tensor{' is' if recorder.kept == 1 else 's are'} safe"
+    if not recorder.kept:
+        return RecordingError(f"{recorder.failure} Nothing was kept.", hint="Record to a disk with more space.")
+    if out.exists() and not unfinished(out):
+        return RecordingError(
+            f"{recorder.failure} {safe}: {str(out)!r} is incomplete.", hint="Record to a disk with more space."
+        )
+    return RecordingError(
+        f"{recorder.failure} {safe} beside {str(out)!r}.", hint=f"{recover_hint(out)[:-1]} -o OTHER-DISK/OUT.h5."
+    )
+
+
+class _WatchedRecorder(Recorder):
+    """A recorder that asks before each tensor whether to go on."""
+
+    on_tensor: Callable[[], None] | None = None
+
+    def put(self, name: str, array: Any, **facts: Any) -> None:
+        """Record a tensor, as `Recorder.put`."""
+        if self.on_tensor is not None:
+            self.on_tensor()
+        super().put(name, array, **facts)
 
 
 def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], out: Path, *, force: bool) -> None:
@@ -139,8 +183,18 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
                 )
         if not force:
             raise OutputExistsError(
-                f"The file {str(out)!r} exists already.", hint="Add --force to overwrite it, or name another file."
+                f"The file {str(out)!r} exists already{_in_it(out)}.",
+                hint="Add --force to overwrite it, or name another file.",
             )
+
+
+def _in_it(path: Path) -> str:
+    """Say that a file holds the beginning of an interrupted run, which is why a command may be given once more."""
+    try:
+        complete = open_recording(path).info.complete
+    except RecordingError:
+        return ""
+    return "" if complete else ", with the part of an interrupted run that was recorded"
 
 
 def _model(path: Path) -> Path | Recording:
@@ -155,9 +209,9 @@ def _model(path: Path) -> Path | Recording:
     return open_recording(path) if start == _HDF5 else path
 
 
-def _recorder(run: BackendRun, out: Path, *, force: bool) -> Recorder:
+def _recorder(run: BackendRun, out: Path, *, force: bool, on_tensor: Callable[[], None] | None) -> Recorder:
     facts = run.facts
-    return Recorder(
+    recorder = _WatchedRecorder(
         out,
         backend=facts.backend,
         graph=run.graph,
@@ -169,6 +223,8 @@ def _recorder(run: BackendRun, out: Path, *, force: bool) -> Recorder:
         options=facts.options,
         cpu_flags=facts.cpu_flags or None,
     )
+    recorder.on_tensor = on_tensor
+    return recorder
 
 
 def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:

@@ -1,0 +1,60 @@
+"""Ctrl-C while something is written: noticed at the next safe moment, and at once if it comes again."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Self
+
+from qdebug.cli.output import OnProgress
+
+__all__ = ["Interrupts"]
+
+
+class Interrupts:
+    """Take Ctrl-C as a wish until it comes a second time.
+
+    An exception that the interpreter raises wherever it happens to be can be lost in a library's destructor, and can
+    tear a write in two. Where handlers cannot be installed, outside the main thread, Ctrl-C is left as it is.
+    """
+
+    def __init__(self) -> None:
+        self._wished = False
+        self._previous: object = None
+
+    def check(self) -> None:
+        """Stop here if somebody wishes to.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed since the beginning.
+        """
+        if self._wished:
+            raise KeyboardInterrupt
+
+    def checked(self, note: OnProgress) -> OnProgress:
+        """Give a callback of progress that stops if somebody wishes to."""
+
+        def step(done: int, total: int, label: str = "") -> None:
+            self.check()
+            note(done, total, label)
+
+        return step
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._wished:
+            raise KeyboardInterrupt
+        self._wished = True
+
+    def __enter__(self) -> Self:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody else decides
+            with suppress(ValueError):
+                self._previous = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)  # type: ignore[arg-type]  # what signal() gave
