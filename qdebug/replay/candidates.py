@@ -7,7 +7,8 @@ nothing in here is a bug.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
@@ -28,7 +29,34 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
     Args:
         unit: The unit; its kind, dtypes and bias decide.
     """
-    return tuple(dict.fromkeys(_FAMILIES[unit.kind](unit)))
+    traits = _Traits(
+        kind=unit.kind,
+        function=unit.function,
+        types=tuple(operand.codes.dtype for operand in unit.operands[:2]),
+        bias=unit.bias is not None,
+        own_bias_scale=unit.bias_scale is not None,
+        transposed=unit.transposed,
+        beyond_padding=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
+    )
+    return _listed(traits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traits:
+    """What of a unit decides about its candidates."""
+
+    kind: str
+    function: str
+    types: tuple[np.dtype, ...]
+    bias: bool
+    own_bias_scale: bool
+    transposed: bool
+    beyond_padding: bool
+
+
+@cache
+def _listed(traits: _Traits) -> tuple[Variant, ...]:
+    return tuple(dict.fromkeys(_FAMILIES[traits.kind](traits)))
 
 
 def requantizations(*, orders: tuple[str, ...], unfused: bool = True) -> Iterator[Variant]:
@@ -106,29 +134,29 @@ _OPERAND_PROGRAMS = ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up
 _GLOW = "pre.floor,mul,wrap32,shr.up"
 
 
-def _sum_of_products(unit: Unit) -> Iterator[Variant]:
+def _sum_of_products(traits: _Traits) -> Iterator[Variant]:
     """Convolutions and matrix products: all requantizations on exact sums, real biases, and the sums of pairs."""
     plain = tuple(requantizations(orders=_PRODUCT_ORDERS))
     yield from plain
-    if unit.bias is not None:
+    if traits.bias:
         yield from _with_real_bias()
-    if unit.bias_scale is not None:
+    if traits.own_bias_scale:
         for variant in plain:
             if variant.multiplier.number in ("f32", "glow"):
                 yield replace(variant, bias="glow")
-    for pairs in _pairs(unit):
+    for pairs in _pairs(traits):
         for variant in plain[:2]:
             yield replace(variant, accumulate=pairs)
 
 
-def _pairs(unit: Unit) -> Iterator[str]:
+def _pairs(traits: _Traits) -> Iterator[str]:
     """Give the sums of pairs that processors without an 8-bit dot product make of the operands' types."""
-    x, weight = (operand.codes.dtype for operand in unit.operands)
-    if weight != np.int8 or x.itemsize != 1 or unit.transposed:
+    x, weight = traits.types
+    if weight != np.int8 or x.itemsize != 1 or traits.transposed:
         return
-    for order in _ORDERS[unit.kind]:
+    for order in _ORDERS[traits.kind]:
         yield f"pairsat16:{order}"
-    for order in _ORDERS[unit.kind] if x == np.int8 else ():
+    for order in _ORDERS[traits.kind] if x == np.int8 else ():
         yield f"pairwrap16:{order}:8"
 
 
@@ -141,9 +169,9 @@ def _with_real_bias() -> Iterator[Variant]:
             yield replace(_real(f"mul,bias,{end}", order), bias="float")
 
 
-def _sums_of_two(unit: Unit) -> Iterator[Variant]:
+def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
     """Sums and differences of two codes."""
-    del unit
+    del traits
     for form in ("fold-fma", "fold"):
         for rounding in ("even", "away", "up"):
             yield Variant(form=form, requantize=steps_of(f"{rounding},sat"))
@@ -184,24 +212,24 @@ def _made_real() -> Iterator[Variant]:
         yield Variant(form="deq", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
 
 
-def _products_of_two(unit: Unit) -> Iterator[Variant]:
-    del unit
+def _products_of_two(traits: _Traits) -> Iterator[Variant]:
+    del traits
     yield from requantizations(orders=_PRODUCT_ORDERS)
     yield from _made_real()
 
 
-def _quotients(unit: Unit) -> Iterator[Variant]:
-    del unit
+def _quotients(traits: _Traits) -> Iterator[Variant]:
+    del traits
     yield from _made_real()
     for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
         yield Variant(form="ratio", requantize=steps_of(end))
 
 
-def _means(unit: Unit) -> Iterator[Variant]:
+def _means(traits: _Traits) -> Iterator[Variant]:
     """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
     for end in _REAL_ENDS:
         yield Variant(form="real", requantize=steps_of(end))
-    if unit.kind == "average_pool" and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
+    if traits.kind == "average_pool" and traits.beyond_padding:
         for end in _REAL_ENDS:
             yield Variant(form="taps", requantize=steps_of(end))
     yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
@@ -210,9 +238,9 @@ def _means(unit: Unit) -> Iterator[Variant]:
         yield Variant(form="sum", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},zp,sat"))
 
 
-def _of_one_code(unit: Unit) -> Iterator[Variant]:
+def _of_one_code(traits: _Traits) -> Iterator[Variant]:
     """Changes of scale, and elements that are moved: centred codes with one multiplier."""
-    del unit
+    del traits
     ends = ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat")
     for last in ("div", "inv"):
         for end in ends:
@@ -220,21 +248,21 @@ def _of_one_code(unit: Unit) -> Iterator[Variant]:
     yield from requantizations(orders=_ONE_ORDERS, unfused=False)
 
 
-def _resized(unit: Unit) -> Iterator[Variant]:
+def _resized(traits: _Traits) -> Iterator[Variant]:
     for end in _REAL_ENDS:
         yield Variant(form="real", requantize=steps_of(end))
-    yield from _of_one_code(unit)
+    yield from _of_one_code(traits)
 
 
-def _functions(unit: Unit) -> Iterator[Variant]:
+def _functions(traits: _Traits) -> Iterator[Variant]:
     """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
-    forms = ("mlas", "table", "stepped") if unit.function == "Sigmoid" else ("table", "stepped")
+    forms = ("mlas", "table", "stepped") if traits.function == "Sigmoid" else ("table", "stepped")
     for form in forms:
         for end in _REAL_ENDS:
             yield Variant(form=form, requantize=steps_of(end))
     for end in (*_REAL_ENDS, "div,trunc,zp,sat", "div,floor,zp,sat"):
         yield Variant(form="table", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
-    if unit.function == "LeakyRelu":
+    if traits.function == "LeakyRelu":
         for program in (*_OPERAND_PROGRAMS, _GLOW):
             number = Multiplier(number="glow" if program == _GLOW else "q31", expression="xw/y")
             for order in ("xw/y", "d:xw/y"):
@@ -246,8 +274,8 @@ def _functions(unit: Unit) -> Iterator[Variant]:
             yield Variant(form="leaky", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
 
 
-def _probabilities(unit: Unit) -> Iterator[Variant]:
-    del unit
+def _probabilities(traits: _Traits) -> Iterator[Variant]:
+    del traits
     for end in ("wrap", "sat"):
         yield Variant(form="ort", requantize=steps_of(f"even,zp,{end}"))
     for form in ("exp32", "exp64"):
@@ -255,9 +283,9 @@ def _probabilities(unit: Unit) -> Iterator[Variant]:
             yield Variant(form=form, requantize=steps_of(end))
 
 
-def _quantized(unit: Unit) -> Iterator[Variant]:
+def _quantized(traits: _Traits) -> Iterator[Variant]:
     """Real numbers made codes; the zero point before or after rounding, by quotient or by reciprocal."""
-    del unit
+    del traits
     for rounding in ("even", "away", "up", "plus", "down", "trunc", "floor"):
         for last in ("div", "inv"):
             yield Variant(requantize=steps_of(f"{last},{rounding},zp,sat"))
@@ -268,15 +296,15 @@ def _quantized(unit: Unit) -> Iterator[Variant]:
         yield Variant(multiplier=double, requantize=steps_of(f"div,zp,{rounding},sat"))
 
 
-def _made_real_alone(unit: Unit) -> Iterator[Variant]:
+def _made_real_alone(traits: _Traits) -> Iterator[Variant]:
     """Codes made real numbers."""
-    del unit
+    del traits
     yield Variant(requantize=steps_of("scale"))
     for form in ("fold-fma", "fold"):
         yield Variant(form=form, requantize=())
 
 
-_FAMILIES: Mapping[str, Callable[[Unit], Iterator[Variant]]] = MappingProxyType(
+_FAMILIES: Mapping[str, Callable[[_Traits], Iterator[Variant]]] = MappingProxyType(
     {
         **dict.fromkeys(("conv", "linear"), _sum_of_products),
         **dict.fromkeys(("add", "sub"), _sums_of_two),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Columns:
         places: Flat positions in `shape` of the elements; None if all are there.
         member: Which operand each element comes from, broadcasting to `shape`; None but where tensors are joined.
         bound: Largest magnitude that integers may have; 0 if it is not known.
+        memo: What was worked out for the programs of one unit; shared with selections.
+        spreads: Parameters as they broadcast to these values.
     """
 
     sums: Sums
@@ -38,6 +40,8 @@ class Columns:
     places: np.ndarray | None = None
     member: np.ndarray | None = None
     bound: float = 0.0
+    memo: dict[object, Any] = field(default_factory=dict, repr=False)
+    spreads: dict[object, tuple[np.ndarray, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def size(self) -> int:
@@ -56,7 +60,8 @@ class Columns:
         if self.places is not None:
             raise ValueError("a selection is taken of whole columns")
         places = np.asarray(places, dtype=np.int64).reshape(-1)
-        return replace(self, values=tuple(array.reshape(-1)[places] for array in self.values), places=places)
+        values = tuple(array.reshape(-1)[places] for array in self.values)
+        return replace(self, values=values, places=places, spreads={})
 
     def spread(self, parameter: np.ndarray) -> np.ndarray:
         """Give a parameter that broadcasts to the whole output so that it broadcasts to the values."""
@@ -66,24 +71,23 @@ class Columns:
             return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
         return np.broadcast_to(parameter, self.shape)[np.unravel_index(self.places, self.shape)]
 
-    def blocks(self) -> Iterator[tuple[slice, ...]]:
-        """Cut the values into blocks of at most about `BLOCK` elements, as indices into arrays that broadcast."""
-        shape = self.values[0].shape
-        yield from _cut(shape)
+    def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, ...]]:
+        """Cut the values into blocks of about `limit` elements at most, as indices into arrays that broadcast."""
+        yield from _cut(self.values[0].shape, limit)
 
 
-def _cut(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+def _cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
     """Cut along the first axis whose inner part fits a block; the axes before it are taken one by one."""
-    if not shape or int(np.prod(shape, dtype=np.int64)) <= BLOCK:
+    if not shape or int(np.prod(shape, dtype=np.int64)) <= limit:
         yield tuple(slice(0, n) for n in shape)
         return
     inner = 1
     axis = len(shape)
-    while inner * shape[axis - 1] <= BLOCK:
+    while inner * shape[axis - 1] <= limit:
         axis -= 1
         inner *= shape[axis]
     axis -= 1
-    step = max(1, BLOCK // inner)
+    step = max(1, limit // inner)
     rest = tuple(slice(0, n) for n in shape[axis + 1 :])
     for lead in np.ndindex(*shape[:axis]):
         for first in range(0, shape[axis], step):

@@ -94,13 +94,12 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
         value = logistic(real) if variant.form == "mlas" else apply_function(unit, np.asarray(real, dtype=dtype))
         return np.asarray(value, dtype=dtype)
 
-    operation = Operation(key=(variant.form, dtype.__name__), apply=apply, parameters=(scale, zero))
+    operation = Operation(apply=apply, parameters=(scale, zero))
     return Start(operation=operation, dtype=dtype, scales=scales_of(unit))
 
 
 def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Requantize each centred code by the program `operand`, with one multiplier above 0 and one below."""
-    del columns
     if unit.function != "LeakyRelu":
         raise ValueError("two multipliers are for LeakyRelu")
     operand = unit.operands[0]
@@ -111,7 +110,7 @@ def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
         own = Start(
             operation=load(dtype), dtype=dtype, scales=Scales(x=operand.scale, w=slope, y=unit.out.scale, n=_ONE)
         )
-        steps = tuple(compile_steps(unit, own, variant.operand, variant.multiplier, tag=tag))
+        steps = compile_steps(unit, own, variant.operand, variant.multiplier, columns.memo, operand=tag)
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [parameter for step in steps for parameter in step.parameters]
 
@@ -123,7 +122,4 @@ def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
         high, low = above((values,), given[1 : 1 + count]), below((values,), given[1 + count :])
         return np.where(centred >= 0, high, low)
 
-    key = ("leaky", variant.operand, variant.multiplier)
-    return Start(
-        operation=Operation(key=key, apply=apply, parameters=tuple(parameters)), dtype=dtype, scales=scales_of(unit)
-    )
+    return Start(operation=Operation(apply=apply, parameters=tuple(parameters)), dtype=dtype, scales=scales_of(unit))

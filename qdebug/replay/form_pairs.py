@@ -63,7 +63,7 @@ def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
         a, b = (array.astype(np.float32) for array in numbers)
         return np.asarray(a * ra + (b * rb + rest), dtype=np.float32)
 
-    operation = Operation(key=(variant.form,), apply=apply, parameters=(ratio_a, ratio_b, np.asarray(constant)))
+    operation = Operation(apply=apply, parameters=(ratio_a, ratio_b, np.asarray(constant)))
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
 
 
@@ -76,7 +76,7 @@ def _folded_one(unit: Unit, columns: Columns, *, fma: bool) -> Start:
         codes = numbers[0].astype(np.float32)
         return fused(codes, factor, rest) if fma else np.asarray(codes * factor + rest, dtype=np.float32)
 
-    operation = Operation(key=("fold", fma), apply=apply, parameters=(scale, np.asarray(-(zero * scale))))
+    operation = Operation(apply=apply, parameters=(scale, np.asarray(-(zero * scale))))
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
 
 
@@ -98,7 +98,7 @@ def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
         return np.asarray(combine(real(numbers[0], *given[:2]), real(numbers[1], *given[2:])), dtype=dtype)
 
     parameters = (scale_a, zero_a, scale_b, zero_b)
-    operation = Operation(key=(variant.form, dtype.__name__), apply=apply, parameters=parameters)
+    operation = Operation(apply=apply, parameters=parameters)
     return Start(operation=operation, dtype=dtype, scales=scales_of(unit))
 
 
@@ -122,14 +122,14 @@ def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
     parameters = (np.asarray(ratio_a), zero_a, np.asarray(ratio_b), zero_b)
     return Start(
-        operation=Operation(key=("ratio",), apply=apply, parameters=parameters),
+        operation=Operation(apply=apply, parameters=parameters),
         dtype=np.float32,
         scales=scales_of(unit),
     )
 
 
 def _pair_of_programs(
-    unit: Unit, variant: Variant, scales: tuple[Scales, Scales], key: object, ahead: int
+    unit: Unit, columns: Columns, variant: Variant, scales: tuple[Scales, Scales], ahead: int = 0
 ) -> Operation:
     """Run the operand program on both centred codes, shifted left by `ahead`, and combine what comes out."""
     if unit.kind not in ("add", "sub"):
@@ -138,8 +138,10 @@ def _pair_of_programs(
     dtype = number_type(variant.multiplier)
     runs, parameters = [], []
     for place, (operand, own) in enumerate(zip(_sides(unit), scales, strict=True)):
-        start = Start(operation=load(dtype, place), dtype=dtype, scales=own)
-        steps = tuple(compile_steps(unit, start, variant.operand, variant.multiplier, tag=f"operand{place}"))
+        start = Start(operation=load(dtype, place), dtype=dtype, scales=own, tag=variant.form)
+        steps = compile_steps(
+            unit, start, variant.operand, variant.multiplier, columns.memo, operand=f"operand {place}"
+        )
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [operand.zero_point.astype(np.int64), *(p for step in steps for p in step.parameters)]
 
@@ -152,28 +154,25 @@ def _pair_of_programs(
             used += 1 + count
         return np.asarray(combine(*values))
 
-    return Operation(key=(key, variant.operand, variant.multiplier), apply=apply, parameters=tuple(parameters))
+    return Operation(apply=apply, parameters=tuple(parameters))
 
 
 def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Bring both codes, shifted left, to twice the larger scale, and combine them there."""
-    del columns
     a, b = (operand.scale.astype(np.float64) for operand in _sides(unit))
     twice = 2 * np.maximum(a, b)
     one = np.ones(())
     own = tuple(Scales(x=scale, w=one, y=twice, n=one) for scale in (a, b))
-    operation = _pair_of_programs(unit, variant, (own[0], own[1]), ("ls", variant.shift), variant.shift)
+    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]), variant.shift)
     scales = Scales(x=twice, w=one, y=unit.out.scale.astype(np.float64) * 2.0**variant.shift, n=one)
-    return Start(operation=operation, dtype=np.int64, scales=scales)
+    return Start(operation=operation, dtype=np.int64, scales=scales, tag=("ls", variant.shift))
 
 
 def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Bring both codes to the output's scale, each with its own rounding, and combine them there."""
-    del columns
     own = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
-    operation = _pair_of_programs(unit, variant, (own[0], own[1]), "each", 0)
+    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]))
     whole = Operation(
-        key=operation.key,
         apply=lambda numbers, out, *given: operation.apply(numbers, out, *given).astype(np.int64),
         parameters=operation.parameters,
     )
@@ -199,10 +198,10 @@ def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
         del out
         return np.asarray(numbers[0].astype(np.int64) * ma + numbers[1].astype(np.int64) * mb - rest)
 
-    operation = Operation(key=(variant.form,), apply=apply, parameters=(*factors, np.asarray(zero)))
+    operation = Operation(apply=apply, parameters=(*factors, np.asarray(zero)))
     none = np.zeros_like(shift)
     whole = Fixed(multiplier=none + 1, bits=0, exponent=-shift, pre=none)
-    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag=variant.form)
 
 
 def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
@@ -223,8 +222,8 @@ def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
         return np.asarray(combine(*whole)).astype(np.float32)
 
     scales = Scales(x=np.asarray(_LARGE_SCALE), w=_ONE, y=unit.out.scale, n=_ONE)
-    operation = Operation(key=("fixed15",), apply=apply, parameters=tuple(parameters))
-    return Start(operation=operation, dtype=np.float32, scales=scales)
+    operation = Operation(apply=apply, parameters=tuple(parameters))
+    return Start(operation=operation, dtype=np.float32, scales=scales, tag="fixed15")
 
 
 def _away(values: np.ndarray) -> np.ndarray:

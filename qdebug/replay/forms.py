@@ -33,9 +33,14 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
 
 
 def start_of(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Give what a program starts with.
+    """Give what a program starts with; the same object for variants that start alike.
 
     Raises:
         ValueError: The form is not one of the unit's kind.
     """
-    return _FORMS[variant.form](unit, columns, variant)
+    read = variant.multiplier if variant.operand else variant.multiplier.number
+    key = (variant.form, variant.shift, variant.operand, read)
+    start = columns.memo.get(key)
+    if start is None:
+        start = columns.memo[key] = _FORMS[variant.form](unit, columns, variant)
+    return start

@@ -25,13 +25,11 @@ class Operation:
     """One operation on blocks of numbers.
 
     Args:
-        key: Equal for operations that compute the same.
         apply: Takes the numbers (a tuple of arrays), the array to put the result in or None for a new one, and the
             parameters; gives the result, which is in another array where the dtype changes.
         parameters: Arrays that broadcast to the whole output.
     """
 
-    key: tuple[object, ...]
     apply: Callable[..., np.ndarray]
     parameters: tuple[np.ndarray, ...] = ()
 
@@ -45,12 +43,14 @@ class Start:
         dtype: The kind of number that the program computes in: np.float32, np.float64 or np.int64.
         scales: What the multiplier of the program is made of.
         whole: The integers that stand for it, where they are no function of `scales`.
+        tag: What the scales are of; equal for starts with equal scales.
     """
 
     operation: Operation
     dtype: type[np.generic]
     scales: Scales
     whole: Fixed | None = None
+    tag: object = None
 
 
 def load(dtype: type[np.generic], place: int = 0) -> Operation:
@@ -60,7 +60,7 @@ def load(dtype: type[np.generic], place: int = 0) -> Operation:
         del out
         return numbers[place].astype(dtype)
 
-    return Operation(key=("load", dtype.__name__, place), apply=apply)
+    return Operation(apply=apply)
 
 
 def nested(operations: Sequence[Operation]) -> Callable[[tuple[np.ndarray, ...], Sequence[np.ndarray]], np.ndarray]:

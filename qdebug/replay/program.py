@@ -23,17 +23,20 @@ __all__ = ["compile_variant", "run_program", "run_programs"]
 
 
 def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Operation, ...]:
-    """Give the operations that turn columns into codes.
+    """Give the operations that turn columns into codes; equal operations of one unit are the same object.
 
     Raises:
         KernelError: A step cannot follow the one before it, or the form is not one of the unit's.
     """
+    if columns.memo.get("unit") is not unit:
+        columns.memo.clear()
+        columns.memo["unit"] = unit
     try:
         start = start_of(unit, columns, variant)
         program = variant.requantize
-        if unit.out.dtype.kind in "iu" and not any(step.op in ("sat", "wrap") for step in program[-1:]):
+        if unit.out.dtype.kind in "iu" and not (program and program[-1].op in ("sat", "wrap")):
             raise ValueError("the program does not end in codes, by the step sat or wrap")
-        return (start.operation, *compile_steps(unit, start, program, variant.multiplier))
+        return (start.operation, *compile_steps(unit, start, program, variant.multiplier, columns.memo))
     except KernelError:
         raise
     except (ValueError, KeyError) as error:
@@ -43,7 +46,11 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
 
 
 def _spread(columns: Columns, operation: Operation) -> tuple[np.ndarray, ...]:
-    return tuple(columns.spread(np.asarray(parameter)) for parameter in operation.parameters)
+    found = columns.spreads.get(operation)
+    if found is None:
+        found = tuple(columns.spread(np.asarray(parameter)) for parameter in operation.parameters)
+        columns.spreads[operation] = found
+    return found
 
 
 def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
@@ -73,37 +80,80 @@ def _flattened(columns: Columns) -> Columns:
     return Columns(sums=columns.sums, values=flat, shape=columns.shape, bound=columns.bound)
 
 
-@dataclass(slots=True, eq=False)
-class _Branch:
-    """A point where programs part: the operation that leads to it, and what follows."""
+Spot = tuple[int, int]
+"""Where a value is: the batch that computed it, and its row there."""
+
+_NOWHERE: Spot = (-1, -1)
+_SIDE_BY_SIDE = 1 << 12
+"""Elements of a block when many programs run on it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """One operation on the values of many programs at once, and the programs that end with it.
+
+    Args:
+        operation: What is done.
+        sources: Where its values come from; none for what programs start with.
+        ends: Programs whose codes come out, by row.
+    """
 
     operation: Operation
-    ends: list[int] = field(default_factory=list)
-    branches: dict[tuple[object, ...], _Branch] = field(default_factory=dict)
+    sources: list[Spot] = field(default_factory=list)
+    ends: list[tuple[int, int]] = field(default_factory=list)
+
+
+def _planned(programs: Sequence[tuple[Operation, ...]]) -> list[_Batch]:
+    """Group what programs have in common: a step after the same steps is done once, and equal steps side by side."""
+    batches: list[_Batch] = []
+    spots: list[Spot | None] = [None] * len(programs)
+    for depth in range(max(map(len, programs), default=0)):
+        rows: dict[tuple[Operation, Spot | None], Spot] = {}
+        open_batches: dict[Operation, int] = {}
+        for position, program in enumerate(programs):
+            if depth >= len(program):
+                continue
+            operation, source = program[depth], spots[position]
+            spot = rows.get((operation, source))
+            if spot is None:
+                number = open_batches.get(operation)
+                if number is None:
+                    number = open_batches[operation] = len(batches)
+                    batches.append(_Batch(operation))
+                sources = batches[number].sources
+                spot = rows[operation, source] = (number, len(sources))
+                sources.append(source if source is not None else _NOWHERE)
+            spots[position] = spot
+            if depth == len(program) - 1:
+                batches[spot[0]].ends.append((spot[1], position))
+    return batches
 
 
 def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> np.ndarray:
     """Turn columns into codes by many variants: codes (variants, elements)."""
-    out = np.empty((len(variants), columns.size), dtype=unit.out.dtype)
-    roots: dict[tuple[object, ...], _Branch] = {}
-    for position, variant in enumerate(variants):
-        branches = roots
-        last: _Branch | None = None
-        for operation in compile_variant(unit, columns, variant):
-            last = branches.setdefault(operation.key, _Branch(operation))
-            branches = last.branches
-        if last is not None:
-            last.ends.append(position)
+    out = np.empty((len(variants), *columns.values[0].shape), dtype=unit.out.dtype)
+    batches = _planned([compile_variant(unit, columns, variant) for variant in variants])
+    spreads = [_spread(columns, batch.operation) for batch in batches]
     with np.errstate(all="ignore"):
-        for root in roots.values():
-            _follow(root, columns.values, columns, out)
-    return out
+        for block in columns.blocks(_SIDE_BY_SIDE):
+            numbers = tuple(array[block] for array in columns.values)
+            values: list[np.ndarray] = []
+            for batch, parameters in zip(batches, spreads, strict=True):
+                given = numbers if batch.sources[0] == _NOWHERE else (_gathered(values, batch.sources),)
+                value = batch.operation.apply(given, None, *(part_of(p, block) for p in parameters))
+                value = value[None] if batch.sources[0] == _NOWHERE else value
+                values.append(value)
+                for row, position in batch.ends:
+                    out[position][block] = value[row]
+    return out.reshape(len(variants), -1)
 
 
-def _follow(branch: _Branch, numbers: tuple[np.ndarray, ...], columns: Columns, out: np.ndarray) -> None:
-    """Compute a branch out of place, since its neighbours read the same numbers, and then what follows it."""
-    value = branch.operation.apply(numbers, None, *_spread(columns, branch.operation))
-    for position in branch.ends:
-        out[position] = value.reshape(-1)
-    for following in branch.branches.values():
-        _follow(following, (value,), columns, out)
+def _gathered(values: list[np.ndarray], sources: list[Spot]) -> np.ndarray:
+    """Give rows of several batches as one array."""
+    number, row = sources[0]
+    if len(sources) == 1:
+        return values[number][row : row + 1]
+    whole = values[number]
+    if len(sources) == len(whole) and sources == [(number, place) for place in range(len(whole))]:
+        return whole
+    return np.stack([values[batch][place] for batch, place in sources])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -19,59 +19,65 @@ __all__ = ["compile_steps"]
 
 Numbers = tuple[np.ndarray, ...]
 Out = np.ndarray | None
-_NONE = np.zeros((), np.int64)
+_MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
 
 
 def compile_steps(
-    unit: Unit, start: Start, program: tuple[Step, ...], multiplier: Multiplier, tag: str = ""
-) -> Iterator[Operation]:
-    """Give the operations of a program.
+    unit: Unit,
+    start: Start,
+    program: tuple[Step, ...],
+    multiplier: Multiplier,
+    memo: dict[object, Any],
+    *,
+    operand: str = "",
+) -> list[Operation]:
+    """Give the operations of a program; equal ones are the same object.
 
     Args:
         unit: What is computed.
         start: What the program runs on.
         program: The steps.
         multiplier: What stands for the quotient of the scales.
-        tag: Tells apart programs of one variant that have different scales.
+        memo: Operations that were made before for this unit.
+        operand: Which operand's program this is, where each has its own scales.
 
     Raises:
         ValueError: A step is not one for this kind of number, or has no parameters here.
     """
-    if start.dtype is np.int64:
-        yield from _integer_steps(unit, start, program, multiplier, tag)
-    else:
-        yield from _real_steps(unit, start, program, multiplier, tag)
-
-
-def _real_steps(
-    unit: Unit, start: Start, program: tuple[Step, ...], multiplier: Multiplier, tag: str
-) -> Iterator[Operation]:
-    scales, dtype = start.scales, start.dtype
+    whole = start.dtype is np.int64
+    make = _integer_operation if whole else _real_operation
+    ops = tuple(step.op for step in program)
+    split = ("shl" in ops, "mulhi" in ops) if whole else None
+    found = []
     real_units = False
     for step in program:
-        if step.op not in FLOAT_STEPS:
-            raise ValueError(f"the step {step} needs an integer multiplier")
-        name = dtype.__name__ + tag
-        if step.op == "mul":
-            factor = real_multiplier(scales, multiplier.expression).astype(dtype)
-            yield _binary((step.op, name, multiplier), np.multiply, factor)
-        elif step.op == "scale":
-            yield _binary((step.op, name), np.multiply, sum_scale(scales).astype(dtype))
-        elif step.op == "div":
-            yield _binary((step.op, name), np.divide, scales.y.astype(np.float32).astype(dtype))
-        elif step.op == "inv":
-            yield _binary((step.op, name), np.multiply, (1 / scales.y.astype(np.float32)).astype(dtype))
-        elif step.op == "bias":
-            yield _binary(
-                (step.op, name, real_units), np.add, _real_bias(unit, scales, real_units=real_units).astype(dtype)
-            )
-        elif step.op == "zp":
-            yield _binary((step.op, name), np.add, unit.out.zero_point.astype(dtype))
-        elif step.op == "round":
-            yield _rounded(step.rounding)
-        else:
-            yield _ending(unit, step)
+        context = (multiplier, split) if step.op in _MULTIPLYING else real_units if step.op == "bias" else None
+        key = (start.dtype, start.tag, operand, step.op, step.rounding, context)
+        operation = memo.get(key)
+        if operation is None:
+            operation = memo[key] = make(unit, start, step, multiplier, context)
+        found.append(operation)
         real_units = step.op == "scale" or (real_units and step.op == "bias")
+    return found
+
+
+def _real_operation(unit: Unit, start: Start, step: Step, multiplier: Multiplier, real_units: object) -> Operation:
+    scales, dtype = start.scales, start.dtype
+    if step.op not in FLOAT_STEPS:
+        raise ValueError(f"the step {step} needs an integer multiplier")
+    if step.op == "mul":
+        return _binary(np.multiply, real_multiplier(scales, multiplier.expression).astype(dtype))
+    if step.op == "scale":
+        return _binary(np.multiply, sum_scale(scales).astype(dtype))
+    if step.op == "div":
+        return _binary(np.divide, scales.y.astype(np.float32).astype(dtype))
+    if step.op == "inv":
+        return _binary(np.multiply, (1 / scales.y.astype(np.float32)).astype(dtype))
+    if step.op == "bias":
+        return _binary(np.add, _real_bias(unit, scales, real_units=bool(real_units)).astype(dtype))
+    if step.op == "zp":
+        return _binary(np.add, unit.out.zero_point.astype(dtype))
+    return _rounded(step.rounding) if step.op == "round" else _ending(unit, step)
 
 
 def _real_bias(unit: Unit, scales: Scales, *, real_units: bool) -> np.ndarray:
@@ -87,11 +93,11 @@ def _real_bias(unit: Unit, scales: Scales, *, real_units: bool) -> np.ndarray:
     return np.asarray(bias if real_units else bias / scales.y.astype(np.float32), dtype=np.float32)
 
 
-def _binary(key: tuple[object, ...], function: Callable[..., Any], parameter: np.ndarray) -> Operation:
+def _binary(function: Callable[..., Any], parameter: np.ndarray) -> Operation:
     def apply(numbers: Numbers, out: Out, operand: np.ndarray) -> np.ndarray:
         return np.asarray(function(numbers[0], operand, out=out))
 
-    return Operation(key=key, apply=apply, parameters=(parameter,))
+    return Operation(apply=apply, parameters=(parameter,))
 
 
 def _plus(values: np.ndarray, out: Out) -> np.ndarray:
@@ -111,7 +117,7 @@ def _rounded(rounding: str) -> Operation:
             return _plus(numbers[0], out)
         return ROUNDINGS[rounding](numbers[0])
 
-    return Operation(key=("round", rounding), apply=apply)
+    return Operation(apply=apply)
 
 
 def _ending(unit: Unit, step: Step) -> Operation:
@@ -119,21 +125,21 @@ def _ending(unit: Unit, step: Step) -> Operation:
     if step.op == "sat":
         low, high = unit.out.limits
         least, most = unit.out.clamp or (low, high)
-        return _clipped(("sat",), max(low, least), min(high, most), unit.out.dtype)
+        return _clipped(max(low, least), min(high, most), unit.out.dtype)
     if step.op == "sat16":
-        return _clipped(("sat16",), -(2**15), 2**15 - 1, None)
+        return _clipped(-(2**15), 2**15 - 1, None)
     if step.op == "wrap32":
-        return Operation(key=("wrap32",), apply=lambda numbers, _: wrap_to(numbers[0], 32))
+        return Operation(apply=lambda numbers, _: wrap_to(numbers[0], 32))
     dtype = unit.out.dtype
 
     def wrapped(numbers: Numbers, out: Out) -> np.ndarray:
         del out
         return numbers[0].astype(np.int64).astype(dtype)
 
-    return Operation(key=("wrap",), apply=wrapped)
+    return Operation(apply=wrapped)
 
 
-def _clipped(key: tuple[object, ...], low: int, high: int, dtype: np.dtype | None) -> Operation:
+def _clipped(low: int, high: int, dtype: np.dtype | None) -> Operation:
     def apply(numbers: Numbers, out: Out) -> np.ndarray:
         values = numbers[0]
         lowest, highest = values.dtype.type(low), values.dtype.type(high)
@@ -141,31 +147,25 @@ def _clipped(key: tuple[object, ...], low: int, high: int, dtype: np.dtype | Non
         bounded = np.fmin(np.fmax(values, lowest, out=out), highest, out=out)
         return np.asarray(bounded if dtype is None else bounded.astype(dtype))
 
-    return Operation(key=key, apply=apply)
+    return Operation(apply=apply)
 
 
-def _integer_steps(
-    unit: Unit, start: Start, program: tuple[Step, ...], multiplier: Multiplier, tag: str
-) -> Iterator[Operation]:
-    whole, ops = start.whole, [step.op for step in program]
-    if whole is None and {"shl", "mul", "mulhi", "pre", "shr"} & set(ops):
-        whole = fixed(real_multiplier(start.scales, multiplier.expression), multiplier.number)
+def _integer_operation(unit: Unit, start: Start, step: Step, multiplier: Multiplier, context: Any) -> Operation:
+    if step.op == "avg":
+        return _averaged(step.rounding, start.scales.n)
+    if step.op == "zp":
+        return _binary(np.add, unit.out.zero_point.astype(np.int64))
+    if step.op in ("sat", "sat16", "wrap32", "wrap"):
+        return _ending(unit, step)
+    if step.op not in _MULTIPLYING:
+        raise ValueError(f"the step {step} needs a real multiplier")
+    whole = start.whole
     if whole is None:
-        whole = Fixed(multiplier=_NONE + 1, bits=0, exponent=_NONE, pre=_NONE)
-    left = np.maximum(whole.exponent, 0) if "shl" in ops else np.zeros_like(whole.exponent)
-    rest = left - whole.exponent + (0 if "mulhi" in ops else whole.bits)
-    for step in program:
-        key = (step.op, step.rounding, multiplier, "shl" in ops, "mulhi" in ops, tag)
-        if step.op in ("shl", "mul", "mulhi", "pre", "shr"):
-            yield _integer_step(step, key, whole, left, rest)
-        elif step.op == "avg":
-            yield _averaged(step.rounding, start.scales.n)
-        elif step.op == "zp":
-            yield _binary(("zp", "int64"), np.add, unit.out.zero_point.astype(np.int64))
-        elif step.op in ("sat", "sat16", "wrap32", "wrap"):
-            yield _ending(unit, step)
-        else:
-            raise ValueError(f"the step {step} needs a real multiplier")
+        whole = fixed(real_multiplier(start.scales, multiplier.expression), multiplier.number)
+    shl, mulhi = context[1]
+    left = np.maximum(whole.exponent, 0) if shl else np.zeros_like(whole.exponent)
+    rest = left - whole.exponent + (0 if mulhi else whole.bits)
+    return _shifting(step, whole, left, rest)
 
 
 def _averaged(rounding: str, count: np.ndarray) -> Operation:
@@ -173,39 +173,35 @@ def _averaged(rounding: str, count: np.ndarray) -> Operation:
         del out
         return divide(numbers[0], by, rounding)
 
-    return Operation(key=("avg", rounding), apply=apply, parameters=(count.astype(np.int64),))
+    return Operation(apply=apply, parameters=(count.astype(np.int64),))
 
 
-def _integer_step(step: Step, key: tuple[object, ...], whole: Fixed, left: np.ndarray, rest: np.ndarray) -> Operation:
-    """Give a step that multiplies or shifts."""
+def _shifting(step: Step, whole: Fixed, left: np.ndarray, rest: np.ndarray) -> Operation:
+    """Give a step that multiplies or shifts; one that shifts by nothing gives what it is given."""
     rounding = step.rounding
     if step.op == "mul":
-        return _binary(key, np.multiply, whole.multiplier)
-    if step.op == "shl":
-
-        def shifted_left(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
-            del out
-            return shift_left(numbers[0], bits)
-
-        return Operation(key=key, apply=shifted_left, parameters=(left,))
+        return _binary(np.multiply, whole.multiplier)
     if step.op == "mulhi":
         bits = whole.bits
 
         def high(numbers: Numbers, out: Out, multiplier: np.ndarray) -> np.ndarray:
             return multiply_high(numbers[0], multiplier, rounding, bits=bits, out=out)
 
-        return Operation(key=key, apply=high, parameters=(whole.multiplier,))
+        return Operation(apply=high, parameters=(whole.multiplier,))
+    amount = {"shl": left, "pre": whole.pre}.get(step.op, rest)
+    if not np.any(amount):
+        return Operation(apply=lambda numbers, _: numbers[0])
+    if step.op == "shl":
+        return Operation(apply=lambda numbers, _, bits: shift_left(numbers[0], bits), parameters=(amount,))
     if rounding == "tosa":
-        return Operation(key=key, apply=_tosa, parameters=(rest,))
+        return Operation(apply=_tosa, parameters=(amount,))
+    if int(amount.min()) < 0:
+        return Operation(apply=_either_way(rounding), parameters=(amount,))
 
     def shifted(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
         return shift_right(numbers[0], bits, rounding, out=out)
 
-    if step.op == "pre":
-        return Operation(key=key, apply=shifted, parameters=(whole.pre,))
-    if rest.size and int(rest.min()) < 0:
-        return Operation(key=key, apply=_either_way(rounding), parameters=(rest,))
-    return Operation(key=key, apply=shifted, parameters=(rest,))
+    return Operation(apply=shifted, parameters=(amount,))
 
 
 def _either_way(rounding: str) -> Callable[..., np.ndarray]:
