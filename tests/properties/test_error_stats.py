@@ -6,9 +6,22 @@ import math
 from fractions import Fraction
 from unittest.mock import patch
 
-import ml_dtypes
 import numpy as np
 import pytest
+from draws import (
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    RARE_FLOATS,
+    arrays_of,
+    dtype_of,
+    equal_nonfinite,
+    finite,
+    listed,
+    pairs,
+    real,
+    to_float,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,13 +33,6 @@ from qdebug.numerics.worst import worst_elements
 
 EXAMPLES = settings(max_examples=80, deadline=None)
 ULP = 2.0**-23
-FLOATS = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "float64"]
-INTEGERS = ["int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
-DTYPES = [*FLOATS, *INTEGERS, "bool"]
-
-
-def dtype_of(name: str) -> np.dtype:
-    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def stats_of(a: np.ndarray, b: np.ndarray, *, block: int = accumulate.BLOCK, **options: object) -> ErrorStats:
@@ -39,40 +45,11 @@ def stats_of(a: np.ndarray, b: np.ndarray, *, block: int = accumulate.BLOCK, **o
 # ---------------------------------------------------------------- the oracle: one element at a time, exact
 
 
-def real(value: object, quant: QuantParams | None = None, channel: int = 0) -> float | int:
-    """Give an element's real value as a Python number, by the definition in `affine`."""
-    number = int(value) if isinstance(value, np.integer | np.bool_) or is_small_int(value) else float(value)
-    if quant is None:
-        return number
-    entry = channel if quant.scale.size > 1 else 0
-    with np.errstate(all="ignore"):
-        return float(np.float32(float(quant.scale[entry]) * float(number - int(quant.zero_point[entry]))))
-
-
-def is_small_int(value: object) -> bool:
-    return "int" in type(value).__name__
-
-
-def to_float(value: Fraction) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
 def position(x: float, step: float) -> Fraction | float:
     nearest = round(Fraction(x) / Fraction(step)) if step else 0
     lattice = nearest * step
     with np.errstate(all="ignore"):
         return nearest if x in (lattice, float(np.float32(lattice))) else x / step
-
-
-def finite(x: float) -> bool:
-    return isinstance(x, int) or math.isfinite(x)
-
-
-def equal_nonfinite(x: float, y: float) -> bool:
-    return x == y or (x != x and y != y)
 
 
 def check(stats: ErrorStats, a: list[float | int], b: list[float | int]) -> None:
@@ -162,54 +139,14 @@ def close_root(found: float, exact_square: Fraction) -> None:
         assert max(low - slack, 0) ** 2 <= exact_square <= (high + slack) ** 2
 
 
-# ---------------------------------------------------------------- what is drawn
-
-
-@st.composite
-def arrays_of(draw: st.DrawFn, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw any bit patterns, so NaN, infinities, denormals and both zeros come up, mixed with everyday values."""
-    size = math.prod(shape)
-    raw = draw(st.binary(min_size=size * dtype.itemsize, max_size=size * dtype.itemsize))
-    if dtype == np.bool_:
-        return (np.frombuffer(raw, np.uint8) & 1).astype(np.bool_).reshape(shape)
-    if dtype.name in ("int4", "uint4"):
-        low = -8 if dtype.name == "int4" else 0
-        return ((np.frombuffer(raw, np.uint8) & 15).astype(np.int8) + low).astype(dtype).reshape(shape)
-    values = np.frombuffer(raw, np.uint8).view(dtype).copy()
-    everyday = draw(st.lists(st.booleans(), min_size=size, max_size=size))
-    with np.errstate(all="ignore"):
-        plain = np.frombuffer(raw, np.uint8)[:: dtype.itemsize].astype(np.float32) / 16 - 4
-        if dtype.kind in "iu":
-            plain = np.abs(np.rint(plain))
-        values[everyday] = plain[everyday].astype(dtype)
-    return values.reshape(shape)
-
-
-@st.composite
-def pairs(draw: st.DrawFn, dtypes: list[str], *, same_dtype: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    first = dtype_of(draw(st.sampled_from(dtypes)))
-    second = first if same_dtype else dtype_of(draw(st.sampled_from(dtypes)))
-    shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
-    a = draw(arrays_of(first, shape))
-    b = draw(arrays_of(second, shape)).copy()
-    if first == second and b.size:  # many elements equal, or all
-        keep = np.array(draw(st.lists(st.booleans(), min_size=b.size, max_size=b.size))).reshape(shape)
-        b[keep] = a[keep]
-    return a, b
-
-
 BLOCKS = st.sampled_from([1, 3, 8, accumulate.BLOCK])
-
-
-def listed(array: np.ndarray) -> list[float | int]:
-    return [real(x) for x in array.reshape(-1)]
 
 
 # ---------------------------------------------------------------- properties
 
 
 @EXAMPLES
-@given(pair=pairs([*FLOATS, "int8", "uint16", "int32", "bool", "int4"]), block=BLOCKS)
+@given(pair=pairs([*FLOATS, *RARE_FLOATS, "int8", "uint16", "int32", "bool", "int4"]), block=BLOCKS)
 def test_metrics_match_exact_arithmetic(pair: tuple[np.ndarray, np.ndarray], block: int) -> None:
     a, b = pair
     check(stats_of(a, b, block=block), listed(a), listed(b))
@@ -223,14 +160,14 @@ def test_integers_of_any_width_are_subtracted_exactly(pair: tuple[np.ndarray, np
 
 
 @EXAMPLES
-@given(pair=pairs(["float32"]), block=BLOCKS)
+@given(pair=pairs(DTYPES), block=BLOCKS)
 def test_a_tensor_is_identical_to_itself(pair: tuple[np.ndarray, np.ndarray], block: int) -> None:
     a, _ = pair
     stats = stats_of(a, a.copy(), block=block)
     assert stats.mismatches == stats.nonfinite == 0
     assert stats.max_abs in (0.0, None)
     assert stats.sqnr_db in (math.inf, None)
-    assert stats.matched_nonfinite == np.count_nonzero(~np.isfinite(a))
+    assert stats.matched_nonfinite == sum(not finite(x) for x in listed(a))
 
 
 @EXAMPLES
