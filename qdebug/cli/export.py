@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qdebug.cli.export_files import add_forms
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.cli.output import check_target, write_result
 from qdebug.cli.parser import Parser, add_debug, natural, typed
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ReproOptions", "add_parser", "run_repro"]
 
 _DESCRIPTION = """\
-Write a part of a recording in a form that other programs read."""
+Write a part of a recording, or of a comparison, in a form that other programs read."""
 
 _REPRO_DESCRIPTION = """\
 Write a pytest file for one quantized node: its inputs, weights and parameters, the
@@ -58,6 +59,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.set_defaults(run=lambda _: _nothing(parser))
     forms = parser.add_subparsers(title="forms", metavar="FORM", parser_class=Parser)
     _add_repro(forms)
+    add_forms(forms)
 
 
 def _add_repro(forms: Verbs) -> None:

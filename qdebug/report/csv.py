@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from io import StringIO
 from typing import Any
 
+import numpy as np
+
 from qdebug.analysis.flat_rows import COLUMNS
+from qdebug.analysis.pair_values import PairedValues
 from qdebug.analysis.result import DiffResult
 from qdebug.view.text import safe_text
 
-__all__ = ["diff_csv", "guarded"]
+__all__ = ["diff_csv", "element_csv", "guarded"]
 
 _FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
 """Characters with which a spreadsheet may begin to compute, the full-width forms included."""
@@ -33,6 +36,30 @@ def diff_csv(results: Mapping[str, DiffResult]) -> str:
     for backend, result in results.items():
         first = [guarded(backend)] if several else []
         writer.writerows([*first, *(_cell(row[name]) for name in COLUMNS)] for row in result.to_rows())
+    return text.getvalue()
+
+
+def element_csv(values: PairedValues) -> str:
+    """Give both sides of one tensor as CSV, an element a line: index, real values, difference, codes where there are.
+
+    Args:
+        values: The two sides, of one sample and step.
+    """
+    reference, backend = values.reference, values.backend
+    columns = {
+        "reference": reference,
+        "backend": backend,
+        "difference": backend.astype(float) - reference.astype(float),
+    }
+    for name, codes in (("reference_code", values.reference_codes), ("backend_code", values.backend_codes)):
+        if codes is not None:
+            columns[name] = codes.reshape(backend.shape)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["index", *columns])
+    flat = [column.ravel().tolist() for column in columns.values()]
+    for index, *row in zip(np.ndindex(backend.shape), *flat, strict=True):
+        writer.writerow([",".join(map(str, index)), *map(_cell, row)])
     return text.getvalue()
 
 
