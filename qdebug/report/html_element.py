@@ -13,6 +13,8 @@ Element = ET.Element
 
 _TEXT_LIMIT = 4000
 _ATTRIBUTE_LIMIT = 1000
+_DRAWING_LIMIT = 1 << 24
+"""Characters of the line of a plot, which must not lose its middle."""
 
 
 def element(tag: str, /, *children: Element | str | None, **attributes: object) -> Element:
@@ -24,7 +26,7 @@ def element(tag: str, /, *children: Element | str | None, **attributes: object) 
         **attributes: By name, with "_" for "-" and one at the end taken off (`class_`); None is left out.
     """
     named = {
-        name.rstrip("_").replace("_", "-"): safe_text(value, limit=_ATTRIBUTE_LIMIT)
+        name.rstrip("_").replace("_", "-"): safe_text(value, limit=_DRAWING_LIMIT if name == "d" else _ATTRIBUTE_LIMIT)
         for name, value in attributes.items()
         if value is not None
     }

@@ -50,9 +50,15 @@ def write_npz(
         How many arrays were written.
 
     Raises:
-        UsageError: No tensor with values fits.
+        UsageError: No tensor with values fits, or there is no such sample or step.
         RecordingError: Values cannot be read.
     """
+    if sample >= recording.samples or step >= recording.steps:
+        raise UsageError(
+            f"There is no sample {sample}, step {step}: the recording holds {recording.samples} samples of "
+            f"{recording.steps} steps.",
+            hint="Count both from 0.",
+        )
     chosen = [
         name
         for name in recording.names
