@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
+from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits
 from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_debug, natural, typed
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import open_source
+from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.analysis.limits import Limits
     from qdebug.cli.parser import Verbs
 
-__all__ = ["TuiOptions", "add_parser", "run"]
+__all__ = ["SCREENS", "THEMES", "TuiOptions", "add_parser", "run"]
+
+SCREENS = (
+    "overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples", "backends",
+)  # fmt: skip
+"""Names of the screens; not imported from them, since the help must not load the interface."""
+
+THEMES = ("dark", "light", "contrast")
+"""Colours that can be chosen."""
 
 _DESCRIPTION = """\
 Walk through a comparison in the terminal, also over ssh: the verdict, the error
-along the net, every node, and both tensors of a node side by side. It opens at
-once and computes while you look. ? shows the keys, ! goes to the first divergence,
-q quits. Where there is no terminal, the report of qdebug diff is printed instead."""
+along the net, the worst nodes, the graph, and both tensors of a node side by side.
+It opens at once and computes while you look. W runs to the origin of the error,
+! goes to the first divergence, 1 to 9 are the screens, ? shows all keys, q quits.
+Where there is no terminal, the report of qdebug diff is printed instead."""
 
 _EPILOG = """\
 examples:
   qdebug tui ref.h5 int8.h5
   qdebug tui ref.h5 int8.h5 --node conv1     open at a node
-  qdebug tui ref.h5 int8.h5 --sample 3       look at one sample"""
+  qdebug tui ref.h5 int8.h5 --sample 3       look at one sample
+  qdebug tui ref.h5 npu-a.h5 npu-b.h5        several backends; b goes to the next one
+  qdebug tui ref.h5 int8.h5 --node conv1 --screen map
+  qdebug tui ref.h5 int8.h5 --screen nodes --filter is=failing"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +53,21 @@ class TuiOptions:
     """Arguments of `qdebug tui`."""
 
     reference: Path
-    backend: Path
+    backends: Sequence[Path]
     node: str | None
     sample: int | None
+    screen: str | None
+    filter: str
+    theme: str | None
+    mouse: bool
+    limits: Path | None
+    min_sqnr: float | None
+    max_lsb: float | None
+    atol: float | None
+    rtol: float | None
+    allow_partial: bool
+    allow_unfaithful: bool
+    allow_uncompared: Sequence[str]
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -48,9 +76,18 @@ def add_parser(verbs: Verbs) -> None:
         "tui", help="the same comparison, to walk through in the terminal", description=_DESCRIPTION, epilog=_EPILOG
     )
     parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
-    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of the backend run")
-    parser.add_argument("--node", metavar="NAME", help="open at this node (or tensor)")
-    parser.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
+    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording of a backend run")
+    shown = parser.add_argument_group("where to begin")
+    shown.add_argument("--node", metavar="NAME", help="open at this node (or tensor)")
+    shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
+    shown.add_argument("--screen", choices=SCREENS, metavar="NAME", help=f"open this screen: {', '.join(SCREENS)}")
+    shown.add_argument("--filter", default="", metavar="EXPR", help="list only the nodes that fit, as with the key f")
+    look = parser.add_argument_group("the terminal")
+    look.add_argument("--theme", choices=THEMES, help="colours (default: those that fit the terminal's background)")
+    look.add_argument("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
+    add_limits_file(parser)
+    add_limits(parser.add_argument_group("limits on the whole error (default: derived, as for qdebug diff)"))
+    add_allowances(parser.add_argument_group("what may be incomplete"))
     add_debug(parser)
     parser.set_defaults(run=run)
 
@@ -58,15 +95,40 @@ def add_parser(verbs: Verbs) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the interface, or print the report where there is no terminal."""
     options = typed(TuiOptions, arguments)
-    for path in (options.reference, options.backend):
+    limits = given_limits(options)
+    for path in (options.reference, *options.backends):
         open_source(path)  # so that a wrong file is told before the screen is taken
     missing = _no_terminal()
     if missing:
         say(f"qdebug: {missing}, so this is the report of: qdebug diff")
-        return _report(options)
-    from qdebug.tui.app import run_tui
+        return _report(options, limits)
+    from qdebug.tui.app import TuiChoices, run_tui
+    from qdebug.workflow.limits_file import find_limits
 
-    return run_tui(options.reference, options.backend, node=options.node, sample=options.sample)
+    choices = TuiChoices(
+        node=options.node,
+        sample=options.sample,
+        screen=options.screen,
+        filter=options.filter,
+        theme=options.theme,
+        mouse=options.mouse,
+        limits=limits,
+        limits_file=options.limits or find_limits(),
+        command=["qdebug", "tui", *_limit_words(options)],
+    )
+    return run_tui(options.reference, options.backends, choices=choices)
+
+
+def _limit_words(options: TuiOptions) -> list[str]:
+    """Give the limits as they were typed."""
+    words = [] if options.limits is None else ["--limits", str(options.limits)]
+    for name in ("min_sqnr", "max_lsb", "atol", "rtol"):
+        value = getattr(options, name)
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+    for name in ("allow_partial", "allow_unfaithful"):
+        words += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
+    return words + [word for entry in options.allow_uncompared for word in ("--allow-uncompared", entry)]
 
 
 def _no_terminal() -> str:
@@ -80,16 +142,21 @@ def _no_terminal() -> str:
     return "the terminal cannot move its cursor (TERM is dumb)" if Console().is_dumb_terminal else ""
 
 
-def _report(options: TuiOptions) -> int:
+def _report(options: TuiOptions, limits: Limits) -> int:
     from qdebug.cli.comparison import compare, node_detail, opened
 
-    session = opened(options.reference, options.backend, sample=options.sample)
-    with progress("comparing") as note:
-        result = compare(session, on_progress=note)
-    emit(diff_text(result, "table"))
-    if options.node is not None:
-        from qdebug.cli.reports import node_text
+    codes = []
+    for backend in options.backends:
+        session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        with progress("comparing") as note:
+            result = compare(session, sample=options.sample, on_progress=note)
+        if len(options.backends) > 1:
+            emit(f"==> {safe_text(backend)}\n")
+        emit(diff_text(result, "table"))
+        if options.node is not None:
+            from qdebug.cli.reports import node_text
 
-        emit("")
-        emit(node_text(node_detail(session, result, options.node, sample=options.sample), "table"))
-    return result.exit_code
+            emit("")
+            emit(node_text(node_detail(session, result, options.node, sample=options.sample), "table"))
+        codes.append(result.exit_code)
+    return max(codes)

@@ -2,53 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
 
-__all__ = ["run_tui"]
+if TYPE_CHECKING:
+    from qdebug.analysis.limits import Limits
+    from qdebug.tui.source import DiffSource
+
+__all__ = ["TuiChoices", "run_tui"]
 
 _PATIENCE_SECONDS = 1.0
 """A wait that is longer is explained."""
 
 
-def run_tui(
-    reference: Path, backend: Path, *, node: str | None = None, sample: int | None = None, mouse: bool = True
-) -> int:
-    """Walk through the comparison of two recordings in the terminal.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuiChoices:
+    """What can be chosen beside the recordings.
+
+    Args:
+        node: Node or tensor to start at.
+        sample: Sample to start with; None for all.
+        screen: Name of the screen to start with; None for the usual one.
+        filter: Filter of the node list to start with.
+        theme: "dark", "light" or "contrast"; None to ask the terminal.
+        mouse: Whether the terminal reports the mouse; without, it selects text as usual.
+        limits: What counts as divergence; a stated default if None.
+        limits_file: Where acknowledgements are written; None for a file of its own.
+        command: The command that opens the same recordings with the same limits.
+    """
+
+    node: str | None = None
+    sample: int | None = None
+    screen: str | None = None
+    filter: str = ""
+    theme: str | None = None
+    mouse: bool = True
+    limits: Limits | None = None
+    limits_file: Path | None = None
+    command: Sequence[str] = ("qdebug", "tui")
+
+
+def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | None = None) -> int:
+    """Walk through the comparison of a recording with one or more others in the terminal.
 
     Args:
         reference: Recording of the reference run.
-        backend: Recording of the backend run.
-        node: Node or tensor to start at.
-        sample: Sample to start with; None for all.
-        mouse: Whether the terminal reports the mouse; without, it selects text as usual.
+        backends: Recordings of backend runs.
+        choices: What else was chosen.
 
     Returns:
         0 after quitting, 130 after Ctrl-C.
 
     Raises:
-        UsageError: There is no terminal, or no such node or sample.
+        UsageError: There is no terminal, or no such node, sample or screen.
         RecordingError: A recording cannot be read.
         AlignmentError: The two record different networks.
         QdebugError: The interface itself failed; the traceback has been printed.
     """
+    chosen = choices or TuiChoices()
     require_terminal()
-    with skeleton(reference, backend):
-        from qdebug.tui.application import QdebugApp
+    with skeleton(reference, backends):
+        from qdebug.tui.application import LIMITS_FILE, QdebugApp
+        from qdebug.tui.background import is_light
+        from qdebug.tui.desk import Start
         from qdebug.tui.glyphs import locale_glyphs
-        from qdebug.tui.source import DiffSource
+        from qdebug.tui.palette import DARK, LIGHT, named_palette
 
-        def open_source() -> DiffSource:
-            from qdebug.session import DiffSession, open_recording
-
-            return DiffSession(open_recording(reference), open_recording(backend), cache=True)
-
-        titles = (reference.name, backend.name)
-        app = QdebugApp(open_source, titles=titles, node=node, sample=sample, glyphs=locale_glyphs())
+        begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
+        app = QdebugApp(
+            [_opener(reference, backend, chosen.limits) for backend in backends],
+            titles=[(reference.name, backend.name) for backend in backends],
+            begin=begin,
+            glyphs=locale_glyphs(),
+            palette=named_palette(chosen.theme) if chosen.theme else LIGHT if is_light() else DARK,
+            limits_file=chosen.limits_file or LIMITS_FILE,
+            command_words=[*chosen.command, str(reference), *map(str, backends)],
+        )
     try:
-        code = app.run(mouse=mouse)
+        code = app.run(mouse=chosen.mouse)
     finally:
         if not app.join_reader(_PATIENCE_SECONDS):
             say_waiting()
@@ -60,3 +96,14 @@ def run_tui(
     if code is None:
         raise QdebugError("The terminal interface stopped.", hint="For the report: qdebug diff REF BACKEND.")
     return code
+
+
+def _opener(reference: Path, backend: Path, limits: Limits | None) -> Callable[[], DiffSource]:
+    """Give a function that opens a comparison, for the reader thread."""
+
+    def open_source() -> DiffSource:
+        from qdebug.session import DiffSession, open_recording
+
+        return DiffSession(open_recording(reference), open_recording(backend), limits=limits, cache=True)
+
+    return open_source

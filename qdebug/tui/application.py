@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.message import Message
 from textual.screen import Screen
 
+from qdebug.tui.desk import Start
 from qdebug.tui.glyphs import UNICODE, GlyphSet
 from qdebug.tui.keys import KEYS, key_label
 from qdebug.tui.look import Look
 from qdebug.tui.main_screen import MainScreen
-from qdebug.tui.palette import PALETTES
+from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import DetailRequest, DiffSource, Event, Failed
+from qdebug.tui.source import DiffSource, Event, Failed
 
-__all__ = ["QdebugApp"]
+__all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _INTERRUPTED = 130
+
+LIMITS_FILE = Path("qdebug-limits.toml")
+"""Where acknowledgements go if no limits file is given and the project has none."""
 
 
 class News(Message):
@@ -35,14 +40,16 @@ class News(Message):
 
 
 class QdebugApp(App[int]):
-    """Walks through the comparison of two recordings.
+    """Walks through the comparison of a reference with one or more backends.
 
     Args:
-        open_source: Opens and aligns both recordings; called on the reader thread.
-        titles: What the two recordings are called.
-        node: Node or tensor to start at.
-        sample: Sample to start with; None for all.
+        open_sources: Each opens and aligns the reference and a backend; called on the reader thread.
+        titles: What the two recordings of each are called.
+        begin: Where to start.
         glyphs: Characters to draw with.
+        palette: Colours to begin with.
+        limits_file: Where acknowledgements are written.
+        command_words: The command that opens the same recordings again.
     """
 
     TITLE = "qdebug"
@@ -51,21 +58,26 @@ class QdebugApp(App[int]):
 
     def __init__(
         self,
-        open_source: Callable[[], DiffSource],
+        open_sources: Sequence[Callable[[], DiffSource]],
         *,
-        titles: tuple[str, str] = ("reference", "backend"),
-        node: str | None = None,
-        sample: int | None = None,
+        titles: Sequence[tuple[str, str]] = (("reference", "backend"),),
+        begin: Start | None = None,
         glyphs: GlyphSet = UNICODE,
+        palette: Palette = DARK,
+        limits_file: Path = LIMITS_FILE,
+        command_words: Sequence[str] = ("qdebug", "tui", "REF", "BACKEND"),
     ) -> None:
         super().__init__()
         self.failure: BaseException | None = None
-        self.look = Look(glyphs=glyphs)
-        for palette in PALETTES:
-            self.register_theme(palette.theme())
+        self.limits_file = limits_file
+        self.command_words = tuple(command_words)
+        self.look = Look(glyphs=glyphs, palette=palette)
+        for each in PALETTES:
+            self.register_theme(each.theme())
         self.theme = self.look.palette.name
-        self._reader = Reader(open_source, lambda event: self.post_message(News(event)))
-        self._main = MainScreen(self.look, titles=titles, node=node, sample=sample, ask=self._ask, fail=self._fail)
+        self._reader = Reader(open_sources, lambda event: self.post_message(News(event)))
+        begin = Start() if begin is None else begin
+        self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
@@ -94,10 +106,15 @@ class QdebugApp(App[int]):
 
     def on_news(self, news: News) -> None:
         """Pass an event on, or end."""
-        if isinstance(news.event, Failed):
-            self._fail(news.event.error)
+        event = news.event
+        if isinstance(event, Failed) and (event.fatal or not self._main.others_left(event.backend_at)):
+            self._fail(event.error)
         else:
-            self._main.take(news.event)
+            self._main.take(event)
+
+    def prefer(self, backend: int) -> None:
+        """Compare this backend before the others."""
+        self._reader.prefer(backend)
 
     def action_interrupt(self) -> None:
         """End as Ctrl-C ends a program."""
@@ -110,7 +127,7 @@ class QdebugApp(App[int]):
         at = PALETTES.index(self.look.palette)
         self.look.palette = PALETTES[(at + 1) % len(PALETTES)]
         self.theme = self.look.palette.name
-        return f"{'dark' if self.look.palette.dark else 'light'} colours"
+        return f"{self.look.palette.title} colours"
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """List the commands of the palette: the key table, by name."""
@@ -119,9 +136,6 @@ class QdebugApp(App[int]):
         for row in KEYS:
             keys = " ".join(key_label(key) for key in row.keys)
             yield SystemCommand(row.help, f"{row.group}, key {keys}", self._main.runner(row.action))
-
-    def _ask(self, request: DetailRequest) -> None:
-        self._reader.request(request)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error

@@ -1,22 +1,41 @@
-"""Which panels are on the screen, for a terminal's size, the level the user is at, and the zoom."""
+"""Which screens there are, and which panels one shows for a terminal's size and the zoom."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["LEAST_HEIGHT", "LEAST_WIDTH", "Arrangement", "Level", "arrange"]
+__all__ = ["LEAST_HEIGHT", "LEAST_WIDTH", "VIEWS", "Arrangement", "View", "arrange"]
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 _ONE_PANEL_WIDTH, _ONE_PANEL_HEIGHT = 60, 18
-_WIDE = 120
+_WIDE, _VERY_WIDE = 120, 160
+_TALL = 22
+_STRIPS = 2
 
 
-class Level(StrEnum):
-    """What the moving keys move in."""
+class View(StrEnum):
+    """A screen; the order is that of the number keys."""
 
-    LIST = "list"
-    DETAIL = "detail"
+    OVERVIEW = "overview"
+    NODES = "nodes"
+    GRAPH = "graph"
+    TENSOR = "tensor"
+    VALUES = "values"
+    CHANNELS = "channels"
+    MAP = "map"
+    EXPLAIN = "explain"
+    SAMPLES = "samples"
+    BACKENDS = "backends"
+
+    @property
+    def of_tensor(self) -> bool:
+        """Whether it shows the elements of one tensor."""
+        return self in {View.VALUES, View.CHANNELS, View.MAP}
+
+
+VIEWS = tuple(View)
+"""All screens, in the order of their keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,44 +44,62 @@ class Arrangement:
 
     Args:
         usable: Whether the terminal is large enough for anything.
-        profile: Lines of the error profile; 0 if it is hidden.
+        tabs: Whether the screens are listed in a line.
+        profile: Lines of the error profile with its strips; 0 if it is hidden.
+        strips: How many of these are strips under the profile.
         nodes: Whether the node list is shown.
-        detail: Whether the node detail is shown.
+        page: Whether the screen's own page is shown.
+        detail: Whether the facts of the tensor are shown.
         list_width: Width of the node list; 0 for all there is.
+        detail_width: Width of the facts; 0 for all there is.
         verdict: Lines for the verdict.
         zoom_refusal: Why the zoom changes nothing here; "" if it does.
     """
 
     usable: bool = True
+    tabs: bool = False
     profile: int = 0
+    strips: int = 0
     nodes: bool = False
+    page: bool = False
     detail: bool = False
     list_width: int = 0
+    detail_width: int = 0
     verdict: int = 1
     zoom_refusal: str = ""
 
 
-def arrange(width: int, height: int, *, level: Level, zoomed: bool) -> Arrangement:
+def arrange(width: int, height: int, *, view: View, zoomed: bool) -> Arrangement:
     """Choose the panels.
 
     Args:
         width: Cells of the terminal.
         height: Its lines.
-        level: Where the user is.
+        view: The screen.
         zoomed: Whether one panel is wanted alone.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Arrangement(usable=False, zoom_refusal="the terminal is too small")
-    on_list = level is Level.LIST
+    alone = {"nodes": view is View.NODES, "detail": view is View.TENSOR}
+    alone["page"] = not any(alone.values())
     if width < _ONE_PANEL_WIDTH or height < _ONE_PANEL_HEIGHT:
-        why = f"one panel at a time below {_ONE_PANEL_WIDTH}x{_ONE_PANEL_HEIGHT}"
-        return Arrangement(nodes=on_list, detail=not on_list, zoom_refusal=why)
-    profile = min(max(height // 4, 5), 12)
-    verdict = 1 if height < 22 else 2
-    if width >= _WIDE:
-        if zoomed:
-            return Arrangement(nodes=on_list, detail=not on_list, verdict=verdict)
-        return Arrangement(profile=profile, nodes=True, detail=True, list_width=width * 12 // 25, verdict=verdict)
-    if on_list:
-        return Arrangement(profile=0 if zoomed else profile, nodes=True, verdict=verdict)
-    return Arrangement(detail=True, verdict=1, zoom_refusal="the detail has the screen to itself already")
+        return Arrangement(**alone, zoom_refusal=f"one panel at a time below {_ONE_PANEL_WIDTH}x{_ONE_PANEL_HEIGHT}")
+    tabs = height >= _TALL
+    verdict = 2 if height >= _TALL and view in {View.OVERVIEW, View.NODES} else 1
+    if zoomed:
+        refusal = "" if width >= _WIDE or view in {View.OVERVIEW, View.NODES} else _ALONE
+        return Arrangement(**alone, tabs=tabs, verdict=verdict, zoom_refusal=refusal)
+    profile = min(max(height // 4, 5), 12) if view in {View.OVERVIEW, View.NODES} else 0
+    strips = _STRIPS if view is View.OVERVIEW and height >= _ONE_PANEL_HEIGHT + 2 else 0
+    frame = Arrangement(tabs=tabs, verdict=verdict, profile=profile + strips, strips=strips)
+    if width < _WIDE or view is View.BACKENDS:
+        return replace(frame, **alone, zoom_refusal="" if profile else _ALONE)
+    if view in {View.NODES, View.TENSOR}:
+        return replace(frame, nodes=True, detail=True, list_width=width * 12 // 25)
+    if view is View.GRAPH and width >= _VERY_WIDE:
+        third = width * 3 // 10
+        return replace(frame, nodes=True, page=True, detail=True, list_width=third, detail_width=third)
+    return replace(frame, page=True, detail=True, detail_width=width * 2 // 5)
+
+
+_ALONE = "this screen has one panel, which has all the room already"

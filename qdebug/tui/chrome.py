@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import Protocol
 
 from qdebug.analysis.result import DiffResult
 from qdebug.model import Fidelity, RunInfo
+from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.keys import footer_keys
 from qdebug.tui.navigator import Navigator
@@ -18,12 +20,35 @@ from qdebug.view.rows import metric_title
 from qdebug.view.sentences import verdict_sentence
 from qdebug.view.text import safe_text
 
-__all__ = ["banner", "footer", "status", "too_small", "verdict_lines"]
+__all__ = ["NOTHING", "banner", "footer", "status", "tabs", "too_small", "verdict_lines"]
+
+NOTHING = "nothing to show: the recordings share no tensor"
+"""Said where there is no row."""
 
 Line = list[Piece]
 
+_SHORT = {View.CHANNELS: "chans", View.BACKENDS: "backs"}
 
-def banner(titles: tuple[str, str], opened: Opened | None, width: int, glyphs: GlyphSet) -> list[Line]:
+
+class Verdictable(Protocol):
+    """A comparison on its way to a verdict."""
+
+    @property
+    def navigator(self) -> Navigator | None:
+        """The table; None while names are being read."""
+
+    @property
+    def result(self) -> DiffResult | None:
+        """The whole comparison; None until it is finished."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why there will be none."""
+
+
+def banner(
+    titles: tuple[str, str], opened: Opened | None, width: int, glyphs: GlyphSet, *, which: str = ""
+) -> list[Line]:
     """Say which two runs are compared, and what is wrong with the recordings if anything is.
 
     Args:
@@ -31,9 +56,12 @@ def banner(titles: tuple[str, str], opened: Opened | None, width: int, glyphs: G
         opened: Run facts; None while they are being read.
         width: Cells of the line.
         glyphs: Characters to draw with.
+        which: Which of several backends it is; "" for the only one.
     """
     facts = (None, None) if opened is None else (opened.reference, opened.backend)
     warnings = [] if opened is None else _warnings(opened)
+    if which:
+        warnings.insert(0, f"backend {which}, b next")
     tail = "  ".join(warnings)
     room = max(width - len(" qdebug   vs  ") - len(tail) - 2, 10) // 2
     names = [glyphs.fit(_run(*pair), room).rstrip() for pair in zip(titles, facts, strict=True)]
@@ -55,21 +83,44 @@ def _warnings(opened: Opened) -> list[str]:
     return said
 
 
-def verdict_lines(
-    navigator: Navigator | None, result: DiffResult | None, width: int, height: int, glyphs: GlyphSet
-) -> list[Line]:
+def tabs(view: View, width: int, *, many: bool) -> list[Line]:
+    """List the screens with their keys, the one that is shown first in weight.
+
+    Args:
+        view: The screen that is shown.
+        width: Cells of the line.
+        many: Whether there are several backends to compare.
+    """
+    shown = [each for each in VIEWS if many or each is not View.BACKENDS or each is view]
+    keys = [str((VIEWS.index(each) + 1) % 10) for each in shown]
+    for names, gap in (
+        ([f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "),
+        ([f"{key} {_SHORT.get(each, each)}" for key, each in zip(keys, shown, strict=True)], " "),
+        ([f"{key} {each}" if each is view else key for key, each in zip(keys, shown, strict=True)], "  "),
+    ):
+        if sum(map(len, names)) + len(gap) * len(names) < width:
+            break
+    line: Line = [(" ", "muted")]
+    for each, name in zip(shown, names, strict=True):
+        line += [(name, "title" if each is view else "muted"), (gap, "muted")]
+    return [line]
+
+
+def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
     """Give the verdict; "so far" until every pair is compared.
 
     Args:
-        navigator: The table; None while names are being read.
-        result: The whole comparison; None until it is finished.
+        now: The comparison that is shown.
         width: Cells of a line.
         height: Lines there are.
         glyphs: Characters to draw with.
     """
-    if navigator is None:
+    navigator, result = now.navigator, now.result
+    if now.failure is not None:
+        word, text, bad = " ERROR ", safe_text(now.failure, limit=300), True
+    elif navigator is None:
         return [[(" VERDICT ", "accent"), ("opening and aligning both recordings ..", "muted")]]
-    if result is not None:
+    elif result is not None:
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1
     else:
@@ -104,21 +155,34 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         return [[(glyphs.fit(f" {message}", width), "accent")]]
     table = navigator.table
     sample = "all samples" if navigator.sample is None else f"sample {navigator.sample}"
-    parts = [f"{numbers.grouped(navigator.place + 1)}/{numbers.grouped(table.size)}"]
+    place = "hidden" if navigator.place < 0 else numbers.grouped(navigator.place + 1)
+    parts = [f"{place}/{numbers.grouped(navigator.lines)}"]
+    if navigator.filter:
+        parts[0] += f" of {numbers.grouped(table.size)}"
+        parts.append("filter")
     if navigator.samples > 1 or navigator.sample is not None:
         parts.append(sample)
     if navigator.sort != "order" or navigator.reversed:
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
     right = glyphs.plain("  ".join(parts)) + " "
     room = max(width - len(right) - 2, 4)
+    if message and len(message) > room:  # what was just said matters more than where the list stands
+        return [[(_ended(message, width - 1, glyphs), "accent")]]
     if message:
-        return [[(glyphs.fit(f" {message}", room + 1), "accent"), (" " + right, "muted")]]
-    return [[(glyphs.fit(f" {_row_words(navigator)}", room + 1), "plain"), (" " + right, "muted")]]
+        return [[(_ended(message, room, glyphs), "accent"), (" " + right, "muted")]]
+    return [[(_ended(_row_words(navigator), room, glyphs), "plain"), (" " + right, "muted")]]
+
+
+def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
+    """Give a sentence in exactly room + 1 cells; it loses its end, not its middle."""
+    return glyphs.fit(f" {glyphs.fit_end(glyphs.plain(safe_text(text)), room)}", room + 1)
 
 
 def _row_words(navigator: Navigator) -> str:
     table, row = navigator.table, navigator.cursor
     word = State(int(table.states(navigator.sample)[row])).word
+    if table.acknowledged[row]:
+        word += ", acknowledged"
     result = table.results[row]
     why = table.rows[row].missing if result is None else result.reason if navigator.sample is None else None
     return f"{safe_text(table.names[row], limit=60)}: {word}" + (f", {safe_text(why)}" if why else "")

@@ -71,6 +71,8 @@ def _optional(navigator: Navigator) -> list[Column]:
         Column("dtype", "dtype", 8),
         Column("shape", "shape", 16),
         Column("gain", "gain", 7, right=True),
+        Column("propagated", "propagated", 10, right=True),
+        Column("explained", "explained", 18),
         *(Column(name, metric_title(name), 10, right=True) for name in other),
         Column("match", "match", 12),
         Column("reference_tensor", "reference tensor", 28),
@@ -111,12 +113,14 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
     return Layout(columns, offset, len(optional) - len(chosen))
 
 
-def mark(table: NodeTable, row: int, state: int, first: int | None) -> str:
-    """Give the two characters before a row: first divergence, then the state."""
+def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: bool = False) -> str:
+    """Give the two characters before a row: first divergence or the user's mark, then the state."""
     kind = "*" if state in (State.DIVERGED, State.NONFINITE) else "?" if state == State.INCOMPARABLE else " "
     if state == State.PENDING and table.rows[row].missing is None:
         kind = "."
-    return ("!" if row == first else " ") + kind
+    if table.acknowledged[row]:
+        kind = "~"
+    return ("!" if row == first else "'" if marked else " ") + kind
 
 
 def row_cells(navigator: Navigator, row: int, layout: Layout, glyphs: GlyphSet) -> list[str]:
@@ -148,6 +152,8 @@ def _metric(navigator: Navigator, row: int, key: str) -> str:
     value = table.values(key, navigator.sample)[row]
     if np.isnan(value):
         return numbers.MISSING if table.state[row] != State.PENDING else ""
+    if key == "propagated":
+        return numbers.number(float(value))
     return numbers.metric(key, int(value) if key == "mismatches" else float(value))
 
 
@@ -165,9 +171,15 @@ def _saturated(navigator: Navigator, row: int, _: str) -> str:
     return "0" if share == 0 else numbers.percent(float(share), 1.0)
 
 
+def _explained(table: NodeTable, row: int) -> str:
+    result = table.results[row]
+    return numbers.MISSING if result is None or result.explained is None else result.explained
+
+
 _TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
     "introduced": _from_view,
     "gain": _from_view,
+    "explained": lambda navigator, row, _: _explained(navigator.table, row),
     "mark": lambda *_: "",
     "number": lambda _, row, __: str(row),
     "name": lambda navigator, row, _: navigator.table.names[row],

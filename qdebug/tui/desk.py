@@ -3,22 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from qdebug.errors import UsageError
+from qdebug.tui.arrangement import VIEWS, View
+from qdebug.tui.filter import FilterError
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DetailReady, DetailRequest
+from qdebug.tui.source import DetailReady, DetailRequest, Opened
 
-__all__ = ["DetailDesk", "start"]
+__all__ = ["DetailDesk", "Start", "start"]
 
 _KEPT = 64
 
-Key = tuple[int, int | None]
+Key = tuple[int, int, int | None, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where to begin.
+
+    Args:
+        node: Node or tensor to start at; None for the first.
+        sample: Sample to start with; None for all.
+        screen: Screen to show first; None for the overview, or the tensor if a node is given.
+        filter: Filter of the node list; "" for none.
+    """
+
+    node: str | None = None
+    sample: int | None = None
+    screen: str | None = None
+    filter: str = ""
+
+    @property
+    def view(self) -> View:
+        """The screen to show first.
+
+        Raises:
+            UsageError: There is no such screen.
+        """
+        if self.screen is None:
+            return View.OVERVIEW if self.node is None else View.TENSOR
+        if self.screen not in VIEWS:
+            raise UsageError(f"There is no screen {self.screen!r}.", hint=f"Give one of: {', '.join(VIEWS)}.")
+        return View(self.screen)
 
 
 class DetailDesk:
-    """Asks for details and keeps the last answers.
+    """Asks for details and keeps the last answers; elements are kept of the last one alone.
 
     Args:
         ask: Sends a request to the reader thread.
@@ -29,64 +61,105 @@ class DetailDesk:
         self._answers: dict[Key, DetailReady] = {}
         self._newest: dict[Key, int] = {}
         self._asked = 0
-        self._wanted: Key | None = None
+        self._wanted: tuple[Key, bool, bool] | None = None
 
-    def want(self, navigator: Navigator) -> bool:
-        """Ask for the row under the cursor unless that is done; tell whether it is another row than before."""
-        key = (navigator.cursor, navigator.sample)
-        if key == self._wanted or not navigator.table.size:
+    def want(self, navigator: Navigator, *, backend: int = 0, elements: bool = False, explain: bool = False) -> bool:
+        """Ask for the row under the cursor unless that is done; tell whether it is another row than before.
+
+        Args:
+            navigator: The row, the sample and the step.
+            backend: Which comparison.
+            elements: Whether its elements are wanted too.
+            explain: Whether an arithmetic is to be looked for.
+        """
+        key = (backend, navigator.cursor, navigator.sample, navigator.step)
+        if (key, elements, explain) == self._wanted or not navigator.table.size:
             return False
-        self._wanted = key
-        known = self._answers.get(key)
-        planned = navigator.table.rows[key[0]]
-        if planned.missing is None and (known is None or not known.complete):
+        moved = self._wanted is None or self._wanted[0] != key
+        self._wanted = (key, elements, explain)
+        planned = navigator.table.rows[key[1]]
+        if planned.missing is None and not self._enough(self._answers.get(key), elements, explain):
             self._asked += 1
             self._newest[key] = self._asked
-            self._ask(DetailRequest(id=self._asked, row=key[0], tensor=planned.tensor, sample=key[1]))
-        return True
+            request = DetailRequest(
+                id=self._asked,
+                backend=backend,
+                row=key[1],
+                tensor=planned.tensor,
+                sample=key[2],
+                step=key[3],
+                elements=elements,
+                explain=explain,
+            )
+            self._ask(request)
+        return moved
+
+    def forget(self) -> None:
+        """Drop all answers: what they say has changed."""
+        self._answers.clear()
+        self._newest.clear()
+        self._wanted = None
 
     def take(self, answer: DetailReady) -> None:
         """Keep an answer; one to an older request for the same row is dropped."""
-        key = (answer.request.row, answer.request.sample)
-        if answer.request.id != self._newest.get(key):
+        request = answer.request
+        key = (request.backend, request.row, request.sample, request.step)
+        if request.id != self._newest.get(key):
             return
         self._answers.pop(key, None)
+        if answer.slab is not None:
+            for other, kept in self._answers.items():
+                if kept.slab is not None:
+                    self._answers[other] = replace(kept, slab=None)
         self._answers[key] = answer
         while len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]
 
-    def ready(self, navigator: Navigator) -> DetailReady | None:
+    def ready(self, navigator: Navigator, *, backend: int = 0) -> DetailReady | None:
         """Give what is known of the row under the cursor."""
-        return self._answers.get((navigator.cursor, navigator.sample))
+        return self._answers.get((backend, navigator.cursor, navigator.sample, navigator.step))
+
+    def _enough(self, known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request
+        if known is None or not known.complete:
+            return False
+        has_elements = known.slab is not None or bool(known.problem)
+        return (has_elements or not elements) and (known.explained is not None or not explain)
 
 
-def start(table: NodeTable, samples: int, node: str | None, sample: int | None) -> Navigator:
+def start(opened: Opened, where: Start) -> Navigator:
     """Put the cursor where the user wants to start.
 
     Args:
-        table: The rows.
-        samples: Number of samples of the recordings.
-        node: Node or tensor to start at; None for the first.
-        sample: Sample to start with; None for all.
+        opened: The table, and what the recordings share.
+        where: The wish.
 
     Raises:
-        UsageError: There is no such node or sample.
+        UsageError: There is no such node or sample, or the filter cannot be read.
     """
-    navigator = Navigator(table, samples=samples)
-    if sample is not None:
-        if not 0 <= sample < samples:
+    table, samples = opened.table, opened.samples
+    navigator = Navigator(table, samples=samples, steps=opened.steps)
+    if where.sample is not None:
+        if not 0 <= where.sample < samples:
             raise UsageError(
-                f"There is no sample {sample}: the recordings share the samples 0 to {samples - 1}.",
+                f"There is no sample {where.sample}: the recordings share the samples 0 to {samples - 1}.",
                 hint=f"Give --sample N with N at most {samples - 1}.",
             )
-        navigator.choose_sample(sample)
-    if node is not None:
-        row = table.find(node)
+        navigator.choose_sample(where.sample)
+    if where.filter:
+        try:
+            navigator.choose_filter(where.filter)
+        except FilterError as error:
+            raise UsageError(
+                f"The filter {where.filter!r} cannot be read: {error}.",
+                hint="Write it like this: --filter 'rel>1e-2 & op~conv'.",
+            ) from error
+    if where.node is not None:
+        row = table.find(where.node)
         if row is None:
-            near = get_close_matches(node, [name for row in table.rows for name in (row.node, row.tensor)], n=3)
+            near = get_close_matches(where.node, [name for row in table.rows for name in (row.node, row.tensor)], n=3)
             also = f" Near names: {', '.join(repr(name) for name in dict.fromkeys(near))}." if near else ""
             raise UsageError(
-                f"No node and no tensor is called {node!r}.{also}", hint="List them: qdebug info FILE --tensors."
+                f"No node and no tensor is called {where.node!r}.{also}", hint="List them: qdebug info FILE --tensors."
             )
         navigator.go(row)
     return navigator

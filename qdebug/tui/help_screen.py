@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
+from qdebug.tui.filter import FLAGS, NUMBERS, TEXTS
 from qdebug.tui.keys import GROUPS, KEYS, key_label
 from qdebug.tui.look import Look
 from qdebug.tui.profile import Piece
@@ -19,12 +20,17 @@ _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
     ("*", "failing: beyond its limit, or NaN or infinite on one side only"),
     ("?", "not compared; the detail says why"),
+    ("~", "acknowledged: beyond its limit, and accepted with a reason"),
+    ("'", "marked by you"),
     (".", "its turn has not come yet"),
     (" ", "within its limit"),
 )
 _NOTES = (
     "sat: codes at qmin or qmax, without those that are a Relu's zero",
     "> at the end of the heading: more columns, shown with the right arrow",
+    "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; is=" + "|".join(FLAGS),
+    "filter terms: rel>1e-2, sat>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
+    "origin: from the worst input to its worst input, until a node adds as much as comes in",
     "profile: error along the topological order, largest of each stretch",
 )
 

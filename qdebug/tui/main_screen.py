@@ -6,14 +6,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from textual.binding import Binding
-from textual.widgets import Input
 
-from qdebug.tui.arrangement import Level
+from qdebug.errors import QdebugError
+from qdebug.tui import exports
+from qdebug.tui.arrangement import View
+from qdebug.tui.asking import Asking, Question
+from qdebug.tui.filter import FilterError
 from qdebug.tui.help_screen import HelpScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.panels import Panels
+from qdebug.tui.page import Scene
+from qdebug.tui.source import AcceptRequest, ExportRequest
+from qdebug.tui.walk import carried, own_share, walk_to_origin, worst_input
 from qdebug.tui.widgets import RowPicked
+from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
@@ -22,12 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["MainScreen"]
 
 
-class MainScreen(Panels):
+class MainScreen(Asking):
     """Shows one comparison and answers the keys of the table."""
 
     BINDINGS = [Binding(",".join(row.keys), row.action, row.help, show=False) for row in KEYS]  # noqa: RUF012
-
-    _search_start = 0
 
     def runner(self, action: str) -> Callable[[], None]:
         """Give a function that does what a key does, for the command palette."""
@@ -37,160 +41,192 @@ class MainScreen(Panels):
 
         return run
 
-    def _with(self, act: Callable[[Navigator], str]) -> None:
-        if self.navigator is None:
-            self.say("the recordings are still being opened")
-        else:
-            self.say(act(self.navigator))
-
-    def _scroll(self, lines: int) -> None:
-        if self._detail.step(lines):
-            self.say("")
-        else:
-            self.say("the detail ends here" if lines > 0 else "the detail begins here")
-
-    def action_move(self, lines: int) -> None:
-        """Move the cursor, or scroll the detail."""
-        if self.level is Level.DETAIL:
-            self._scroll(lines)
-        else:
-            self._with(lambda navigator: navigator.move(lines))
-
-    def action_page(self, direction: int) -> None:
-        """Move by a page."""
-        self.action_move(direction * max(self._page() - 1, 1))
-
-    def action_half_page(self, direction: int) -> None:
-        """Move by half a page."""
-        self.action_move(direction * max(self._page() // 2, 1))
-
-    def _page(self) -> int:
-        return self._detail.size.height if self.level is Level.DETAIL else self._listing.rows_shown
-
-    def action_edge(self, direction: int) -> None:
-        """Move to the top or the bottom."""
-        if self.level is Level.DETAIL:
-            self._scroll(direction * 1_000_000)
-        else:
-            self._with(lambda navigator: navigator.edge(direction))
-
-    def action_columns(self, direction: int) -> None:
-        """Show the columns further right or left."""
-        layout = self._listing.layout_shown
-        if not self._arrangement.nodes or layout is None:
-            return self.say("there are no columns here")
-        if direction > 0 and not layout.after:
-            return self.say("all columns are shown" if not layout.before else "these are the last columns")
-        if direction < 0 and not layout.before:
-            return self.say("these are the first columns")
-        self._listing.offset_columns += direction
-        return self.say("")
+    # Find
 
     def action_first_divergence(self) -> None:
         """Go to the first divergence."""
-        self._with(Navigator.first_divergence)
+        self.with_navigator(Navigator.first_divergence)
 
     def action_failing(self, direction: int) -> None:
         """Go to the next or previous failing node."""
-        self._with(lambda navigator: navigator.failing(direction))
+        self.with_navigator(lambda navigator: navigator.failing(direction))
 
-    def action_match(self, direction: int) -> None:
-        """Go to the next or previous match."""
-        self._with(lambda navigator: navigator.match(direction))
+    def action_worst_input(self) -> None:
+        """Go to the input that carries most error."""
+        self.with_scene(_to_worst_input)
+
+    def action_origin(self) -> None:
+        """Run to the origin of the error."""
+        self.with_scene(_to_origin)
 
     def action_search(self) -> None:
         """Open the search."""
-        if self.navigator is None or not self._arrangement.usable:
+        navigator = self.navigator
+        if navigator is None or not self._arrangement.usable:
             return self.say("the recordings are still being opened")
-        self._search_start = self.navigator.cursor
-        self._search.value = ""
-        self._status.display, self._search.display = False, True
-        self._search.focus()
-        return None
+        begun = navigator.cursor
+        self._untouched = False
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Search as the user types."""
-        if self._search.display and self.navigator is not None:
-            self.say(self.navigator.search(event.value, start=self._search_start))
+        def given(_: str) -> str:
+            if not navigator.pattern:
+                return "search cleared"
+            many = len(navigator.matches)
+            return f"{many} matches; n N walk them, esc clears" if many else "no match"
 
-    def on_input_submitted(self) -> None:
-        """Keep the search."""
-        self._close_search()
-        if self.navigator is not None and self.navigator.pattern:
-            many = len(self.navigator.matches)
-            self.say(f"{many} matches; n N walk them, esc clears" if many else self.message)
+        def cancelled() -> str:
+            navigator.search("", start=begun)
+            return "search cancelled"
 
-    def _close_search(self) -> None:
-        self._search.display, self._status.display = False, True
-        self.set_focus(None)
+        return self.ask_for(
+            Question(
+                label="/",
+                placeholder="part of a name, 'whole name' or ~regex",
+                typed=lambda text: navigator.search(text, start=begun),
+                given=given,
+                cancelled=cancelled,
+            )
+        )
 
-    def action_open(self) -> None:
-        """Open the detail."""
-        if self.navigator is None or not self.navigator.table.size:
-            return self.say("there is no node to open yet")
-        if self.level is Level.DETAIL:
-            return self.say("this is the detail; ] [ go to the next and previous failing node")
-        self.level = Level.DETAIL
-        self._arrange()
-        return self.say("detail: j k scroll, esc goes back")
+    def action_filter(self) -> None:
+        """Ask for a filter."""
+        navigator = self.navigator
+        if navigator is None or not self._arrangement.usable:
+            return self.say("the recordings are still being opened")
+        before, cursor = navigator.filter, navigator.cursor
+        self._untouched = False
 
-    def action_back(self) -> None:
-        """Go back one step: the open search, the detail, the zoom, the kept search."""
-        if self._search.display:
-            self._close_search()
-            if self.navigator is not None:
-                self.navigator.search("", start=self._search_start)
-            return self.say("search cancelled")
-        if self.level is Level.DETAIL:
-            self.level = Level.LIST
-            self._arrange()
-            return self.say("back in the list")
-        if self.zoomed:
-            return self.action_zoom()
-        if self.navigator is not None and self.navigator.pattern:
-            self.navigator.search("", start=self.navigator.cursor)
-            return self.say("search cleared")
-        return self.say("nothing to go back to; q quits")
+        def choose(text: str) -> str:
+            try:
+                return navigator.choose_filter(text)
+            except FilterError as error:
+                return f"not yet: {error}"
 
-    def action_sort(self) -> None:
-        """Sort by the next column."""
-        self._with(Navigator.next_sort)
+        def cancelled() -> str:
+            navigator.choose_filter(before)
+            navigator.go(cursor)
+            return "the filter is as before"
 
-    def action_reverse(self) -> None:
-        """Turn the order around."""
-        self._with(Navigator.reverse)
+        if self.view is not View.NODES:
+            self.show_view(View.NODES)
+        return self.ask_for(
+            Question(
+                label="filter",
+                placeholder="rel>1e-2 & op~conv, is=failing, sat>1% | name~'layer[34]'",
+                text=before,
+                typed=choose,
+                given=choose,
+                cancelled=cancelled,
+            )
+        )
 
-    def action_metric(self) -> None:
-        """Show the next metric."""
-        self._with(Navigator.next_metric)
+    def action_clear_filter(self) -> None:
+        """Show all nodes."""
 
-    def action_sample(self, direction: int) -> None:
-        """Look at the next or previous sample."""
-        self._with(lambda navigator: navigator.step_sample(direction))
+        def clear(navigator: Navigator) -> str:
+            if not navigator.filter:
+                return "there is no filter; f sets one"
+            navigator.clear_filter()
+            return "all nodes"
 
-    def action_zoom(self) -> None:
-        """Show one panel alone, or all again."""
-        if self._arrangement.zoom_refusal:
-            return self.say(self._arrangement.zoom_refusal)
-        self.zoomed = not self.zoomed
-        self._arrange()
-        return self.say("one panel alone; z shows the others again" if self.zoomed else "all panels")
+        self.with_navigator(clear)
+
+    def action_mark(self) -> None:
+        """Mark the node."""
+        self.with_navigator(Navigator.mark)
+
+    def action_next_mark(self) -> None:
+        """Go to the next mark."""
+        self.with_navigator(Navigator.next_mark)
+
+    def action_element(self) -> None:
+        """Ask for an element to jump to."""
+        if self.scene is None:
+            return self.say("there is no tensor yet")
+        if self.view not in {View.VALUES, View.MAP}:
+            self.show_view(View.VALUES)
+
+        def given(text: str) -> str:
+            scene = self.scene
+            return "there is no tensor" if scene is None else self.elements.jump(scene, text)
+
+        return self.ask_for(Question(label="@", placeholder="an index such as 0,12,3,7", given=given))
+
+    # Do
 
     def action_theme(self) -> None:
         """Change the colours."""
         said = cast("QdebugApp", self.app).next_theme()
-        for widget in (self._banner, self._footer):
+        for widget in (self._banner, self._tabs, self._footer):
             widget.redraw()
         self.say(said)
 
+    def action_acknowledge(self) -> None:
+        """Ask why the node's error is acceptable."""
+        scene = self.scene
+        if scene is None:
+            return self.say("there is no node yet")
+        if scene.planned.missing is not None or not scene.planned.tensor:
+            return self.say("this tensor is not compared: there is nothing to accept")
+        node, backend, path = scene.planned.node, self.backend, cast("QdebugApp", self.app).limits_file
+
+        def given(text: str) -> str:
+            reason, expires, problem = exports.reason_and_day(text)
+            if problem:
+                return problem
+            self._ask(AcceptRequest(backend=backend, node=node, reason=reason, expires=expires, path=path))
+            return f"writing {safe_text(path, limit=60)} .."
+
+        return self.ask_for(
+            Question(
+                label=f"accept {safe_text(node, limit=24)} because",
+                placeholder=f"reason, optionally: until 2027-01-31; kept in {path.name}",
+                given=given,
+            )
+        )
+
     def action_copy(self) -> None:
         """Send the node's name to the terminal's clipboard."""
-        if self.navigator is None or not self.navigator.table.size:
+        scene = self.scene
+        if scene is None:
             return self.say("there is no node to copy yet")
-        planned = self.navigator.table.rows[self.navigator.cursor]
-        name = safe_text(planned.node or planned.tensor, limit=100_000)
-        self.app.copy_to_clipboard(name)
-        return self.say(f"sent to the terminal: {name}")
+        return self._send(safe_text(scene.planned.node or scene.planned.tensor, limit=100_000))
+
+    def action_copy_command(self) -> None:
+        """Send the command that shows this again to the terminal's clipboard."""
+        scene = self.scene
+        if scene is None:
+            return self.say("there is no node yet")
+        files = cast("QdebugApp", self.app).command_words
+        return self._send(exports.command(files, scene, self.view))
+
+    def _send(self, text: str) -> None:
+        self.app.copy_to_clipboard(text)
+        self.say(f"sent to the terminal: {text}")
+
+    def action_export(self) -> None:
+        """Ask for a file to write."""
+        scene = self.scene
+        if scene is None:
+            return self.say("there is nothing to write yet")
+        return self.ask_for(
+            Question(
+                label="write",
+                placeholder="a new file: .svg screen, .csv or .json nodes, .npy or .npz tensor",
+                text=exports.suggested_name(scene, self.view),
+                given=self._export,
+            )
+        )
+
+    def _export(self, text: str) -> str:
+        scene = self.scene
+        if scene is None:
+            return "there is nothing to write"
+        try:
+            path, write = exports.prepared(text, scene, screenshot=self.app.export_screenshot)
+        except QdebugError as error:
+            return f"{error.message} {error.hint or ''}"
+        self._ask(ExportRequest(backend=self.backend, path=path, write=write))
+        return f"writing {safe_text(path, limit=60)} .."
 
     def action_help(self) -> None:
         """Show the help."""
@@ -200,6 +236,11 @@ class MainScreen(Panels):
         """Open the command palette."""
         self.app.action_command_palette()
 
+    def action_suspend(self) -> None:
+        """Suspend the program."""
+        self.say("resumed")
+        self.app.action_suspend_process()
+
     def action_leave(self) -> None:
         """Quit."""
         self.app.exit(0)
@@ -208,8 +249,43 @@ class MainScreen(Panels):
         """Go to the row that was clicked; open it if the cursor is there already."""
         if self.navigator is None:
             return
-        if event.row == self.navigator.cursor and self.level is Level.LIST:
+        if event.row == self.navigator.cursor and self.view is View.NODES:
             self.action_open()
         else:
+            self._untouched = False
             self.navigator.go(event.row)
             self.say("")
+
+
+def _to_worst_input(scene: Scene) -> str:
+    edge = worst_input(scene.opened.backend_graph, scene.table, scene.row)
+    if edge is None or edge.row is None:
+        pending = " so far" if scene.table.pending else ""
+        return f"no input carries any error{pending}: what there is, this node adds itself"
+    hidden = scene.navigator.jump(edge.row)
+    return f"at the worst input, rel {numbers.number(edge.error)}{hidden}; H goes back"
+
+
+def _to_origin(scene: Scene) -> str:
+    """Run along the worst inputs; from a node without error, start where the error is largest."""
+    table, begun = scene.table, scene.row
+    result = table.results[begun]
+    so_far = " so far" if table.pending else ""
+    if result is None or not carried(result):
+        origin = None if scene.result is None or scene.result.origin is None else table.find(scene.result.origin)
+        if origin is not None:
+            return f"at the origin that the verdict names{scene.navigator.jump(origin)}"
+        failing = table.failing(scene.navigator.sample)
+        if not len(failing):
+            return f"no node is beyond its limit{so_far}: there is no origin to run to"
+        begun = int(failing[-1])
+    walk = walk_to_origin(scene.opened.backend_graph, table, begun)
+    for row in walk.rows:
+        hidden = scene.navigator.jump(row)
+    at = table.results[walk.rows[-1]]
+    share = None if at is None else own_share(at)
+    own = "" if share is None else f" ({share:.0%} its own)"
+    steps = len(walk.rows) - 1
+    if not steps and begun == scene.row and walk.rows[-1] == scene.row:
+        return f"the origin{so_far} is here{own}: {walk.ended}{hidden}"
+    return f"{steps} edges to the origin{so_far}{own}: {walk.ended}{hidden}"

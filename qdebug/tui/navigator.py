@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
+from qdebug.tui.filter import FilterError, filter_rows
 from qdebug.tui.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, severity
+from qdebug.tui.trail import Trail
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title
 from qdebug.view.text import safe_text
@@ -30,16 +34,22 @@ class Navigator:
     Args:
         table: The rows.
         samples: Number of samples of the recordings.
+        steps: Number of steps of a stateful net.
     """
 
-    def __init__(self, table: NodeTable, *, samples: int = 1) -> None:
+    def __init__(self, table: NodeTable, *, samples: int = 1, steps: int = 1) -> None:
         self.table = table
         self.samples = samples
+        self.steps = steps
+        self.step = 0
         self.metric = METRIC_CHOICES[0]
         self.sample: int | None = None
         self.sort = SORTS[0]
         self.reversed = False
         self.pattern = ""
+        self.filter = ""
+        self.trail = Trail()
+        self._kept: np.ndarray | None = None
         self.matches = np.zeros(0, dtype=np.int64)
         self.order = np.arange(table.size)
         self._place = self.order.copy()
@@ -48,8 +58,13 @@ class Navigator:
 
     @property
     def place(self) -> int:
-        """The cursor's line in the list as it is sorted."""
+        """The cursor's line in the list as it is sorted and filtered; -1 if the filter hides it."""
         return int(self._place[self.cursor]) if self.table.size else 0
+
+    @property
+    def lines(self) -> int:
+        """How many rows the list shows."""
+        return len(self.order)
 
     def line_to_row(self, line: int) -> int:
         """Give the row shown on a line of the list."""
@@ -57,9 +72,9 @@ class Navigator:
 
     def move(self, lines: int) -> str:
         """Move the cursor by a number of lines."""
-        target = min(max(self.place + lines, 0), self.table.size - 1)
-        if not self.table.size:
-            return "the list is empty"
+        target = min(max(self.place + lines, 0), self.lines - 1)
+        if not self.lines:
+            return f"the filter lets no node through; {_CLEARS}" if self.filter else "the list is empty"
         if target == self.place:
             return "this is the first line" if lines < 0 else "this is the last line"
         self.cursor = self.line_to_row(target)
@@ -73,24 +88,77 @@ class Navigator:
         """Put the cursor on a row."""
         self.cursor = row
 
+    def jump(self, row: int) -> str:
+        """Go to a row and remember where from; a filter that hides it is cleared, which is said."""
+        self.trail.jumped(self.cursor, row)
+        self.cursor = row
+        if self.place >= 0:
+            return ""
+        self.clear_filter()
+        return ", the filter hid it and is cleared"
+
+    def back(self, direction: int) -> str:
+        """Go back or forward in the history of jumps."""
+        row = self.trail.step(direction, self.cursor)
+        if row is None:
+            return f"the history {'begins' if direction < 0 else 'ends'} here; jumps like ! w W ] make it"
+        self.cursor = row
+        hidden = self.place < 0
+        if hidden:
+            self.clear_filter()
+        return f"{'back' if direction < 0 else 'forward'} at {self._name(row)}" + (", filter cleared" if hidden else "")
+
+    def mark(self) -> str:
+        """Mark the row under the cursor, or take its mark away."""
+        if not self.table.size:
+            return "there is no node to mark"
+        marked = self.trail.toggle(self.cursor)
+        many = len(self.trail.marks)
+        return f"{'marked' if marked else 'mark taken away'}; {many} marked, ' goes to the next, f is=marked lists them"
+
+    def next_mark(self) -> str:
+        """Go to the next mark."""
+        row = self.trail.next_mark(self.cursor)
+        if row is None:
+            return "nothing is marked; m marks the node"
+        at = self.trail.marks.index(row) + 1
+        return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}"
+
+    def block(self, direction: int) -> str:
+        """Go to the first row of the next or previous block: the part of the names before the last slash or dot."""
+        names = self.table.names
+        here = _scope(names[self.cursor]) if names else ""
+        rows = range(self.cursor + 1, self.table.size) if direction > 0 else range(self.cursor - 1, -1, -1)
+        other = next((row for row in rows if _scope(names[row]) != here), None)
+        if other is None:
+            return f"no other block {'after' if direction > 0 else 'before'} this one"
+        if direction < 0:
+            scope = _scope(names[other])
+            while other > 0 and _scope(names[other - 1]) == scope:
+                other -= 1
+        hidden = self.jump(other)
+        return f"block {safe_text(_scope(names[other]) or names[other], limit=50)}{hidden}"
+
     def first_divergence(self) -> str:
         """Go to the first row beyond its limit, in topological order."""
         row = self.table.first_divergence(self.sample)
         if row is None:
             return self._no_failing()
         there = self.cursor == row
-        self.cursor = row
-        return f"{'already at' if there else 'at'} the first divergence{self._so_far()}"
+        hidden = self.jump(row)
+        return f"{'already at' if there else 'at'} the first divergence{self._so_far()}{hidden}"
 
     def failing(self, direction: int) -> str:
         """Go to the next or previous failing row, in topological order."""
         rows = self.table.failing(self.sample)
         if not len(rows):
             return self._no_failing()
+        if self._kept is not None:
+            rows = rows[self._kept[rows]]
         rows = rows[rows > self.cursor] if direction > 0 else rows[rows < self.cursor]
         if not len(rows):
             return f"no failing node {'after' if direction > 0 else 'before'} this one{self._so_far()}"
-        self.cursor = int(rows[0] if direction > 0 else rows[-1])
+        self.jump(int(rows[0] if direction > 0 else rows[-1]))
         return ""
 
     def match(self, direction: int) -> str:
@@ -99,12 +167,14 @@ class Navigator:
             return self.failing(direction)
         if not len(self.matches):
             return f"nothing matches {safe_text(self.pattern, limit=40)}"
-        places = np.sort(self._place[self.matches])
+        places = self._match_places()
+        if not len(places):
+            return f"the filter hides every match; {_CLEARS}"
         here = self.place
         ahead = places[places > here] if direction > 0 else places[places < here][::-1]
         around = not len(ahead)
         target = int(ahead[0] if not around else places[0 if direction > 0 else -1])
-        self.cursor = self.line_to_row(target)
+        self.jump(self.line_to_row(target))
         at = int(np.searchsorted(places, target)) + 1
         return f"match {at} of {len(places)}" + (", around the end" if around else "")
 
@@ -132,14 +202,44 @@ class Navigator:
             return safe_text(error, limit=70)
         if not len(self.matches):
             return "no match"
-        places = np.sort(self._place[self.matches])
+        places = self._match_places()
+        if not len(places):
+            return f"the filter hides every match; {_CLEARS}"
         ahead = places[places >= self.place]
         self.cursor = self.line_to_row(int(ahead[0] if len(ahead) else places[0]))
         return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}"
 
-    def next_sort(self) -> str:
-        """Sort by the next column."""
-        self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+    def _match_places(self) -> np.ndarray:
+        places = np.sort(self._place[self.matches])
+        return places[places >= 0]
+
+    def choose_filter(self, expression: str) -> str:
+        """Show only the rows for which an expression holds; "" shows all.
+
+        Raises:
+            FilterError: The expression cannot be read; the filter stays as it was.
+        """
+        self._kept = self._holds(expression) if expression.strip() else None
+        self.filter = expression.strip()
+        self.arrange()
+        if self._kept is None:
+            return "all nodes"
+        if self.lines and self.place < 0:
+            after = self.order[self.order >= self.cursor]
+            self.cursor = int(after.min() if len(after) else self.order.max())
+        return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
+
+    def clear_filter(self) -> None:
+        """Show all rows."""
+        self.filter, self._kept = "", None
+        self.arrange()
+
+    def _holds(self, expression: str) -> np.ndarray:
+        return filter_rows(expression, self.table, sample=self.sample, marked=self.trail.marks)
+
+    def next_sort(self, direction: int = 1) -> str:
+        """Sort by the next or previous column."""
+        self.sort = SORTS[(SORTS.index(self.sort) + direction) % len(SORTS)]
         self.reversed = False
         self.arrange()
         return f"sorted by {self.sort_title()}"
@@ -173,6 +273,15 @@ class Navigator:
             return "this is the last sample" if direction > 0 else "these are all samples already"
         return self.choose_sample(None if target < 0 else target)
 
+    def next_step(self, direction: int) -> str:
+        """Look at the elements of the next or previous step of a stateful net; the metrics are of all steps."""
+        if self.steps == 1:
+            return "the recordings have one step a sample"
+        if not 0 <= self.step + direction < self.steps:
+            return f"this is the {'last' if direction > 0 else 'first'} step"
+        self.step += direction
+        return f"elements of step {self.step} of 0..{self.steps - 1}; the metrics are of all steps"
+
     def choose_sample(self, sample: int | None) -> str:
         """Look at one sample, or at all of them with None."""
         self.sample = sample
@@ -185,7 +294,8 @@ class Navigator:
 
     def refresh(self) -> bool:
         """Sort anew if results came in and the order depends on them; tell whether the order may have changed."""
-        if self.sort in {"order", "name", "op"} or self._sorted_version == self.table.version:
+        static = self.sort in {"order", "name", "op"} and not self.filter
+        if static or self._sorted_version == self.table.version:
             return False
         self.arrange()
         return True
@@ -193,18 +303,22 @@ class Navigator:
     def arrange(self) -> None:
         """Sort the rows; the cursor stays on its row."""
         self._sorted_version = self.table.version
-        self.order = self._sorted()
+        if self.filter:
+            with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
+                self._kept = self._holds(self.filter)
+        order = self._sorted()
         if self.reversed:
-            self.order = self.order[::-1]
-        self._place = np.empty_like(self.order)
+            order = order[::-1]
+        self.order = order if self._kept is None else order[self._kept[order]]
+        self._place = np.full(self.table.size, -1, dtype=np.int64)
         self._place[self.order] = np.arange(len(self.order))
 
     def _sorted(self) -> np.ndarray:
         table = self.table
         if self.sort == "name":
-            return np.array(sorted(range(table.size), key=table.names.__getitem__), dtype=np.int64)
+            return table.by_name
         if self.sort == "op":
-            return np.array(sorted(range(table.size), key=lambda row: table.rows[row].op), dtype=np.int64)
+            return table.by_op
         if self.sort == "metric":
             keys = -severity(self.metric, table.values(self.metric, self.sample))
         elif self.sort == "introduced":
@@ -216,6 +330,9 @@ class Navigator:
         else:
             return np.arange(table.size)
         return np.argsort(keys, kind="stable")  # NaN, the unknown, sorts last
+
+    def _name(self, row: int) -> str:
+        return safe_text(self.table.names[row], limit=60)
 
     def _so_far(self) -> str:
         return " so far" if self.table.pending else ""
@@ -229,3 +346,10 @@ class Navigator:
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])
 """Order of the states by what needs attention: nonfinite, diverged, not compared, pending, within, identical."""
+
+_CLEARS = "F clears it"
+
+
+def _scope(name: str) -> str:
+    """Give the part of a name before its last slash or dot."""
+    return name[: max(name.rfind("/"), name.rfind("."), 0)]

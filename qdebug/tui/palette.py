@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from rich.style import Style
 from textual.theme import Theme
 
-__all__ = ["DARK", "LIGHT", "PALETTES", "Palette"]
+__all__ = ["CONTRAST", "DARK", "HEAT_STEPS", "LIGHT", "PALETTES", "Palette", "named_palette"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -18,22 +19,34 @@ class Palette:
 
     Args:
         name: Name of the theme, as Textual knows it.
+        title: What it is called in a sentence.
         dark: Whether the background is dark.
         background: Colour behind everything.
         foreground: Colour of plain text.
         colours: (colour, attributes) of each style: fine, fail, first, unknown, match, muted, accent, title, cursor.
         selected: Background of the selected row.
+        heat: Colour of the strongest step of a heat map; the ramp has one hue and goes there from the background.
     """
 
     name: str
+    title: str
     dark: bool
     background: str
     foreground: str
     colours: Mapping[str, str]
     selected: str
+    heat: str
 
     def style(self, name: str, *, selected: bool = False) -> Style:
-        """Give a style by name, on the background of the selected row if asked."""
+        """Give a style by name, on the background of the selected row if asked.
+
+        Args:
+            name: A key of `colours`, or "heat:HIGH:LOW" for the two halves of a cell of a heat map.
+            selected: Whether it is on the selected row.
+        """
+        if name.startswith("heat:"):
+            _, high, low = name.split(":")
+            return _heat(self, int(high), int(low))
         behind = Style(color=self.foreground, bgcolor=self.selected if selected else self.background)
         return behind + Style.parse(self.colours.get(name, ""))
 
@@ -52,8 +65,25 @@ class Palette:
         )
 
 
+@lru_cache(maxsize=1024)
+def _heat(palette: Palette, high: int, low: int) -> Style:
+    return Style(color=_ramp(palette, high), bgcolor=_ramp(palette, low))
+
+
+def _ramp(palette: Palette, level: int) -> str:
+    """Mix the background with the strongest colour; step 0 is the background, step 1 is told apart from it."""
+    part = 0.0 if level == 0 else 0.18 + 0.82 * (level - 1) / (HEAT_STEPS - 2)
+    ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (palette.background, palette.heat)]
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(*ends, strict=True))
+
+
+HEAT_STEPS = 8
+"""Steps of the ramp of a heat map."""
+
 DARK = Palette(
     name="qdebug-dark",
+    title="dark",
+    heat="#ffd27a",
     dark=True,
     background="#12161c",
     foreground="#d6dbe2",
@@ -77,6 +107,8 @@ DARK = Palette(
 
 LIGHT = Palette(
     name="qdebug-light",
+    title="light",
+    heat="#5c2a00",
     dark=False,
     background="#fbfbf9",
     foreground="#22272e",
@@ -98,5 +130,35 @@ LIGHT = Palette(
 )
 """Dark on light."""
 
-PALETTES = (DARK, LIGHT)
+CONTRAST = Palette(
+    name="qdebug-contrast",
+    title="high contrast",
+    heat="#ffffff",
+    dark=True,
+    background="#000000",
+    foreground="#ffffff",
+    selected="#003a70",
+    colours=MappingProxyType(
+        {
+            "plain": "#ffffff",
+            "fine": "#8fd0ff",
+            "fail": "bold #ffd000",
+            "first": "bold #000000 on #ffd000",
+            "unknown": "italic #e6d8ff",
+            "match": "bold underline #ffffff",
+            "muted": "#d0d0d0",
+            "accent": "bold #ffffff",
+            "title": "bold #b8e2ff",
+            "cursor": "bold #ffffff",
+        }
+    ),
+)
+"""Light on black, with as much contrast as there is."""
+
+PALETTES = (DARK, LIGHT, CONTRAST)
 """In the order the theme key walks them."""
+
+
+def named_palette(title: str) -> Palette:
+    """Give the palette whose name ends in a word, as the command line takes it: dark, light, contrast."""
+    return next(palette for palette in PALETTES if palette.name == f"qdebug-{title}")

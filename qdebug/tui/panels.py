@@ -1,4 +1,4 @@
-"""The panels of the main screen: verdict, error profile, node list, node detail, status line and footer."""
+"""The panels: verdict, error profile, node list, the screen's page, tensor facts, status line and footer."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from collections.abc import Callable, Sequence
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from qdebug.analysis.result import DiffResult
 from qdebug.errors import UsageError
 from qdebug.tui import chrome
-from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, Level, arrange
-from qdebug.tui.desk import DetailDesk, start
+from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
+from qdebug.tui.desk import DetailDesk, Start, start
 from qdebug.tui.detail_lines import detail_lines
+from qdebug.tui.elements import ElementCursor
 from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
+from qdebug.tui.overview_page import strip_lines
+from qdebug.tui.page import BackendColumn, Page, Scene
+from qdebug.tui.pages import make_pages
 from qdebug.tui.profile import Piece, column_to_row, profile_lines
-from qdebug.tui.source import Computed, DetailReady, DetailRequest, Event, Finished, Opened
+from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Opened, Request, Said
 from qdebug.tui.widgets import FixedLines, NodeList, TextScroll
 
-__all__ = ["Panels"]
+__all__ = ["Compared", "Panels"]
 
 _LEAST_DETAIL = 36
 _REDRAW_SECONDS = 0.05
@@ -30,14 +35,28 @@ _REDRAW_SECONDS = 0.05
 Lines = Sequence[Sequence[Piece]]
 
 
+class Compared:
+    """What the screen knows of one backend.
+
+    Args:
+        titles: What its two recordings are called.
+    """
+
+    def __init__(self, titles: tuple[str, str]) -> None:
+        self.titles = titles
+        self.opened: Opened | None = None
+        self.navigator: Navigator | None = None
+        self.result: DiffResult | None = None
+        self.failure: BaseException | None = None
+
+
 class Panels(Screen[None]):
-    """Shows one comparison; what the keys do is added by `MainScreen`.
+    """Shows a comparison; what the keys do is added by `MainScreen`.
 
     Args:
         look: Shared look.
-        titles: What the two recordings are called.
-        node: Node or tensor to start at.
-        sample: Sample to start with; None for all.
+        titles: What the two recordings of each comparison are called.
+        begin: Where to start.
         ask: Sends a request to the reader thread.
         fail: Ends the application with an error.
     """
@@ -45,12 +64,14 @@ class Panels(Screen[None]):
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
     Panels { overflow: hidden; background: $background; }
-    #banner, #status, #footer { height: 1; }
+    #banner, #tabs, #status, #footer { height: 1; }
     #body { height: 1fr; }
     #nodes, #detail { overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-    #detail { width: 1fr; padding: 0 0 0 1; }
+    #page, #detail { width: 1fr; padding: 0 0 0 1; }
     #small { height: 1fr; }
-    #search { height: 1; display: none; background: $background; }
+    #asking { height: 1; display: none; }
+    #label { width: auto; height: 1; }
+    #input { height: 1; width: 1fr; background: $background; }
     Panels.ascii #nodes, Panels.ascii #detail { scrollbar-size: 0 0; }
     """
 
@@ -58,54 +79,58 @@ class Panels(Screen[None]):
         self,
         look: Look,
         *,
-        titles: tuple[str, str],
-        node: str | None,
-        sample: int | None,
-        ask: Callable[[DetailRequest], None],
+        titles: Sequence[tuple[str, str]],
+        begin: Start,
+        ask: Callable[[Request], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         super().__init__(classes=look.glyphs.name)
-        self._look, self._titles = look, titles
-        self._start = (node, sample)
-        self._fail = fail
-        self.navigator: Navigator | None = None
-        self.level = Level.LIST
+        self._look = look
+        self._begin, self._fail, self._ask = begin, fail, ask
+        self.compared = [Compared(each) for each in titles]
+        self.backend = 0
+        self.view = begin.view
         self.zoomed = False
         self.message = ""
-        self._opened: Opened | None = None
-        self._result: DiffResult | None = None
+        self.elements = ElementCursor()
+        self.pages: dict[View, Page] = make_pages(self.elements)
         self._desk = DetailDesk(ask)
+        self._untouched = begin.node is None
         self._redraw_due = False
         self._arrangement = Arrangement()
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
         look = self._look
-        self._banner = FixedLines(
-            look, lambda w, _: chrome.banner(self._titles, self._opened, w, look.glyphs), id="banner"
-        )
+        self._banner = FixedLines(look, self._draw_banner, id="banner")
+        self._tabs = FixedLines(look, lambda w, _: chrome.tabs(self.view, w, many=len(self.compared) > 1), id="tabs")
         self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
         self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
         self._listing = NodeList(look, id="nodes")
+        self._page = FixedLines(look, self._draw_page, id="page")
         self._detail = TextScroll(look, self._draw_detail, id="detail")
         self._status = FixedLines(
             look, lambda w, _: chrome.status(self.navigator, self.message, w, look.glyphs), id="status"
         )
         self._footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
-        self._search = Input(placeholder="part of a name, 'whole name' or ~regex", compact=True, id="search")
+        self._label = FixedLines(look, lambda *_: [[(self._label_text, "title")]], id="label")
+        self._label_text = ""
+        self._input = Input(compact=True, id="input")
+        self._asking = Horizontal(self._label, self._input, id="asking")
         yield self._banner
+        yield self._tabs
         yield self._verdict
         yield self._profile
-        self._body = Horizontal(self._listing, self._detail, id="body")
+        self._body = Horizontal(self._listing, self._page, self._detail, id="body")
         yield self._body
         yield self._small
         yield self._status
-        yield self._search
+        yield self._asking
         yield self._footer
 
     def on_mount(self) -> None:
-        """Lay the panels out; no widget has the focus but the search."""
+        """Lay the panels out; no widget has the focus but the line that asks for text."""
         self.set_focus(None)
         self._arrange()
 
@@ -113,84 +138,165 @@ class Panels(Screen[None]):
         """Choose the panels anew."""
         self._arrange()
 
+    # What is shown
+
+    @property
+    def now(self) -> Compared:
+        """The comparison that is shown."""
+        return self.compared[self.backend]
+
+    @property
+    def navigator(self) -> Navigator | None:
+        """Its table and cursor; None while it is being opened."""
+        return self.now.navigator
+
+    @property
+    def scene(self) -> Scene | None:
+        """Everything a page draws; None while names are being read, or if there are none."""
+        now = self.now
+        if now.navigator is None or now.opened is None or not now.navigator.table.size:
+            return None
+        columns = [
+            BackendColumn(title=each.titles[1], table=None if each.opened is None else each.opened.table)
+            for each in self.compared
+        ]
+        return Scene(
+            navigator=now.navigator,
+            opened=now.opened,
+            result=now.result,
+            ready=self.detail_ready,
+            glyphs=self._look.glyphs,
+            colours=not self.app.no_color,
+            backends=columns,
+            backend=self.backend,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether every pair is compared."""
+        return self.now.result is not None
+
+    @property
+    def detail_shown(self) -> bool:
+        """Whether something on the screen needs the values of the row under the cursor."""
+        return self._arrangement.detail or self.view.of_tensor or self.view is View.EXPLAIN
+
+    @property
+    def detail_ready(self) -> DetailReady | None:
+        """What the reader has told of the row under the cursor."""
+        return None if self.navigator is None else self._desk.ready(self.navigator, backend=self.backend)
+
+    def others_left(self, backend: int) -> bool:
+        """Tell whether a backend other than this one can be shown."""
+        return any(each.failure is None for at, each in enumerate(self.compared) if at != backend)
+
     # What the reader tells
 
     def take(self, event: Event) -> None:
         """Take in an event of the reader thread."""
         if isinstance(event, Opened):
             self._take_opened(event)
-        elif isinstance(event, Computed) and self.navigator is not None:
-            for result in event.take():
-                self.navigator.table.put(result)
-            if not self._redraw_due:
-                self._redraw_due = True
-                self.set_timer(_REDRAW_SECONDS, self._redraw_results)
+        elif isinstance(event, Computed):
+            opened = self.compared[event.backend_at].opened
+            for batch in event.take() if opened is not None else ():
+                opened.table.apply(batch)  # type: ignore[union-attr]  # nothing is taken where nothing is open
+            self._redraw_soon()
         elif isinstance(event, Finished):
-            self._result = event.result
-            self.redraw()
+            self.compared[event.backend_at].result = event.result
+            self._desk.forget()
+            self._redraw_results()
         elif isinstance(event, DetailReady):
             self._desk.take(event)
             self._show_detail()
+        elif isinstance(event, Said):
+            self.say(event.message)
+        elif isinstance(event, Failed):
+            self.compared[event.backend_at].failure = event.error
+            self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
 
     def _take_opened(self, event: Opened) -> None:
+        now = self.compared[event.backend_at]
         try:
-            self.navigator = start(event.table, event.samples, *self._start)
+            now.navigator = start(event, self._begin)
         except UsageError as error:
             self._fail(error)
             return
-        self._opened = event
-        self._listing.show(self.navigator)
-        self._banner.redraw()
+        now.opened = event
+        if event.backend_at == self.backend:
+            self._listing.show(now.navigator)
+            self._banner.redraw()
         self.redraw()
+
+    def _redraw_soon(self) -> None:
+        if not self._redraw_due:
+            self._redraw_due = True
+            self.set_timer(_REDRAW_SECONDS, self._redraw_results)
 
     def _redraw_results(self) -> None:
         self._redraw_due = False
-        if self.navigator is not None:
-            self.navigator.refresh()
+        for each in self.compared:
+            if each.navigator is not None:
+                each.navigator.refresh()
+        self._follow_culprit()
         self.redraw()
 
+    def _follow_culprit(self) -> None:
+        """Until the user moves, the overview's cursor is on the worst culprit."""
+        scene, page = self.scene, self.pages[View.OVERVIEW]
+        if self._untouched and scene is not None and self.view is View.OVERVIEW:
+            ranked = page.ranked(scene)  # type: ignore[attr-defined]  # the overview's own
+            if len(ranked):
+                scene.navigator.go(int(ranked[0]))
+
     # Drawing
-
-    @property
-    def finished(self) -> bool:
-        """Whether every pair is compared."""
-        return self._result is not None
-
-    @property
-    def detail_shown(self) -> bool:
-        """Whether the detail is on the screen."""
-        return self._arrangement.detail
-
-    @property
-    def detail_ready(self) -> DetailReady | None:
-        """What the reader has told of the row under the cursor."""
-        return None if self.navigator is None else self._desk.ready(self.navigator)
 
     def redraw(self) -> None:
         """Draw everything that depends on results, cursor or message."""
         for widget in (self._verdict, self._profile, self._status):
-            widget.redraw()
-        self._listing.follow()
+            if widget.display:
+                widget.redraw()
+        if self._listing.display:
+            self._listing.follow()
         self._show_detail()
 
+    def _draw_banner(self, width: int, _: int) -> Lines:
+        which = f"{self.backend + 1}/{len(self.compared)}" if len(self.compared) > 1 else ""
+        return chrome.banner(self.now.titles, self.now.opened, width, self._look.glyphs, which=which)
+
     def _draw_verdict(self, width: int, height: int) -> Lines:
-        return chrome.verdict_lines(self.navigator, self._result, width, height, self._look.glyphs)
+        return chrome.verdict_lines(self.now, width, height, self._look.glyphs)
 
     def _draw_profile(self, width: int, height: int) -> Lines:
-        if self.navigator is None or height < 3:
+        navigator, opened, strips = self.navigator, self.now.opened, self._arrangement.strips
+        if navigator is None or height - strips < 3:
             return []
-        limit = None if self._opened is None else self._opened.limits.get("min_sqnr")
-        return profile_lines(self.navigator, width, height, self._look.glyphs, limit=limit)
+        limit = None if opened is None else opened.limits.get("min_sqnr")
+        lines = profile_lines(navigator, width, height - strips, self._look.glyphs, limit=limit)
+        return [*lines, *(strip_lines(navigator, width, self._look.glyphs) if strips else [])]
 
     def _profile_row(self, column: int, width: int) -> int | None:
         return None if self.navigator is None else column_to_row(column, width, self.navigator.table.ordered)
 
+    def _draw_page(self, width: int, height: int) -> Lines:
+        scene, page = self.scene, self.pages.get(self.view)
+        if scene is None or page is None:
+            return [[("reading names and graph .." if self.navigator is None else chrome.NOTHING, "muted")]]
+        return page.draw(scene, width, height)
+
     def _show_detail(self) -> None:
-        if self.navigator is None or not self._arrangement.detail:
-            return
-        if self._desk.want(self.navigator):
-            self._detail.scroll_to(y=0, animate=False)
-        self._detail.redraw()
+        if self.navigator is not None and self.detail_shown:
+            moved = self._desk.want(
+                self.navigator,
+                backend=self.backend,
+                elements=self.view.of_tensor,
+                explain=self.view is View.EXPLAIN,
+            )
+            if moved:
+                self._detail.scroll_to(y=0, animate=False)
+        if self._arrangement.detail:
+            self._detail.redraw()
+        if self._arrangement.page:
+            self._page.redraw()
 
     def _draw_detail(self, width: int) -> Lines:
         if self.navigator is None or width < _LEAST_DETAIL:
@@ -200,9 +306,10 @@ class Panels(Screen[None]):
     def _arrange(self) -> None:
         """Show the panels that fit."""
         width, height = self.size
-        chosen = self._arrangement = arrange(width, height, level=self.level, zoomed=self.zoomed)
+        chosen = self._arrangement = arrange(width, height, view=self.view, zoomed=self.zoomed)
         for widget in (self._banner, self._verdict, self._status, self._footer):
             widget.display = chosen.usable
+        self._tabs.display = chosen.usable and chosen.tabs
         self._small.display = not chosen.usable
         self._body.display = chosen.usable
         self._verdict.styles.height = chosen.verdict
@@ -210,10 +317,18 @@ class Panels(Screen[None]):
         self._profile.styles.height = chosen.profile
         self._listing.display = chosen.nodes
         self._listing.styles.width = chosen.list_width or "1fr"
-        self._detail.display = chosen.detail
-        self._detail.styles.border_left = ("ascii" if self._look.glyphs.name == "ascii" else "vkey", "gray")
-        if not chosen.nodes:
-            self._detail.styles.border_left = None
+        self._page.display, self._detail.display = chosen.page, chosen.detail
+        self._detail.styles.width = chosen.detail_width or "1fr"
+        framed: tuple[tuple[Widget, bool], ...] = (
+            (self._detail, chosen.nodes or chosen.page),
+            (self._page, chosen.nodes),
+        )
+        for framed_widget, beside in framed:
+            if beside:
+                framed_widget.styles.border_left = ("ascii" if self._look.glyphs.name == "ascii" else "vkey", "gray")
+            else:
+                framed_widget.styles.border_left = None
+        self._tabs.redraw()
         self.call_after_refresh(self.redraw)
 
     def say(self, message: str) -> None:

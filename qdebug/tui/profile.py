@@ -14,12 +14,14 @@ from qdebug.tui.navigator import Navigator
 from qdebug.tui.rows import State, severity
 from qdebug.view.rows import metric_title
 
-__all__ = ["Axis", "Piece", "choose_axis", "column_to_row", "profile_lines"]
+__all__ = ["LABEL", "Axis", "Piece", "choose_axis", "column_to_row", "profile_lines"]
 
 Piece = tuple[str, str]
 """A stretch of text and the name of its style in the palette."""
 
-_LABEL = 7
+LABEL = 7
+"""Cells left of the plot."""
+
 _TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos", "introduced": "intro", "mismatches": "differ"}
 _STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
 _MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
@@ -86,8 +88,8 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
 
 def column_to_row(column: int, width: int, size: int) -> int | None:
     """Give the first table row drawn at a column of the profile; None on the axis or beyond the plot."""
-    cells = width - _LABEL - 1
-    cell = column - _LABEL - 1
+    cells = width - LABEL - 1
+    cell = column - LABEL - 1
     if not 0 <= cell < cells or not size:
         return None
     return min(2 * cell * size // (2 * cells), size - 1)
@@ -108,11 +110,11 @@ def profile_lines(
     Returns:
         `height` lines of pieces, each at most `width` cells.
     """
-    rows, cells = height - 1, width - _LABEL - 1
+    rows, cells = height - 1, width - LABEL - 1
     table = navigator.table
     decibels = navigator.metric == "sqnr_db"
     if not table.ordered:
-        return [[(" " * _LABEL + glyphs.bar, "muted")] for _ in range(height)]
+        return [[(" " * LABEL + glyphs.bar, "muted")] for _ in range(height)]
     size = table.ordered
     states = table.states(navigator.sample)[:size]
     values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))[:size]
@@ -126,7 +128,7 @@ def profile_lines(
     limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
     lines = []
     for row, text in enumerate(plot):
-        pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(_LABEL) + glyphs.bar, "muted")]
+        pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(LABEL) + glyphs.bar, "muted")]
         if row == limit_row:
             text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
         pieces.extend(_stretches(text, bad, glyphs))
@@ -169,7 +171,7 @@ def _marks(navigator: Navigator, cells: int, failing: np.ndarray, glyphs: GlyphS
     if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
         marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
     title = _TITLES.get(navigator.metric, metric_title(navigator.metric))
-    return [(title[:_LABEL].rjust(_LABEL) + " ", "muted"), *marks]
+    return [(title[:LABEL].rjust(LABEL) + " ", "muted"), *marks]
 
 
 def _cell(row: int, cells: int, size: int, *, left: bool = False) -> int:

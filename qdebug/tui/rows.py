@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -14,11 +14,14 @@ from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import QuantParams
 from qdebug.view.rows import on_rails
 
-__all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "NodeTable", "PlannedRow", "State", "severity"]
+__all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "PlannedRow", "State", "severity"]
 
 METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
 """Metrics that the list and the profile can show, in the order the key walks them; "introduced" is the relative
 (rel_l2) error that a node adds itself, the others are of the whole error."""
+
+_PARTS = ("propagated", "gain")
+"""Further numbers of a row, beside the metrics."""
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
 """Those that are known for a single sample of every node."""
@@ -109,6 +112,25 @@ def severity(metric: str, values: np.ndarray) -> np.ndarray:
     return logs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Results in columns, ready to be filled in.
+
+    Args:
+        rows: Row of each result.
+        results: The results.
+        state, saturated, acknowledged: As the table's columns.
+        columns: The metrics by name.
+    """
+
+    rows: np.ndarray
+    results: Sequence[NodeResult]
+    state: np.ndarray
+    saturated: np.ndarray
+    acknowledged: np.ndarray
+    columns: Mapping[str, np.ndarray]
+
+
 class NodeTable:
     """All rows of the list, in topological order.
 
@@ -124,13 +146,16 @@ class NodeTable:
         self.longest_name = max(map(len, self.names), default=0)
         self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
-        self.metrics = {name: np.full(size, np.nan) for name in METRIC_CHOICES}
+        self.metrics = {name: np.full(size, np.nan) for name in (*METRIC_CHOICES, *_PARTS)}
+        self.acknowledged = np.zeros(size, dtype=bool)
         self.saturated = np.full(size, np.nan)
         self.version = 0
         self.pending = size
         self._samples: dict[int, dict[str, np.ndarray]] = {}
         self._first_known: tuple[int, int | None, int | None] = (-1, None, None)
         self._lower: list[str] | None = None
+        self._of_reference: dict[str, int] | None = None
+        self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
         self._row_of: dict[str, int] = {}
         for number, row in enumerate(rows):
             if row.missing is not None:
@@ -138,7 +163,10 @@ class NodeTable:
                 self.pending -= 1
             else:
                 self._row_of[row.tensor] = number
+        self._any_row = {row.tensor: number for number, row in enumerate(rows) if row.tensor}
         self.comparable = self.pending
+        self.by_name = np.array(sorted(range(size), key=self.names.__getitem__), dtype=np.int64)
+        self.by_op = np.array(sorted(range(size), key=[row.op for row in rows].__getitem__), dtype=np.int64)
         self.ordered = sum(1 for row in rows if row.tensor)  # what only the reference has comes last, without order
 
     def put(self, result: NodeResult) -> int | None:
@@ -147,23 +175,50 @@ class NodeTable:
         Returns:
             The row it belongs to; None if no row waits for it.
         """
-        row = self._row_of.get(result.tensor)
-        if row is None:
-            return None
-        if self.results[row] is None:
-            self.pending -= 1
-        self.results[row] = result
-        self.state[row] = _STATES[result.status]
-        if result.metrics is not None:
-            for name, column in self.metrics.items():
-                value = _metric(result, name)
-                column[row] = np.nan if value is None else value
-        if result.saturation is not None and result.saturation.total:
-            self.saturated[row] = on_rails(result.saturation) / result.saturation.total
-        for sample, columns in self._samples.items():
-            self._put_sample(columns, row, result, sample)
+        batch = self.batch([result])
+        self.apply(batch)
+        return int(batch.rows[0]) if len(batch.rows) else None
+
+    def batch(self, results: Sequence[NodeResult]) -> Batch:
+        """Put the numbers of results into columns; changes nothing, so that any thread can do it."""
+        known = [(row, result) for result in results if (row := self._row_of.get(result.tensor)) is not None]
+        kept = [result for _, result in known]
+        columns = {
+            name: np.array([_number(result, name) for result in kept], dtype=np.float64) for name in self.metrics
+        }
+        return Batch(
+            rows=np.array([row for row, _ in known], dtype=np.int64),
+            results=kept,
+            state=np.array([_STATES[result.status] for result in kept], dtype=np.uint8),
+            saturated=np.array([_saturated(result) for result in kept], dtype=np.float64),
+            acknowledged=np.array([_excused(result) for result in kept], dtype=bool),
+            columns=columns,
+        )
+
+    def apply(self, batch: Batch) -> None:
+        """Fill in results."""
+        rows = batch.rows
+        for row, result in zip(rows.tolist(), batch.results, strict=True):
+            self.pending -= self.results[row] is None
+            self.results[row] = result
+            for sample, columns in self._samples.items():
+                self._put_sample(columns, row, result, sample)
+        self.state[rows] = batch.state
+        self.saturated[rows] = batch.saturated
+        self.acknowledged[rows] = batch.acknowledged
+        for name, values in batch.columns.items():
+            self.metrics[name][rows] = values
         self.version += 1
-        return row
+
+    def row_of(self, tensor: str) -> int | None:
+        """Give the row of a backend tensor; None if it is not in the list."""
+        return self._any_row.get(tensor)
+
+    def row_of_reference(self, tensor: str) -> int | None:
+        """Give the row that a tensor of the reference is compared in; None if there is none."""
+        if self._of_reference is None:
+            self._of_reference = {row.reference_tensor: at for at, row in enumerate(self.rows) if row.missing is None}
+        return self._of_reference.get(tensor)
 
     @property
     def compared(self) -> int:
@@ -179,9 +234,10 @@ class NodeTable:
         return self.metrics[metric] if sample is None else self._sample(sample)[metric]
 
     def failing(self, sample: int | None = None) -> np.ndarray:
-        """Give the rows beyond their limit, in topological order."""
+        """Give the rows beyond their limit and not acknowledged, in topological order."""
         states = self.states(sample)
-        rows: np.ndarray = np.flatnonzero((states == State.DIVERGED) | (states == State.NONFINITE))
+        failing = (states == State.DIVERGED) | (states == State.NONFINITE)
+        rows: np.ndarray = np.flatnonzero(failing & ~self.acknowledged)
         return rows
 
     def first_divergence(self, sample: int | None = None) -> int | None:
@@ -218,9 +274,33 @@ class NodeTable:
             wanted = pattern[1:].removesuffix("'")
             hits = [n for n, row in enumerate(self.rows) if wanted in (row.node, row.tensor, row.reference_tensor)]
         else:
-            wanted = pattern.lower()
-            hits = [row for row, name in enumerate(self._searchable()) if wanted in name]
+            return np.flatnonzero(self.containing(pattern))
         return np.array(hits, dtype=np.int64)
+
+    def containing(self, text: str) -> np.ndarray:
+        """Tell for each row whether its node, tensor or operator contains a text, in any case."""
+        wanted = text.lower()
+        return np.fromiter((wanted in name for name in self._searchable()), dtype=bool, count=self.size)
+
+    def matching(self, field: str, fits: Callable[[str], bool], sample: int | None = None) -> np.ndarray:
+        """Tell for each row whether one of its texts fits.
+
+        Args:
+            field: name, tensor, ref, op, dtype, match, explained or state.
+            fits: Asked once for each different text.
+            sample: The sample whose state counts; None for all.
+        """
+        if field == "state":
+            of_state = np.array([fits(state.word) for state in State])
+            return np.asarray(of_state[self.states(sample)])
+        if field == "explained":
+            texts = ["" if result is None else result.explained or "" for result in self.results]
+            return np.fromiter(map(fits, texts), dtype=bool, count=self.size)
+        if field not in self._texts:
+            self._texts[field] = _numbered([str(getattr(row, _FIELDS[field]) or "") for row in self.rows])
+        different, number = self._texts[field]
+        fitting = np.fromiter(map(fits, different), dtype=bool, count=len(different))
+        return np.asarray(fitting[number])
 
     def _searchable(self) -> list[str]:
         if self._lower is None:
@@ -238,7 +318,10 @@ class NodeTable:
         return self._samples[sample]
 
     def _put_sample(self, columns: dict[str, np.ndarray], row: int, result: NodeResult, sample: int) -> None:
-        one = next((entry for entry in result.samples if entry.sample == sample), None)
+        samples = result.samples
+        one = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
+        if one is None:
+            one = next((entry for entry in samples if entry.sample == sample), None)
         if one is None:
             columns["state"][row] = State.INCOMPARABLE
             return
@@ -248,11 +331,42 @@ class NodeTable:
             columns[name][row] = np.nan if value is None else value
 
 
-def _metric(result: NodeResult, name: str) -> float | None:
-    if name == "introduced":
-        return None if result.introduced is None else result.introduced.rel_l2
-    value: float | None = getattr(result.metrics, name)
-    return value
+_FIELDS = {
+    "name": "node",
+    "tensor": "tensor",
+    "ref": "reference_tensor",
+    "op": "op",
+    "dtype": "dtype",
+    "match": "match",
+}
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Give the different texts, and for each entry the number of its text."""
+    numbers: dict[str, int] = {}
+    of_entry = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int64, count=len(texts))
+    return list(numbers), of_entry
+
+
+def _number(result: NodeResult, name: str) -> float:
+    value: float | None
+    if name in {"introduced", "propagated"}:
+        stats = result.introduced if name == "introduced" else result.propagated
+        value = None if stats is None else stats.rel_l2
+    elif name == "gain":
+        value = result.gain
+    else:
+        value = None if result.metrics is None else getattr(result.metrics, name)
+    return np.nan if value is None else value
+
+
+def _saturated(result: NodeResult) -> float:
+    rails = result.saturation
+    return on_rails(rails) / rails.total if rails is not None and rails.total else np.nan
+
+
+def _excused(result: NodeResult) -> bool:
+    return result.acknowledged is not None and not result.acknowledged.expired
 
 
 def _display_name(row: PlannedRow, shared: Counter[str]) -> str:

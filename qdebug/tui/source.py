@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from qdebug.analysis.alignment import Alignment, Match
+from qdebug.analysis.explanation import NodeExplanation
+from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.result import DiffResult, NodeResult
-from qdebug.model import QuantParams, Recording, RunInfo
-from qdebug.numerics.stats import WorstElement
-from qdebug.tui.rows import NodeTable
+from qdebug.model import Graph, QuantParams, Recording, RunInfo
+from qdebug.numerics.full_tier import TensorProfile
+from qdebug.tui.rows import Batch, NodeTable
+from qdebug.tui.slab import Slab
 from qdebug.tui.values import ValueFacts
 from qdebug.view.detail import NodeDetail
 
 __all__ = [
+    "AcceptRequest",
     "Computed",
     "DetailReady",
     "DetailRequest",
     "DiffSource",
     "Entry",
     "Event",
+    "ExportRequest",
     "Failed",
     "Finished",
     "Opened",
     "PairValues",
+    "Request",
+    "Said",
 ]
 
 
@@ -82,6 +90,22 @@ class PairValues(Protocol):
     def backend(self) -> np.ndarray:
         """Values of the backend."""
 
+    @property
+    def reference_codes(self) -> np.ndarray | None:
+        """Stored codes of the reference, if it is quantized."""
+
+    @property
+    def backend_codes(self) -> np.ndarray | None:
+        """Stored codes of the backend, if it is quantized."""
+
+    @property
+    def reference_quant(self) -> QuantParams | None:
+        """Quantization of the reference."""
+
+    @property
+    def backend_quant(self) -> QuantParams | None:
+        """Quantization of the backend."""
+
 
 class DiffSource(Protocol):
     """The part of a diff session that the interface uses; all of it is called on the reader thread alone."""
@@ -111,11 +135,16 @@ class DiffSource(Protocol):
     def result(self) -> DiffResult:
         """Finish and sum up."""
 
-    def values(self, tensor: str, *, sample: int) -> PairValues:
+    def values(self, tensor: str, *, sample: int, step: int) -> PairValues:
         """Load both sides of a pair."""
 
-    def worst(self, tensor: str, *, k: int, sample: int | None) -> Sequence[WorstElement]:
-        """Give the elements that differ most."""
+    def profile(
+        self, tensor: str, *, sample: int | None, k: int, cancelled: Callable[[], bool] | None
+    ) -> TensorProfile | None:
+        """Compare a pair element by element; None if that was cancelled."""
+
+    def acknowledge(self, entries: tuple[Acknowledgement, ...]) -> None:
+        """Accept these nodes from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,25 +153,84 @@ class DetailRequest:
 
     Args:
         id: Grows with each request; an answer to an older one is dropped.
+        backend: Which comparison.
         row: The row of the list.
         tensor: Its backend tensor.
         sample: One sample; None for all.
+        step: The step whose elements are shown.
+        elements: Whether the elements are wanted too.
+        explain: Whether an arithmetic is to be looked for.
     """
 
     id: int
+    backend: int = 0
     row: int
     tensor: str
     sample: int | None
+    step: int = 0
+    elements: bool = False
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """Ask to write a new file.
+
+    Args:
+        backend: Which comparison.
+        path: A file that does not exist.
+        write: Writes it and says what was written; called on the reader thread.
+    """
+
+    backend: int
+    path: Path
+    write: Callable[[DiffSource, Path], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptRequest:
+    """Ask to accept the error of a node from now on.
+
+    Args:
+        backend: Which comparison.
+        node: The backend's node.
+        reason: Why.
+        expires: Last day on which that holds; None for ever.
+        path: The limits file to write it into.
+    """
+
+    backend: int
+    node: str
+    reason: str
+    expires: str | None
+    path: Path
+
+
+Request = DetailRequest | ExportRequest | AcceptRequest
+"""Whatever the screen asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """Both recordings are open and aligned; no value has been read. From here on the table is the screen's."""
+    """Both recordings are open and aligned; no value has been read. From here on the table is the screen's.
 
+    Args:
+        backend_at: Which comparison.
+        reference, backend: Facts of the two runs.
+        reference_graph, backend_graph: What ran.
+        table: The rows, nothing computed yet.
+        samples, steps: How many the recordings share.
+        limits: What counts as divergence.
+    """
+
+    backend_at: int = 0
     reference: RunInfo
     backend: RunInfo
+    reference_graph: Graph
+    backend_graph: Graph
     table: NodeTable
     samples: int
+    steps: int = 1
     limits: Mapping[str, Any]
 
 
@@ -151,16 +239,24 @@ class Computed:
     """There are more results.
 
     Args:
+        backend_at: Which comparison.
         take: Gives those not taken yet, in topological order; called by the screen.
     """
 
-    take: Callable[[], Sequence[NodeResult]]
+    backend_at: int = 0
+    take: Callable[[], Sequence[Batch]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """Every pair is compared."""
+    """Every pair is compared.
 
+    Args:
+        backend_at: Which comparison.
+        result: All of it.
+    """
+
+    backend_at: int = 0
     result: DiffResult
 
 
@@ -173,6 +269,9 @@ class DetailReady:
         detail: Comparison, tensors and worst elements.
         values: Extremes, means and histograms of both sides; None if not read yet or not readable.
         values_sample: The sample they are of.
+        profile: What was found element by element; None if not known yet.
+        slab: The elements; None if not asked for, not read yet or not readable.
+        explained: Which arithmetic reproduces the tensor; None if not asked for or not known yet.
         complete: Whether nothing more will come.
         problem: Why something is missing; "" if nothing is.
     """
@@ -181,16 +280,38 @@ class DetailReady:
     detail: NodeDetail
     values: ValueFacts | None
     values_sample: int
+    profile: TensorProfile | None = None
+    slab: Slab | None = None
+    explained: Sequence[NodeExplanation] | None = None
     complete: bool
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """The recordings cannot be read any further."""
+class Said:
+    """Something asked for is done, or could not be done.
 
+    Args:
+        message: What there is to say, safe to show.
+    """
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The recordings cannot be read any further.
+
+    Args:
+        backend_at: Which comparison.
+        error: Why.
+        fatal: Whether the reader thread has ended.
+    """
+
+    backend_at: int = 0
+    fatal: bool = False
     error: BaseException
 
 
-Event = Opened | Computed | Finished | DetailReady | Failed
+Event = Opened | Computed | Finished | DetailReady | Said | Failed
 """Whatever the reader thread has to say."""

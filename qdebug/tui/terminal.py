@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,20 +34,21 @@ def require_terminal() -> None:
 
 
 @contextmanager
-def skeleton(reference: Path, backend: Path) -> Iterator[None]:
+def skeleton(reference: Path, backends: Sequence[Path]) -> Iterator[None]:
     """Show a first frame while the interface is being imported; Textual takes the screen over from it.
 
     If something fails before Textual runs, the terminal is put back as it was.
 
     Args:
         reference: Named in the frame.
-        backend: Named in the frame.
+        backends: Named in the frame.
     """
     out = sys.__stderr__  # where Textual draws
     if out is None:
         yield
         return
-    names = f"{safe_text(reference.name, limit=60)}  vs  {safe_text(backend.name, limit=60)}"
+    others = ", ".join(safe_text(backend.name, limit=60) for backend in backends[:3])
+    names = f"{safe_text(reference.name, limit=60)}  vs  {others}"
     out.write(f"{_ENTER} qdebug  {names}\r\n\r\n opening ..")
     out.flush()
     try:

@@ -14,21 +14,13 @@ from textual.widget import Widget
 from qdebug.tui.columns import Layout, header_cells, lay_out, mark, row_cells
 from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
+from qdebug.tui.page import state_style
 from qdebug.tui.profile import Piece
 from qdebug.tui.rows import State
 
 __all__ = ["FixedLines", "NodeList", "RowPicked", "TextScroll"]
 
 _CACHED_STRIPS = 4096
-
-_STATE_STYLES = {
-    State.PENDING: "muted",
-    State.IDENTICAL: "fine",
-    State.WITHIN: "fine",
-    State.DIVERGED: "fail",
-    State.NONFINITE: "fail",
-    State.INCOMPARABLE: "unknown",
-}
 
 
 class RowPicked(Message):
@@ -151,12 +143,14 @@ class NodeList(ScrollView, can_focus=False):
         self._strips: dict[tuple[object, ...], Strip] = {}
         self._layout: Layout | None = None
         self._layout_key: tuple[object, ...] = ()
+        self._lines_shown = 0
         self.offset_columns = 0
 
     def show(self, navigator: Navigator) -> None:
         """Show a table."""
         self._navigator = navigator
         self._strips.clear()
+        self._layout = None
         self._resize_virtual()
         self.follow()
 
@@ -167,6 +161,8 @@ class NodeList(ScrollView, can_focus=False):
 
     def follow(self) -> None:
         """Scroll as far as it takes to have the cursor in view, and paint anew."""
+        if self._navigator is not None and self._navigator.lines != self._lines_shown:
+            self._resize_virtual()
         if self._navigator is not None and self.rows_shown > 0:
             line, top = self._navigator.place, self.scroll_offset.y
             margin = min(2, (self.rows_shown - 1) // 2)
@@ -197,7 +193,7 @@ class NodeList(ScrollView, can_focus=False):
     def on_click(self, event: Click) -> None:
         """Pick the row under the pointer."""
         line = event.y - 1 + self.scroll_offset.y
-        if self._navigator is not None and event.y >= 1 and line < self._navigator.table.size:
+        if self._navigator is not None and event.y >= 1 and line < self._navigator.lines:
             self.post_message(RowPicked(self._navigator.line_to_row(line)))
 
     def render_line(self, y: int) -> Strip:
@@ -208,7 +204,7 @@ class NodeList(ScrollView, can_focus=False):
         if y == 0:
             return self._header(navigator, layout, width)
         line = y - 1 + self.scroll_offset.y
-        if line >= navigator.table.size:
+        if line >= navigator.lines:
             return self._look.blank(width)
         return self._row(navigator, layout, navigator.line_to_row(line), width)
 
@@ -224,7 +220,20 @@ class NodeList(ScrollView, can_focus=False):
         first = table.first_divergence(navigator.sample)
         selected = row == navigator.cursor
         found = navigator.is_match(row)
-        key = (row, state, row == first, selected, found, navigator.sample, layout, width, self._look.palette.name)
+        marked, excused = row in navigator.trail.marks, bool(table.acknowledged[row])
+        key = (
+            marked,
+            excused,
+            row,
+            state,
+            row == first,
+            selected,
+            found,
+            navigator.sample,
+            layout,
+            width,
+            self._look.palette.name,
+        )
         strip = self._strips.get(key)
         if strip is None:
             if len(self._strips) >= _CACHED_STRIPS:
@@ -238,11 +247,11 @@ class NodeList(ScrollView, can_focus=False):
         glyphs, layout = self._look.glyphs, self.layout_shown
         if layout is None:
             return []
-        style, found = _STATE_STYLES[state], navigator.is_match(row)
-        signs = mark(navigator.table, row, state, first)
+        style, found = state_style(state), navigator.is_match(row)
+        signs = mark(navigator.table, row, state, first, marked=row in navigator.trail.marks)
         pieces: list[Piece] = [
             (glyphs.cursor if row == navigator.cursor else " ", "cursor"),
-            (signs[0], "first" if signs[0] == "!" else "plain"),
+            (signs[0], "first" if signs[0] == "!" else "accent"),
             (signs[1], style),
         ]
         styles = dict.fromkeys(("number", "dtype", "shape", "match"), "muted")
@@ -254,5 +263,6 @@ class NodeList(ScrollView, can_focus=False):
         return pieces
 
     def _resize_virtual(self) -> None:
-        size = 0 if self._navigator is None else self._navigator.table.size
+        size = 0 if self._navigator is None else self._navigator.lines
+        self._lines_shown = size
         self.virtual_size = Size(self.scrollable_content_region.width, size + 1)

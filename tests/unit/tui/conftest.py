@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from qdebug.tui.application import QdebugApp
+from qdebug.tui.desk import Start
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.reader import planned_rows
+from qdebug.tui.plan_rows import planned_rows
 from qdebug.tui.rows import NodeTable
 
 
@@ -47,8 +48,15 @@ def make_session():
 
 @pytest.fixture
 def make_app():
-    """Give a function that makes an application on a session."""
-    return lambda session, **options: QdebugApp(lambda: session, titles=("ref.h5", "npu.h5"), **options)
+    """Give a function that makes an application on a session; it starts on the screen with all nodes."""
+
+    def make(session, *others, node=None, sample=None, screen="nodes", wanted="", **options):
+        titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][: 1 + len(others)]
+        begin = Start(node=node, sample=sample, screen=screen, filter=wanted)
+        sources = [lambda each=each: each for each in (session, *others)]
+        return QdebugApp(sources, titles=titles, begin=begin, **options)
+
+    return make
 
 
 @pytest.fixture

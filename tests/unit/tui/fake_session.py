@@ -35,6 +35,17 @@ class Planned:
 class Values:
     reference: np.ndarray
     backend: np.ndarray
+    reference_codes: np.ndarray | None = None
+    backend_codes: np.ndarray | None = None
+    reference_quant: QuantParams | None = None
+    backend_quant: QuantParams | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    worst: tuple
+    ulp: object = None
+    channels: object = None
 
 
 class Recorded:
@@ -55,6 +66,11 @@ class Recorded:
     def samples(self):
         self._guard()
         return self._samples
+
+    @property
+    def steps(self):
+        self._guard()
+        return 1
 
 
 def stats(**changed):
@@ -99,6 +115,7 @@ class FakeSession:
         self.pause_at, self.break_at, self.delay = pause_at, break_at, delay
         self.resume = threading.Event()
         self.values_read = []
+        self.accepted = {}
         self.limits = Limits()
         self._samples = samples
         self._names = [names[i] if i < len(names) else f"block{i // 4}/{OPS[i % 4].lower()}_{i}" for i in range(nodes)]
@@ -181,18 +198,26 @@ class FakeSession:
             limits=self.limits.to_dict(),
         )
 
-    def values(self, tensor, *, sample=0):
+    def values(self, tensor, *, sample=0, step=0):
         self.guard()
         planned = next(p for p in self._plan if p.tensor == tensor)
         if planned.index in self.incomparable:
             raise ValueError("shapes differ")
         self.values_read.append((planned.index, sample))
         reference = np.linspace(-1.5, 2.25, 144, dtype=np.float32).reshape(SHAPE)
-        return Values(reference, np.clip(np.round(reference / 0.05) * 0.05, -1.4, 2.0))
+        backend = np.clip(np.round(reference / 0.05) * 0.05, -1.4, 2.0).astype(np.float32)
+        codes = None if planned.quant is None else np.rint(backend / 0.05 - 3).astype(np.int8)
+        return Values(reference, backend, backend_codes=codes, backend_quant=planned.quant)
 
-    def worst(self, tensor, *, k=20, sample=None):
+    def acknowledge(self, entries):
         self.guard()
-        return tuple(
+        self.accepted = {entry.node: entry for entry in entries}
+
+    def profile(self, tensor, *, sample=None, k=20, cancelled=None):
+        self.guard()
+        if cancelled is not None and cancelled():
+            return None
+        worst = tuple(
             WorstElement(
                 index=(0, i % 4, i % 6, 1),
                 sample=sample or 0,
@@ -205,6 +230,7 @@ class FakeSession:
             )
             for i in range(min(k, 8))
         )
+        return Profile(worst=worst)
 
     def sqnr(self, index):
         return 8.0 - 4 * index / len(self._plan) if index in self.failing else 48.0 - 12 * index / len(self._plan)
@@ -258,4 +284,5 @@ class FakeSession:
             gain=1.25,
             saturation=saturation,
             samples=samples,
+            acknowledged=self.accepted.get(planned.node),
         )

@@ -61,11 +61,11 @@ class Terminal:
             pass
         return self.image
 
-    def press(self, data):
+    def press(self, data, seconds=5):
         """Send a key and wait until all of its effect is drawn; tell whether there was one."""
         before = self.settle()
         self.send(data)
-        changed = self.wait(lambda _: self.image != before, seconds=5)
+        changed = self.wait(lambda _: self.image != before, seconds=seconds)
         self.settle()
         return changed
 

@@ -3,9 +3,9 @@
 import pytest
 
 from qdebug.errors import AlignmentError, RecordingError, UsageError
-from qdebug.tui.arrangement import Level
+from qdebug.tui.arrangement import View
 from qdebug.tui.glyphs import ASCII
-from qdebug.tui.help_screen import HelpScreen
+from qdebug.tui.help_screen import HelpScreen, help_lines
 from qdebug.tui.keys import KEYS
 
 pytestmark = pytest.mark.asyncio
@@ -45,7 +45,7 @@ async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, ma
         return session
 
     app = make_app(session)
-    app._reader._open_source = slow
+    app._reader._comparisons[0].open_source = slow
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause()
         assert "opening and aligning" in "\n".join(screen_text(app))
@@ -70,7 +70,7 @@ async def test_first_divergence_detail_and_back(make_app, make_session, settle):
         await pilot.press("G")
         assert "worst elements" in "\n".join(screen_text(app))
         await pilot.press("escape")
-        assert main.level is Level.LIST
+        assert main.view is View.NODES
         assert main.navigator.cursor == 9, "going back keeps the selection"
 
 
@@ -78,10 +78,10 @@ async def test_failing_nodes_are_walked_in_the_detail_too(make_app, make_session
     app = make_app(make_session())
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
-        await pilot.press("l", "right_square_bracket", "right_square_bracket")
+        await pilot.press("enter", "right_square_bracket", "right_square_bracket")
         await settle(pilot)
         assert main.navigator.cursor == 10
-        assert "#10 " in screen_text(app)[2]
+        assert "#10 " in screen_text(app)[3]
 
 
 async def test_search_is_incremental_and_can_be_cancelled(make_app, make_session, settle):
@@ -109,7 +109,7 @@ async def test_side_by_side_on_a_wide_terminal(make_app, make_session, settle):
         await settle(pilot)
         text = "\n".join(screen_text(app))
         assert "paired by exact" in text
-        assert "block5/maxpool_23" in text
+        assert "block5/qlinearadd_21" in text
         await pilot.press("z")
         await settle(pilot)
         assert "paired by exact" not in "\n".join(screen_text(app))
@@ -181,7 +181,8 @@ async def test_help_lists_every_key_and_closes(make_app, make_session, settle):
         await pilot.press("question_mark")
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen)
-        text = "\n".join(screen_text(app))
+        assert KEYS[0].help in "\n".join(screen_text(app))
+        text = "\n".join("".join(piece for piece, _ in line) for line in help_lines(140))
         for row in KEYS:
             assert row.help in text
         await pilot.press("escape")
@@ -213,7 +214,7 @@ async def test_clicking_selects_and_clicking_again_opens(make_app, make_session,
         await pilot.click("#nodes", offset=(10, 4))
         assert main.navigator.cursor == 3
         await pilot.click("#nodes", offset=(10, 4))
-        assert main.level is Level.DETAIL
+        assert main.view is View.TENSOR
         await pilot.press("escape")
         await pilot.click("#profile", offset=(79, 1))
         assert main.navigator.cursor >= 23
@@ -241,7 +242,7 @@ async def test_an_error_ends_the_interface(make_app, make_session, error):
         raise error
 
     app = make_app(make_session())
-    app._reader._open_source = fail
+    app._reader._comparisons[0].open_source = fail
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause(0.2)
     assert app.failure is error
@@ -323,5 +324,5 @@ async def test_rows_are_painted_on_demand(make_app, make_session, settle):
         for key in ("G", "pageup", "g", "pagedown"):
             await pilot.press(key)
         assert len(main.query_one("#nodes")._strips) < 500
-        app._reader._open_source().resume.set()
+        app._reader._comparisons[0].open_source().resume.set()
         app._reader.stop()

@@ -15,7 +15,7 @@ def start():
 
     def make(open_source):
         events = Queue()
-        reader = Reader(open_source, events.put)
+        reader = Reader([open_source], events.put)
         reader.start()
         readers.append(reader)
         return reader, events
@@ -54,7 +54,8 @@ def test_names_come_first_then_results_in_order_then_the_verdict(start, make_ses
     assert isinstance(taken[0], Opened)
     assert taken[0].table.comparable == 24
     assert taken[0].samples == 3
-    results = [result.index for event in taken if isinstance(event, Computed) for result in event.take()]
+    batches = [batch for event in taken if isinstance(event, Computed) for batch in event.take()]
+    results = [result.index for batch in batches for result in batch.results]
     assert results == list(range(24))
     assert taken[-1].result.first_divergence == "block2/qlinearadd_9"
 
@@ -130,7 +131,7 @@ def test_a_file_that_breaks_later_is_reported(start, make_session):
 def test_stopping_ends_a_long_computation(make_session):
     session = make_session(5000, delay=0.001)
     opened = threading.Event()
-    reader = Reader(lambda: session, lambda event: opened.set())
+    reader = Reader([lambda: session], lambda event: opened.set())
     reader.start()
     assert opened.wait(20)
     reader.stop()

@@ -37,6 +37,7 @@ def qdebug(*arguments):
 def test_a_divergence_is_walked_to_and_left(terminal, recordings):
     program = terminal(qdebug(*recordings))
     assert program.wait(lambda text: "VERDICT" in text), program.text
+    program.press(b"2")
     program.press(b"!")
     assert "n2" in next(line for line in program.screen.display if line.startswith("▸"))
     program.press(b"\r")
@@ -62,7 +63,7 @@ def test_without_a_terminal_it_refuses(recordings, monkeypatch, tmp_path):
     with (tmp_path / "empty").open("w+") as no_terminal:
         monkeypatch.setattr(sys, "stdin", no_terminal)
         with pytest.raises(UsageError, match="needs a terminal") as caught:
-            run_tui(*recordings)
+            run_tui(recordings[0], recordings[1:])
     assert "qdebug diff" in caught.value.hint
 
 

@@ -1,0 +1,209 @@
+"""Answers to what the screen asks of one tensor, loaded in parts on the reader thread, the last ones kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qdebug.analysis.explanation import NodeExplanation
+from qdebug.analysis.result import NodeResult, Status
+from qdebug.errors import QdebugError
+from qdebug.numerics.full_tier import TensorProfile
+from qdebug.tui.slab import Slab, make_slab
+from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
+from qdebug.tui.values import ValueFacts, value_facts
+from qdebug.view.detail import NodeDetail
+
+__all__ = ["AnswerCache", "answer", "export_elements"]
+
+_WORST = 20
+
+Key = tuple[int, str, int | None, int]
+
+
+@dataclass(slots=True)
+class _Known:
+    values: ValueFacts | None = None
+    profile: TensorProfile | None = None
+    slab: Slab | None = None
+    explained: Sequence[NodeExplanation] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return 4096 + (0 if self.slab is None else self.slab.nbytes)
+
+
+class AnswerCache:
+    """What was loaded last, up to a number of bytes; the newest answer is kept whatever its size.
+
+    Args:
+        most_bytes: The cap.
+    """
+
+    def __init__(self, most_bytes: int = 256 << 20) -> None:
+        self._most = most_bytes
+        self._kept: dict[Key, _Known] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the answers take."""
+        return sum(known.nbytes for known in self._kept.values())
+
+    def known(self, key: Key) -> _Known:
+        """Give what is kept, as the newest entry."""
+        known = self._kept.pop(key, None) or _Known()
+        self._kept[key] = known
+        return known
+
+    def trim(self) -> None:
+        """Forget the oldest answers beyond the cap."""
+        while self.nbytes > self._most and len(self._kept) > 1:
+            del self._kept[next(iter(self._kept))]
+
+
+def answer(
+    source: DiffSource,
+    request: DetailRequest,
+    results: Mapping[str, NodeResult],
+    *,
+    cache: AnswerCache,
+    outdated: Callable[[], bool],
+) -> Iterator[DetailReady]:
+    """Answer in parts, the quick ones first; end early if nobody waits for it any more.
+
+    Args:
+        source: The comparison.
+        request: What was asked; its tensor has been compared.
+        results: Results by backend tensor.
+        cache: What was loaded before.
+        outdated: Tells whether something newer was asked.
+    """
+    result = results[request.tensor]
+    sample = _shown_sample(result, request.sample)
+    known = cache.known((request.backend, request.tensor, request.sample, request.step))
+
+    def reply(problem: str = "", *, complete: bool) -> DetailReady:
+        return DetailReady(
+            request=request,
+            detail=_node_detail(source, result, results, known.profile, request.sample),
+            values=known.values,
+            values_sample=sample,
+            profile=known.profile,
+            slab=known.slab,
+            explained=known.explained,
+            complete=complete,
+            problem=problem,
+        )
+
+    try:
+        if known.values is None or (request.elements and known.slab is None):
+            pair = source.values(request.tensor, sample=sample, step=request.step)
+            known.values = known.values or value_facts(pair.reference, pair.backend)
+            if request.elements:
+                known.slab = _slab(pair)
+                cache.trim()
+            del pair  # two whole tensors
+            if outdated():
+                return
+            yield reply(complete=False)
+        if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
+            known.profile = source.profile(request.tensor, sample=sample, k=_WORST, cancelled=outdated)
+            if known.profile is None:
+                return  # cancelled
+        if request.explain and known.explained is None:
+            yield reply(complete=False)
+            known.explained = _explained(source, result.node, outdated)
+            if known.explained is None:
+                return
+    except (QdebugError, ValueError, TypeError) as error:
+        yield reply(f"values of sample {sample} cannot be shown: {error}", complete=True)
+    else:
+        yield reply(complete=True)
+
+
+class _Cancelled(Exception):  # noqa: N818  no error: the way to stop a search
+    """Something newer was asked."""
+
+
+def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:
+    """Look for the arithmetic of a node; None if that was cancelled."""
+    from qdebug.workflow.explain import explain
+
+    def look(*_: object) -> None:
+        if outdated():
+            raise _Cancelled
+
+    try:
+        return explain(source.backend, node=node, progress=look).nodes
+    except _Cancelled:
+        return None
+
+
+def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int, step: int) -> str:
+    """Write the elements of a tensor into a new file; say what was written.
+
+    Args:
+        source: The comparison.
+        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides.
+        tensor: Backend tensor.
+        sample: Which sample.
+        step: Which step.
+
+    Raises:
+        QdebugError: The values cannot be read.
+        OSError: The file exists, or cannot be written.
+    """
+    pair = source.values(tensor, sample=sample, step=step)
+    known = {
+        "reference": pair.reference,
+        "backend": pair.backend,
+        "reference_codes": pair.reference_codes,
+        "backend_codes": pair.backend_codes,
+    }
+    arrays = {name: np.asarray(array) for name, array in known.items() if array is not None}
+    with path.open("xb") as file:
+        if path.suffix == ".npy":
+            np.save(file, arrays.get("backend_codes", arrays["backend"]), allow_pickle=False)
+            return f"{'codes' if 'backend_codes' in arrays else 'values'} of the backend, sample {sample}"
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes the names for the flag allow_pickle
+    return f"{', '.join(arrays)} of sample {sample}"
+
+
+def _slab(pair: PairValues) -> Slab:
+    return make_slab(
+        np.asarray(pair.reference),
+        np.asarray(pair.backend),
+        codes=(pair.reference_codes, pair.backend_codes),
+        quant=pair.backend_quant,
+        reference_quant=pair.reference_quant,
+    )
+
+
+def _shown_sample(result: NodeResult, asked: int | None) -> int:
+    """Give the sample whose values are shown: the one asked for, else the worst one."""
+    if asked is not None:
+        return asked
+    worst = None if result.metrics is None else result.metrics.worst_sample
+    return 0 if worst is None else worst
+
+
+def _node_detail(
+    source: DiffSource,
+    result: NodeResult,
+    results: Mapping[str, NodeResult],
+    profile: TensorProfile | None,
+    sample: int | None,
+) -> NodeDetail:
+    producer = source.backend.graph.producer(result.tensor)
+    names = () if producer is None else tuple(name for name in producer.inputs if name)
+    return NodeDetail(
+        result=result,
+        reference=source.reference.graph.tensors.get(result.reference_tensor),
+        backend=source.backend.graph.tensors.get(result.tensor),
+        inputs=tuple((name, results.get(name)) for name in names),
+        worst=() if profile is None else profile.worst,
+        sample=sample,
+    )

@@ -1,0 +1,84 @@
+"""The line that asks for text: search, filter, element, reason, file. It answers as the user types where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual.widgets import Input
+
+from qdebug.tui.moving import Moving
+
+__all__ = ["Asking", "Question"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Something to ask for.
+
+    Args:
+        label: Stands before the text.
+        placeholder: What can be given; shown while nothing is.
+        text: What is there to begin with.
+        typed: Takes the text at each change, and says what it means so far; None where only the whole counts.
+        given: Takes the text at enter, and says what came of it.
+        cancelled: Undoes what `typed` did; says so.
+    """
+
+    label: str
+    placeholder: str
+    text: str = ""
+    typed: Callable[[str], str] | None = None
+    given: Callable[[str], str]
+    cancelled: Callable[[], str] = lambda: "cancelled"
+
+
+class Asking(Moving):
+    """Asks one question at a time in the place of the footer."""
+
+    _question: Question | None = None
+
+    def ask_for(self, question: Question) -> None:
+        """Open the line."""
+        self._question = question
+        self._label_text = f" {question.label} "
+        self._label.styles.width = len(self._label_text)
+        self._label.redraw()
+        self._input.placeholder = question.placeholder
+        with self._input.prevent(Input.Changed):
+            self._input.value = question.text
+        self._input.cursor_position = len(question.text)
+        self._footer.display, self._asking.display = False, True
+        self._input.focus()
+        self.say(question.placeholder if question.text else "")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Answer as the user types."""
+        if self._question is not None and self._question.typed is not None:
+            self.say(self._question.typed(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take the text."""
+        question = self._close()
+        if question is not None:
+            self.say(question.given(event.value))
+
+    def action_back(self) -> None:
+        """Close the line, or go back one step."""
+        question = self._close()
+        if question is not None:
+            self.say(question.cancelled())
+        else:
+            super().action_back()
+
+    @property
+    def asking(self) -> bool:
+        """Whether the line is open."""
+        return self._question is not None
+
+    def _close(self) -> Question | None:
+        question, self._question = self._question, None
+        if question is not None:
+            self._asking.display, self._footer.display = False, self._arrangement.usable
+            self.set_focus(None)
+        return question

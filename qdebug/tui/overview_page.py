@@ -1,0 +1,202 @@
+"""The overview: strips under the error profile, and the culprits, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.tui.arrangement import View
+from qdebug.tui.draw import bars, pool
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.page import Line, Page, Scene, state_style, window
+from qdebug.tui.profile import LABEL
+from qdebug.tui.rows import NodeTable, State
+from qdebug.view import numbers
+from qdebug.view.rows import node_row
+from qdebug.view.text import safe_text
+
+__all__ = ["OverviewPage", "culprits", "strip_lines"]
+
+_MOST = 200
+_COLUMNS = (("introduced", 10), ("propagated", 10), ("sat", 7), ("explained", 14))
+_OP = 12
+
+
+def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
+    """Rank the rows that a search for a bug would look at: the origin, what fails, what adds most error.
+
+    Args:
+        table: The rows.
+        origin: Row of the origin; None if it is not known.
+    """
+    own = np.nan_to_num(table.metrics["introduced"], nan=-1.0, posinf=np.inf)
+    failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
+    candidates = np.flatnonzero(failing | (own > 0))
+    if len(candidates) > 4 * _MOST:  # only the best are ever sorted
+        score = np.where(failing[candidates], np.inf, own[candidates])
+        candidates = np.sort(candidates[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]])
+    nonfinite = table.state[candidates] == State.NONFINITE
+    first = candidates == (-1 if origin is None else origin)
+    order = np.lexsort((candidates, -own[candidates], ~nonfinite, ~failing[candidates], ~first))
+    ranked: np.ndarray = candidates[order][:_MOST]
+    return ranked
+
+
+def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Draw introduced error and saturation along the topological order, under the profile.
+
+    Args:
+        navigator: The table.
+        width: Cells of a line.
+        glyphs: Characters to draw with.
+    """
+    cells, table = width - LABEL - 1, navigator.table
+    if not table.ordered or cells < 1:
+        return []
+    lines: list[Line] = []
+    for title, values in (("intro", table.metrics["introduced"]), ("sat", table.saturated)):
+        known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
+        drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs)
+        lines.append([(title.rjust(LABEL) + " ", "muted"), (drawn, "fine")])
+    return lines
+
+
+class OverviewPage(Page):
+    """Ranked culprits; the cursor is that of the node list."""
+
+    view = View.OVERVIEW
+    hint = "culprits, worst first; enter opens the tensor, W runs to the origin"
+
+    def __init__(self) -> None:
+        self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)
+        self._key: tuple[object, ...] = ()
+
+    def ranked(self, scene: Scene) -> np.ndarray:
+        """Give the rows, worst first."""
+        origin = _origin(scene)
+        key = (id(scene.table), scene.table.version, origin)
+        if key != self._key:
+            self._ranked, self._key = culprits(scene.table, origin), key
+        return self._ranked
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the list."""
+        ranked, glyphs = self.ranked(scene), scene.glyphs
+        if not len(ranked):
+            return [_nothing(scene)]
+        hidden = set() if width >= 72 else {"propagated"}
+        if all(_explained(scene, int(row)) is None for row in ranked[:height]):
+            hidden.add("explained")
+        shown = [(title, size) for title, size in _COLUMNS if title not in hidden]
+        fixed = 3 + 6 + sum(size + 1 for _, size in shown) + _OP + 1
+        name_width = max(width - fixed, 8)
+        head = f"   {'rank':>4} {'node'.ljust(name_width)} {'op'.ljust(_OP)}"
+        head += "".join(f" {title.rjust(size)}" for title, size in shown)
+        lines: list[Line] = [[(head[:width], "accent")]]
+        places = np.flatnonzero(ranked == scene.row)
+        at = int(places[0]) if len(places) else -1
+        room = max(height - 2, 1)
+        start = window(max(at, 0), len(ranked), room)
+        lines += [
+            _culprit(scene, int(ranked[place]), place, shown, name_width, here=place == at)
+            for place in range(start, min(start + room, len(ranked)))
+        ]
+        lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
+        return lines
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Go to another culprit."""
+        ranked = self.ranked(scene)
+        if not len(ranked):
+            return "there are no culprits to move in; 2 shows all nodes"
+        places = np.flatnonzero(ranked == scene.row)
+        if not len(places):
+            return f"the worst culprit{scene.navigator.jump(int(ranked[0]))}"
+        target = min(max(int(places[0]) + lines, 0), len(ranked) - 1)
+        if target == places[0]:
+            return "this is the worst culprit" if lines < 0 else "this is the last culprit; 2 shows all nodes"
+        scene.navigator.go(int(ranked[target]))
+        return ""
+
+    def side(self, scene: Scene, direction: int) -> str:
+        """Go along the profile: to the worst row of the next or previous stretch."""
+        table = scene.table
+        step = max(table.ordered // 60, 1)
+        start = scene.row + direction * step
+        if not 0 <= start < table.ordered:
+            return f"the profile {'begins' if direction < 0 else 'ends'} here"
+        scene.navigator.go(start)
+        return f"#{start} of the profile"
+
+
+def _origin(scene: Scene) -> int | None:
+    name = None if scene.result is None else scene.result.origin
+    return None if name is None else scene.table.find(name)
+
+
+def _nothing(scene: Scene) -> Line:
+    table = scene.table
+    if table.pending:
+        done = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+        return [(f" no error found so far, {done} compared", "muted")]
+    return [(" no node adds any error; 2 shows all nodes", "fine")]
+
+
+def _culprit(
+    scene: Scene, row: int, place: int, shown: Sequence[tuple[str, int]], name_width: int, *, here: bool
+) -> Line:
+    table, glyphs = scene.table, scene.glyphs
+    state = State(int(table.state[row]))
+    first = table.first_divergence() == row
+    sign = "~" if table.acknowledged[row] else "*" if state.failing else " "
+    texts = {
+        "introduced": _introduced(table, row),
+        "propagated": numbers.number(_known(table.metrics["propagated"][row])),
+        "sat": _share(table.saturated[row]),
+        "explained": _explained(scene, row) or numbers.MISSING,
+    }
+    line: Line = [
+        (glyphs.cursor if here else " ", "cursor"),
+        ("!" if first else " ", "first" if first else "plain"),
+        (sign, state_style(state)),
+        (f" {place + 1:>4} ", "muted"),
+        (glyphs.fit(f"#{row} {table.names[row]}", name_width), "cursor" if here else state_style(state)),
+        (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
+    ]
+    for title, size in shown:
+        line.append((" " + glyphs.plain(texts[title]).rjust(size)[:size], "plain"))
+    return line
+
+
+def _introduced(table: NodeTable, row: int) -> str:
+    result = table.results[row]
+    return numbers.MISSING if result is None else node_row(result).cells["introduced"].text
+
+
+def _explained(scene: Scene, row: int) -> str | None:
+    """Give the arithmetic that is known to reproduce a row; None if none is."""
+    result = scene.table.results[row]
+    return None if result is None or result.explained is None else safe_text(result.explained, limit=14)
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _share(value: float) -> str:
+    return numbers.MISSING if np.isnan(value) else "0" if value == 0 else numbers.percent(float(value), 1.0)
+
+
+def _coverage(scene: Scene) -> str:
+    table = scene.table
+    missing = table.size - table.comparable
+    said = f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} nodes"
+    if missing:
+        said += f", {numbers.grouped(missing)} have no partner (f is=missing)"
+    excused = int(table.acknowledged.sum())
+    if excused:
+        said += f", {numbers.grouped(excused)} acknowledged"
+    bad = int((table.state == State.NONFINITE).sum())
+    return said + (f", NaN or infinite in {numbers.grouped(bad)}" if bad else "")

@@ -1,0 +1,144 @@
+"""What every screen is made of: the scene it draws, and the keys it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from qdebug.analysis.result import DiffResult, NodeResult
+from qdebug.tui.arrangement import View
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.profile import Piece
+from qdebug.tui.rows import NodeTable, PlannedRow, State
+from qdebug.tui.source import DetailReady, Opened
+from qdebug.view.text import safe_text
+
+__all__ = ["BackendColumn", "Line", "Page", "Scene", "heading", "sign_of", "state_style", "window"]
+
+Line = list[Piece]
+"""One line of a screen."""
+
+_STYLES = {
+    State.PENDING: "muted",
+    State.IDENTICAL: "fine",
+    State.WITHIN: "fine",
+    State.DIVERGED: "fail",
+    State.NONFINITE: "fail",
+    State.INCOMPARABLE: "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendColumn:
+    """One of several backends.
+
+    Args:
+        title: What it is called.
+        table: Its rows; None while it is being opened.
+    """
+
+    title: str
+    table: NodeTable | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything a screen can draw.
+
+    Args:
+        navigator: Table, cursor, sample, metric.
+        opened: Both graphs and the facts of both runs.
+        result: The whole comparison; None until it is finished.
+        ready: What the reader has told of the row under the cursor; None if nothing yet.
+        glyphs: Characters to draw with.
+        colours: Whether there are colours.
+        backends: All backends, when several are given.
+        backend: Which of them is shown.
+    """
+
+    navigator: Navigator
+    opened: Opened
+    result: DiffResult | None
+    ready: DetailReady | None
+    glyphs: GlyphSet
+    colours: bool = True
+    backends: Sequence[BackendColumn] = field(default=())
+    backend: int = 0
+
+    @property
+    def table(self) -> NodeTable:
+        """The rows."""
+        return self.navigator.table
+
+    @property
+    def row(self) -> int:
+        """The row under the cursor."""
+        return self.navigator.cursor
+
+    @property
+    def planned(self) -> PlannedRow:
+        """What is known of it before any value is read."""
+        return self.table.rows[self.row]
+
+    @property
+    def outcome(self) -> NodeResult | None:
+        """Its comparison; None if there is none yet."""
+        return self.table.results[self.row]
+
+
+class Page:
+    """A screen. One that has no use for a key says so."""
+
+    view: View
+    hint = ""
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Give the lines; those beyond `height` are not shown."""
+        raise NotImplementedError
+
+    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
+        """Move up or down; say why nothing happened, or ""."""
+        return f"nothing to move in on the screen {self.view}"
+
+    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  for those that move
+        """Move left or right; say why nothing happened, or ""."""
+        return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
+
+    def enter(self, scene: Scene) -> View | str:  # noqa: ARG002  for those that look
+        """Go deeper: the screen to go to, or why there is none."""
+        return View.TENSOR
+
+
+def heading(scene: Scene, width: int, extra: str = "") -> Line:
+    """Name the row under the cursor: number, name, operator, status, and what else a screen has to say."""
+    table, row = scene.table, scene.row
+    state = State(int(table.states(scene.navigator.sample)[row]))
+    op = safe_text(table.rows[row].op, limit=24)
+    tail = f"  {scene.glyphs.plain(op)}  {sign_of(table, row)}{state.word}"
+    rest = f"  {scene.glyphs.plain(extra)}" if extra else ""
+    room = max(width - len(tail) - len(rest), 8)
+    name = scene.glyphs.fit(f"#{row} {table.names[row]}", min(room, len(table.names[row]) + len(str(row)) + 2))
+    return [
+        (name, "title"),
+        (tail, state_style(state)),
+        (scene.glyphs.fit_end(rest, max(width - len(name) - len(tail), 0)), "muted"),
+    ]
+
+
+def sign_of(table: NodeTable, row: int) -> str:
+    """Give the sign of a row's state with a space: "* " for failing, "~ " acknowledged, "? " not compared."""
+    if table.acknowledged[row]:
+        return "~ "
+    state = State(int(table.state[row]))
+    return "* " if state.failing else "? " if state is State.INCOMPARABLE else ""
+
+
+def state_style(state: State) -> str:
+    """Give the style of a state."""
+    return _STYLES[state]
+
+
+def window(cursor: int, size: int, room: int) -> int:
+    """Give the first of `room` lines out of `size` so that the cursor is about in the middle."""
+    return max(min(cursor - room // 2, size - room), 0)

@@ -1,0 +1,84 @@
+"""The rows of the node list as the graphs and the alignment make them known, before any value is read."""
+
+from __future__ import annotations
+
+from qdebug.analysis.alignment import Side
+from qdebug.model import Graph, TensorInfo
+from qdebug.tui.rows import NodeTable, PlannedRow
+from qdebug.tui.source import DiffSource, Opened
+
+__all__ = ["describe", "planned_rows"]
+
+
+def describe(source: DiffSource, backend_at: int = 0) -> Opened:
+    """Tell what is known of an open comparison; reads no values.
+
+    Args:
+        source: The comparison.
+        backend_at: Its number.
+    """
+    return Opened(
+        backend_at=backend_at,
+        reference=source.reference.info,
+        backend=source.backend.info,
+        reference_graph=source.reference.graph,
+        backend_graph=source.backend.graph,
+        table=NodeTable(planned_rows(source)),
+        samples=min(source.reference.samples, source.backend.samples),
+        steps=min(source.reference.steps, source.backend.steps),
+        limits=source.limits.to_dict(),
+    )
+
+
+def planned_rows(source: DiffSource) -> list[PlannedRow]:
+    """List what is compared and what is not, in the backend's order; what only the reference has comes last.
+
+    Args:
+        source: An open session; no values are read.
+    """
+    reference, backend = source.reference.graph, source.backend.graph
+    placed: list[tuple[int, PlannedRow]] = []
+    for entry in source.entries():
+        known = backend.tensors.get(entry.tensor)
+        row = PlannedRow(
+            node=entry.node,
+            op=entry.op,
+            tensor=entry.tensor,
+            reference_tensor=entry.reference_tensor,
+            match=str(entry.match),
+            shape=entry.shape,
+            dtype=_dtype(known),
+            quant=entry.quant,
+        )
+        placed.append((_position(backend, entry.tensor), row))
+    for left_out in source.alignment.unmatched:
+        ours = left_out.side is Side.BACKEND
+        graph = backend if ours else reference
+        if graph.is_constant(left_out.tensor):
+            continue
+        known = graph.tensors.get(left_out.tensor)
+        producer = graph.producer(left_out.tensor)
+        row = PlannedRow(
+            node=left_out.tensor if producer is None else producer.name,
+            op="Input" if producer is None else producer.op,
+            tensor=left_out.tensor if ours else "",
+            reference_tensor="" if ours else left_out.tensor,
+            shape=None if known is None else known.shape,
+            dtype=_dtype(known),
+            quant=None if known is None else known.quant,
+            missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
+        )
+        placed.append((_position(backend, left_out.tensor) if ours else len(backend.nodes), row))
+    placed.sort(key=lambda pair: pair[0])
+    return [row for _, row in placed]
+
+
+def _position(graph: Graph, tensor: str) -> int:
+    position = graph.position(tensor)
+    return -1 if position is None else position
+
+
+def _dtype(info: TensorInfo | None) -> str | None:
+    if info is None:
+        return None
+    return info.quant.dtype if info.quant is not None and info.dtype is None else info.dtype

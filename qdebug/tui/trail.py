@@ -1,0 +1,57 @@
+"""Where the user has been, and which rows were marked."""
+
+from __future__ import annotations
+
+__all__ = ["Trail"]
+
+_KEPT = 500
+
+
+class Trail:
+    """Rows in the order of the jumps to them, like the history of a browser; and marks."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._at = -1
+        self.marks: list[int] = []
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The way that led to where the user is, oldest first."""
+        return tuple(self._rows[: self._at + 1])
+
+    def jumped(self, start: int, target: int) -> None:
+        """Note a jump; what was ahead in the history is forgotten."""
+        del self._rows[self._at + 1 :]
+        for row in (start, target):
+            if not self._rows or self._rows[-1] != row:
+                self._rows.append(row)
+        del self._rows[:-_KEPT]
+        self._at = len(self._rows) - 1
+
+    def step(self, direction: int, row: int) -> int | None:
+        """Go back or forward; None at either end.
+
+        Args:
+            direction: -1 for back, 1 for forward.
+            row: Where the user is, who may have moved on since the last jump.
+        """
+        if direction < 0 and self._rows and self._rows[self._at] != row:
+            return self._rows[self._at]
+        if not 0 <= self._at + direction < len(self._rows):
+            return None
+        self._at += direction
+        return self._rows[self._at]
+
+    def toggle(self, row: int) -> bool:
+        """Mark a row, or take its mark away; tell whether it is marked now."""
+        if row in self.marks:
+            self.marks.remove(row)
+            return False
+        self.marks.append(row)
+        self.marks.sort()
+        return True
+
+    def next_mark(self, row: int) -> int | None:
+        """Give the next marked row, around the end; None if nothing is marked."""
+        return next((mark for mark in self.marks if mark > row), self.marks[0] if self.marks else None)

@@ -1,0 +1,179 @@
+"""Elements of both sides next to each other, with one cursor in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from qdebug.tui.arrangement import View
+from qdebug.tui.draw import bars, resample
+from qdebug.tui.elements import ElementCursor, waiting_lines
+from qdebug.tui.page import Line, Page, Scene, heading, window
+from qdebug.tui.slab import Slab
+from qdebug.view import numbers
+from qdebug.view.rows import position
+
+__all__ = ["ValuesPage"]
+
+_CELL = 9
+_LABEL = 6
+
+
+class ValuesPage(Page):
+    """A window into the last two dimensions, three times: reference, backend, difference."""
+
+    view = View.VALUES
+    hint = "arrows move, n N walk the worst elements, c C the channels, @ jumps, v codes and hex"
+
+    def __init__(self, cursor: ElementCursor) -> None:
+        self._cursor = cursor
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the window."""
+        slab = self._cursor.on(scene)
+        head = heading(scene, width, self._cursor.form if slab is not None else "")
+        if slab is None:
+            return waiting_lines(scene, head)
+        if not slab.backend.size:
+            return [head, [], [(" the tensor has no elements", "muted")]]
+        lines = [head, _where(scene, slab, self._cursor.index)]
+        foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width)]
+        room = max(height - len(lines) - len(foot) - 2, 1)
+        lines += self._window(scene, slab, width, room)
+        lines += [[] for _ in range(height - len(lines) - len(foot))]
+        return [*lines, *foot]
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Go along the second last dimension."""
+        return self._cursor.step(scene, -2, lines)
+
+    def side(self, scene: Scene, direction: int) -> str:
+        """Go along the last dimension."""
+        return self._cursor.step(scene, -1, direction)
+
+    def enter(self, scene: Scene) -> View | str:
+        """There is nothing below."""
+        return f"this is the deepest screen on the {scene.planned.op or 'tensor'}; esc goes back"
+
+    def _window(self, scene: Scene, slab: Slab, width: int, room: int) -> list[Line]:
+        index = self._cursor.index
+        columns = max((width - _LABEL - 4) // (3 * _CELL), 1)
+        rows_at, columns_at = (index[-2] if len(index) > 1 else 0), (index[-1] if index else 0)
+        size = (slab.shape[-2] if len(index) > 1 else 1, slab.shape[-1] if index else 1)
+        top, left = window(rows_at, size[0], room), window(columns_at, size[1], columns)
+        rows = range(top, min(top + room, size[0]))
+        shown = range(left, min(left + columns, size[1]))
+        part = len(shown) * _CELL
+        titles = " ".join(title.center(part) for title in ("reference", "backend", "difference"))
+        lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
+        numbers_ = "".join(str(column).rjust(_CELL) for column in shown)
+        lines.append([(" " * _LABEL + " " + " ".join([numbers_] * 3), "muted")])
+        show = _writers(slab, self._cursor.form)
+        for row in rows:
+            here = row == rows_at
+            line: Line = [(str(row).rjust(_LABEL) + " ", "cursor" if here else "muted")]
+            for side, write in enumerate(show):
+                for column in shown:
+                    at = (*index[:-2], row, column) if len(index) > 1 else (column,) if index else ()
+                    chosen = here and column == columns_at
+                    text = (scene.glyphs.cursor if chosen else " ") + write(at)[: _CELL - 1].rjust(_CELL - 1)
+                    line.append((text, _style(slab, at, difference=side == 2, chosen=chosen)))
+                line.append((" ", "plain"))
+            lines.append(line)
+        return lines
+
+
+def _style(slab: Slab, at: tuple[int, ...], *, difference: bool, chosen: bool) -> str:
+    if chosen:
+        return "first"
+    ours, theirs = slab.backend[at], slab.reference[at]
+    if not (np.isfinite(ours) and np.isfinite(theirs)):
+        return "fail"
+    if difference:
+        return "muted" if ours == theirs else "fail" if abs(float(ours) - float(theirs)) > slab.largest / 2 else "plain"
+    codes, quant = slab.backend_codes, slab.quant
+    railed = codes is not None and quant is not None and codes[at] in (quant.qmin, quant.qmax)
+    return "unknown" if railed else "plain"
+
+
+def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], ...]:
+    """Give a function for each of the three blocks that writes an element."""
+
+    def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
+        return lambda at: numbers.number(float(values[at]), digits=4)
+
+    def raw(values: np.ndarray, codes: np.ndarray | None) -> Callable[[tuple[int, ...]], str]:
+        stored = values if codes is None else codes
+        if form == "codes" and codes is not None:
+            return lambda at: str(stored[at])
+        return real(values) if form == "codes" else lambda at: hex_of(stored[at])
+
+    def steps(at: tuple[int, ...]) -> str:
+        known = slab.steps(at)
+        return numbers.number(float(slab.difference(at)) if known is None else known, digits=4)
+
+    if form == "real":
+        return real(slab.reference), real(slab.backend), lambda at: numbers.number(float(slab.difference(at)), digits=3)
+    return raw(slab.reference, slab.reference_codes), raw(slab.backend, slab.backend_codes), steps
+
+
+def hex_of(value: np.generic) -> str:
+    """Write the stored bits of an element, the highest first."""
+    return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
+
+
+def _where(scene: Scene, slab: Slab, index: tuple[int, ...]) -> Line:
+    sample = 0 if scene.ready is None else scene.ready.values_sample
+    names = ["*"] * len(index)
+    fixed = [str(one) for one in index[:-2]]
+    names[: len(fixed)] = fixed
+    text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}, sample {sample}"
+    step = scene.navigator.step
+    return [(text + (f", step {step}" if scene.opened.steps > 1 else ""), "muted")]
+
+
+def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> list[Line]:
+    """Say all that is known of the element under the cursor."""
+    theirs, ours = (float(side[index]) for side in (slab.reference, slab.backend))
+    steps = slab.steps(index)
+    parts = [
+        f" @{position(index)}",
+        f"reference {theirs:.9g}",
+        f"backend {ours:.9g}",
+        f"difference {float(slab.difference(index)):.6g}",
+    ]
+    if steps is not None:
+        parts.append(f"{steps:.4g} LSB")
+    for side, codes in (("ref code", slab.reference_codes), ("code", slab.backend_codes)):
+        if codes is not None:
+            parts.append(f"{side} {codes[index]}")
+    scale = slab.scale_at(index)
+    if slab.quant is not None:
+        at_rail = slab.backend_codes is not None and slab.backend_codes[index] in (slab.quant.qmin, slab.quant.qmax)
+        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{' SATURATED' if at_rail else ''}")
+    if scale is not None:
+        parts.append(f"scale {scale:.6g}")
+    lines: list[Line] = []
+    text = ""
+    for part in parts:
+        if text and len(text) + len(part) + 2 > width:
+            lines.append([(text, "plain")])
+            text = " " + part
+        else:
+            text = f"{text}  {part}" if text else part
+    return [*lines, [(scene.glyphs.plain(text), "plain")]]
+
+
+def _histograms(scene: Scene, width: int) -> list[Line]:
+    """Draw how the values of both sides are distributed, one over the other."""
+    values = None if scene.ready is None else scene.ready.values
+    if values is None:
+        return []
+    room = max(width - 40, 16)
+    lines: list[Line] = []
+    for title, side in (("reference", values.reference), ("backend", values.backend)):
+        drawn = bars(np.sqrt(resample(side.counts, room)), scene.glyphs)
+        extent = f" {numbers.number(values.low, digits=3)}..{numbers.number(values.high, digits=3)}"
+        lines.append([(f" {title:<10}", "muted"), (drawn, "fine"), (extent if title == "backend" else "", "muted")])
+    return lines

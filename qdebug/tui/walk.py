@@ -1,0 +1,148 @@
+"""Walks along the edges of the backend's graph: what a row reads, who reads it, and where its error comes from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from qdebug.analysis.result import NodeResult, Status
+from qdebug.model import Graph, TensorInfo
+from qdebug.numerics.stats import ErrorStats
+from qdebug.tui.rows import NodeTable
+
+__all__ = ["Edge", "Walk", "carried", "inputs_of", "outputs_of", "own_share", "walk_to_origin", "worst_input"]
+
+_LONGEST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A tensor that leads to a row or away from it.
+
+    Args:
+        tensor: Its name.
+        node: Node at the other end; "" for a constant or an input of the network.
+        op: Its operator.
+        row: Row at the other end; None if it is not in the list.
+        info: What the graph knows of the tensor.
+        constant: Whether it is a constant.
+        error: Its error relative to its signal; None if it was not compared.
+    """
+
+    tensor: str
+    node: str
+    op: str
+    row: int | None
+    info: TensorInfo | None
+    constant: bool
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """The way from a row to the origin of its error.
+
+    Args:
+        rows: The rows passed, the origin last.
+        ended: Why it ends there, in a clause.
+    """
+
+    rows: tuple[int, ...]
+    ended: str
+
+
+def inputs_of(graph: Graph, table: NodeTable, row: int) -> list[Edge]:
+    """Give what the node of a row reads: what carries most error first, constants last."""
+    producer = graph.producer(table.rows[row].tensor)
+    names = [] if producer is None else [name for name in dict.fromkeys(producer.inputs) if name]
+    edges = [_edge(graph, table, name) for name in names]
+    return sorted(edges, key=lambda edge: (edge.constant, -math.inf if edge.error is None else -edge.error))
+
+
+def outputs_of(graph: Graph, table: NodeTable, row: int) -> list[Edge]:
+    """Give who reads the tensor of a row, in topological order; an edge for each of a reader's outputs."""
+    readers = graph.consumers(table.rows[row].tensor)
+    return [_edge(graph, table, name) for node in readers for name in node.outputs if name]
+
+
+def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
+    """Give the compared input that carries most error relative to its signal; None if none carries any."""
+    carrying = [edge for edge in inputs_of(graph, table, row) if edge.row is not None and edge.error]
+    return carrying[0] if carrying and not carrying[0].constant else None
+
+
+def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
+    """Go from a row to its worst input, and on, until a node adds at least as much error as reaches it.
+
+    As for the origin in the verdict, only a node beyond its limit ends the way early; if it leads past all of them,
+    it ends at the one that introduces most.
+
+    Args:
+        graph: The backend's graph.
+        table: The rows.
+        row: Where to start.
+    """
+    path, seen = [row], {row}
+    while len(path) < _LONGEST:
+        result = table.results[path[-1]]
+        if result is not None and _beyond(result) and _introduces(result):
+            known = result.introduced is not None
+            return Walk(
+                rows=tuple(path),
+                ended="it adds at least as much error as reaches it" if known else "what it adds itself is not known",
+            )
+        edge = worst_input(graph, table, path[-1])
+        if edge is None or edge.row is None or edge.row in seen:
+            break
+        path.append(edge.row)
+        seen.add(edge.row)
+    failing = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result and _beyond(result)]
+    if not failing:
+        return Walk(rows=tuple(path), ended="no input carries error any further, and no node on the way is failing")
+    most = max(failing, key=lambda pair: _relative(pair[1].introduced))[0]
+    return Walk(rows=tuple(path[: path.index(most) + 1]), ended="it introduces most of the failing nodes on the way")
+
+
+def own_share(result: NodeResult) -> float | None:
+    """Give the share of a node's error that it adds itself, by the squares of both parts; None if not known."""
+    own = None if result.introduced is None else result.introduced.rmse
+    passed = None if result.propagated is None else result.propagated.rmse
+    if own is None or passed is None or not math.isfinite(own + passed) or not own + passed:
+        return None
+    return own * own / (own * own + passed * passed)
+
+
+def carried(result: NodeResult) -> float:
+    """Give the error of a tensor relative to its signal; one of another shape could not be further off."""
+    return math.inf if result.status is Status.INCOMPARABLE else _relative(result.metrics)
+
+
+def _edge(graph: Graph, table: NodeTable, tensor: str) -> Edge:
+    row = table.row_of(tensor)
+    result = None if row is None else table.results[row]
+    producer = graph.producer(tensor)
+    return Edge(
+        tensor=tensor,
+        node="" if producer is None else producer.name,
+        op="" if producer is None else producer.op,
+        row=row,
+        info=graph.tensors.get(tensor),
+        constant=graph.is_constant(tensor),
+        error=None if result is None else carried(result),
+    )
+
+
+def _beyond(result: NodeResult) -> bool:
+    return result.status in {Status.DIVERGED, Status.NONFINITE}
+
+
+def _introduces(result: NodeResult) -> bool:
+    own = None if result.introduced is None else result.introduced.rmse
+    passed = None if result.propagated is None else result.propagated.rmse
+    return own is None or passed is None or own >= passed
+
+
+def _relative(stats: ErrorStats | None) -> float:
+    if stats is None or stats.rel_l2 is None:
+        return 0.0
+    return math.inf if math.isnan(stats.rel_l2) else stats.rel_l2
