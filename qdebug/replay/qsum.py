@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+
 import numpy as np
 
 from qdebug.numerics.fixedpoint import shift_right, wrap_to
 from qdebug.numerics.rounding import round_values
 from qdebug.replay.columns import Columns
-from qdebug.replay.conv import add_bias, conv_transpose
+from qdebug.replay.conv import conv_transpose
 from qdebug.replay.convolve import convolve
 from qdebug.replay.integers import as_int32, exact_dtype, sum_bound
 from qdebug.replay.pairs import lost_in_pairs, unsigned
@@ -19,7 +22,8 @@ from qdebug.replay.windows import Window, padded, window_of
 
 __all__ = ["convolved", "multiplied"]
 
-_INT32_END = 2.0**31
+_SINGLE_END, _INT32_END = 2.0**24, 2.0**31
+_MOST_PARTS = 4
 
 
 def _window(unit: Unit) -> Window:
@@ -55,16 +59,51 @@ def convolved(unit: Unit, sums: Sums) -> Columns:
     bias = _bias(unit, sums)
     # A transposed convolution sums over the first axis of its weight, and over no more taps than there are.
     axes = (0, *range(2, weight.ndim)) if unit.transposed else tuple(range(1, weight.ndim))
-    bound = sum_bound(x, weight, axes, bias)
-    dtype = exact_dtype(bound)
-    call = Call(inputs=(x.astype(dtype), weight.astype(dtype)), attrs=unit.attrs, opset=unit.opset, op=unit.op)
-    if unit.transposed:
-        total = conv_transpose(call)
-    else:
-        total = convolve(call.array(0), call.array(1), _window(unit), call.integer("group", 1))
+    groups = Call(inputs=(), attrs=unit.attrs).integer("group", 1)
+    window = None if unit.transposed else _window(unit)
+
+    def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        if window is None:
+            return conv_transpose(Call(inputs=(left, right), attrs=unit.attrs, opset=unit.opset, op=unit.op))
+        return convolve(left, right, window, groups)
+
+    split = 1 if groups == 1 and not unit.transposed else None
+    total, bound = _summed(product, (x, weight), axes, (split, split))
     if sums.accumulate.startswith("pair"):
         total = total - _lost_in_convolution(unit, sums).reshape(total.shape)
-    return _columns(sums, add_bias(total, bias), bound)
+    if bias is not None:
+        bias = bias.reshape(-1, *(1,) * (total.ndim - 2))
+    return _columns(sums, total, bias, bound)
+
+
+def _summed(
+    product: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    operands: tuple[np.ndarray, np.ndarray],
+    axes: tuple[int, ...],
+    split: tuple[int | None, int | None],
+) -> tuple[np.ndarray, float]:
+    """Sum products exactly and fast, and bound what comes out.
+
+    Float32 is exact while no sum can reach 2**24. Somewhat deeper sums are cut into a few parts that are, added in
+    int32: float64 takes twice the time.
+
+    Args:
+        product: What sums the products of two arrays in their dtype.
+        operands: Both, as whole numbers.
+        axes: Axes of the second that are summed over.
+        split: The axis of each that the depth may be cut along; None if it may not be.
+    """
+    left, right = operands
+    bound = sum_bound(left, right, axes)
+    count = int(bound // _SINGLE_END) + 1
+    along, across = split
+    if 1 < count <= _MOST_PARTS and along is not None and across is not None:
+        pairs = list(zip(np.array_split(left, count, along), np.array_split(right, count, across), strict=True))
+        if all(sum_bound(a, b, axes) < _SINGLE_END for a, b in pairs):
+            parts = (product(a.astype(np.float32), b.astype(np.float32)).astype(np.int32) for a, b in pairs)
+            return np.asarray(reduce(np.add, parts)), bound
+    dtype = exact_dtype(bound)
+    return product(left.astype(dtype), right.astype(dtype)), bound
 
 
 def _lost_in_convolution(unit: Unit, sums: Sums) -> np.ndarray:
@@ -95,12 +134,10 @@ def multiplied(unit: Unit, sums: Sums) -> Columns:
     """Multiply the centred codes of operand 0 (..., M, K) by those of operand 1 (..., K, N)."""
     a, b = unit.operands[0].centred, unit.operands[1].centred
     bias = _bias(unit, sums)
-    bound = sum_bound(a, b, (max(b.ndim - 2, 0),), bias)
-    dtype = exact_dtype(bound)
-    total = np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
+    total, bound = _summed(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))
     if sums.accumulate.startswith("pair"):
         total = total - _lost_in_product(unit, sums, total.shape)
-    return _columns(sums, total if bias is None else total + bias.astype(dtype), bound)
+    return _columns(sums, total, bias, bound)
 
 
 def _lost_in_product(unit: Unit, sums: Sums, shape: tuple[int, ...]) -> np.ndarray:
@@ -116,7 +153,11 @@ def _lost_in_product(unit: Unit, sums: Sums, shape: tuple[int, ...]) -> np.ndarr
     )
 
 
-def _columns(sums: Sums, total: np.ndarray, bound: float) -> Columns:
+def _columns(sums: Sums, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
+    if bias is not None:
+        bound += float(np.abs(bias.astype(np.int64)).max(initial=0))
+        whole = total.dtype == np.int32 and bound < _INT32_END
+        total = total + bias.astype(np.int32 if whole else np.promote_types(total.dtype, exact_dtype(bound)))
     if sums.accumulate == "wrap32" and bound >= _INT32_END:
         total, bound = as_int32(total), _INT32_END
     return Columns(sums=sums, values=(total,), shape=total.shape, bound=bound)
