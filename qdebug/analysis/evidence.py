@@ -1,17 +1,18 @@
-"""What a node that nothing reproduces was recorded with, against its best replay, over all samples."""
+"""What a node that nothing reproduces was recorded with, against the most credible replay, over all samples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qdebug.analysis.residual import Residual, residual
 from qdebug.analysis.search import Finding, channels_first
+from qdebug.analysis.suspects import Suspect, suspects
 from qdebug.analysis.wrong_places import Layout
 from qdebug.analysis.wrong_values import Evidence
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, UsageError
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.unit import Target, Unit
@@ -24,47 +25,100 @@ _FINE = 1 << 12
 _MOST = 1 << 24
 """Elements that are looked at; more samples than that are left out of the pattern."""
 
-_Part = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]
-"""Expected and recorded codes of one sample, distances from ties, magnitudes of the summed products."""
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """One sample of a node, channels first."""
+
+    unit: Unit
+    expected: np.ndarray
+    recorded: np.ndarray
+    distance: np.ndarray | None
+    magnitude: np.ndarray | None
+    sums: np.ndarray | None
 
 
-def residual_of(finding: Finding) -> Residual | None:
-    """Find the pattern of what the best variant leaves of a node; None if there is nothing to compare.
+def residual_of(finding: Finding, variant: Variant) -> Residual | None:
+    """Find the pattern of what a variant leaves of a node; None if there is nothing to compare.
 
     Args:
         finding: The search for a node that no variant reproduces.
+        variant: What the node should be computed by: its siblings' arithmetic, or the closest.
     """
-    if finding.best is None:
-        return None
     parts: list[_Part] = []
-    seen = 0
     for place in finding.source.places:
-        unit = finding.source.unit(place)
-        if unit.out.dtype.kind not in "iu":
+        part = _part(finding, place, variant)
+        if part is None:
             return None
-        columns = accumulate(unit, finding.best.sums)
-        expected = finish(unit, columns, finding.best).reshape(columns.shape)
-        recorded = channels_first(finding.source.codes(place), unit)
-        if not parts or expected.shape == parts[0][0].shape:
-            parts.append((expected, recorded, distance_to_ties(unit, columns, finding.best), magnitudes(unit)))
-        seen += expected.size
-        if seen > _MOST:
+        if not parts or part.expected.shape == parts[0].expected.shape:
+            parts.append(part)
+        if sum(known.expected.size for known in parts) > _MOST:
             break
-    shape = parts[0][0].shape
-    distances = [distance for _, _, distance, _ in parts if distance is not None]
-    sums = [magnitude for _, _, _, magnitude in parts if magnitude is not None]
+    unit, shape = parts[0].unit, parts[0].expected.shape
     found = residual(
         Evidence(
-            expected=_together([expected for expected, _, _, _ in parts]),
-            recorded=_together([recorded for _, recorded, _, _ in parts]),
+            expected=_together([part.expected for part in parts]),
+            recorded=_together([part.recorded for part in parts]),
             layout=layout_of(unit, max(len(shape), 2) - 1),
             zero_point=int(unit.out.zero_point.reshape(-1)[0]),
             span=unit.out.limits,
-            distance=_together(distances) if len(distances) == len(parts) else None,
-            magnitude=_together(sums) if len(sums) == len(parts) else None,
+            distance=_all_or_none([part.distance for part in parts]),
+            magnitude=_all_or_none([part.magnitude for part in parts]),
+            sums=_all_or_none([part.sums for part in parts]),
         )
     )
-    return None if found is None else _in_own_order(found, unit, shape)
+    if found is None:
+        return None
+    found = replace(_in_own_order(found, unit, shape), against=str(variant))
+    culprit = _culprit(parts, variant)
+    if culprit is None:
+        return found
+    return replace(found, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
+
+
+def _part(finding: Finding, place: tuple[int, int], variant: Variant) -> _Part | None:
+    unit = finding.source.unit(place)
+    if unit.out.dtype.kind not in "iu":
+        return None
+    columns = accumulate(unit, variant.sums)
+    whole = columns.values[0] if unit.kind in ("conv", "linear") else None
+    return _Part(
+        unit=unit,
+        expected=finish(unit, columns, variant).reshape(columns.shape),
+        recorded=channels_first(finding.source.codes(place), unit),
+        distance=distance_to_ties(unit, columns, variant),
+        magnitude=_magnitudes(unit),
+        sums=None if whole is None else np.abs(whole).reshape(columns.shape),
+    )
+
+
+def _culprit(parts: Sequence[_Part], variant: Variant) -> Suspect | None:
+    """Find the mistake that gives every recorded code of every sample."""
+    for suspect in suspects(parts[0].unit):
+        if all(_gives(_same(suspect, part.unit), part.recorded, variant) for part in parts):
+            return suspect
+    return None
+
+
+def _same(suspect: Suspect, unit: Unit) -> Unit | None:
+    return next((other.unit for other in suspects(unit) if other.name == suspect.name), None)
+
+
+def _gives(unit: Unit | None, recorded: np.ndarray, variant: Variant) -> bool:
+    if unit is None:
+        return False
+    try:
+        columns = accumulate(unit, variant.sums)
+        return columns.shape == recorded.shape and np.array_equal(
+            finish(unit, columns, variant).reshape(columns.shape), recorded
+        )
+    except (KernelError, UsageError):
+        return False
+
+
+def _all_or_none(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [array for array in arrays if array is not None]
+    return _together(known) if len(known) == len(arrays) else None
 
 
 def _together(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -105,12 +159,12 @@ def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarr
         variant = replace(variant, multiplier=replace(variant.multiplier, number="f64"))
     try:
         codes = finish(replace(unit, out=fine), columns, variant).astype(np.int64)
-    except KernelError:
+    except (KernelError, UsageError):
         return None
     return np.asarray(np.abs((codes & (_FINE - 1)) - _FINE // 2) / _FINE).reshape(columns.shape)
 
 
-def magnitudes(unit: Unit) -> np.ndarray | None:
+def _magnitudes(unit: Unit) -> np.ndarray | None:
     """Give for each element the sum of its products' magnitudes; None if nothing is summed."""
     if unit.kind not in ("conv", "linear"):
         return None

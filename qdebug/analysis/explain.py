@@ -112,6 +112,8 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str) -> Findin
         if missing is not None:
             return _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
         source = units.find(node, tensor)
+        if isinstance(source, UnitSource) and _only_moves(source):
+            return _moved(recording, node, tensor, "", units.places(node, tensor))
         if isinstance(source, UnitSource):
             finding = search(source)
             return finding if finding.reason is None else _bare(node, tensor, ExplainStatus.NO_KERNEL, finding.reason)
@@ -123,6 +125,15 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str) -> Findin
         )
     except QdebugError as error:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
+
+
+def _only_moves(source: UnitSource) -> bool:
+    """Tell whether a node hands on codes by the scale and zero point that they came with."""
+    unit = source.unit(source.places[0])
+    if unit.kind not in ("requantize", "max_pool") or unit.out.clamp is not None or source.computed is not source.node:
+        return False
+    given = unit.operands[0]
+    return np.array_equal(given.scale, unit.out.scale) and np.array_equal(given.zero_point, unit.out.zero_point)
 
 
 def _clause(message: str) -> str:
@@ -188,7 +199,8 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
         return answer
     answer = replace(answer, variants=tuple(map(str, members)), words=describe(members[0]))
     if not explained:
-        return replace(answer, residual=residual_of(finding))
+        expected = pooled.usual or finding.plain or members[0]
+        return replace(answer, residual=residual_of(finding, expected))
     named = dict.fromkeys(name for variant in members for name in names_of(variant, finding.kind, finding.dtypes))
     return replace(answer, presets=tuple(_preset(name) for name in named))
 

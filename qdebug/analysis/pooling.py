@@ -24,11 +24,13 @@ class Pooled:
         variants: Those that reproduce all nodes that it shares a class with, the simplest first; empty if none
             reproduces the node itself.
         siblings: Number of these nodes, this one included; for an unexplained node all of its kind and types.
+        usual: What reproduces most of the siblings, the simplest first; None if nothing reproduces any.
         reason: What the siblings say against the answer; None if nothing.
     """
 
     variants: tuple[Variant, ...]
     siblings: int
+    usual: Variant | None = None
     reason: str | None = None
 
 
@@ -49,11 +51,8 @@ def pool(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
 
 def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
     """Cover the nodes by as few variants as a greedy choice finds, and give each node the class of its variant."""
-    found = {
-        number: Pooled(variants=(), siblings=len(findings))
-        for number, finding in findings.items()
-        if not finding.matching
-    }
+    found: dict[int, Pooled] = {}
+    usual: Variant | None = None
     left = {number: finding for number, finding in findings.items() if finding.matching}
     classes = 0
     while left:
@@ -66,8 +65,10 @@ def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
         common = set.intersection(*(set(left[number].matching) for number in covered))
         variants = tuple(variant for variant in left[covered[0]].matching if variant in common)
         classes += 1
+        usual = usual or chosen
         said = None if classes == 1 else "its siblings of the same kind and types are computed in another way"
         for number in covered:
-            found[number] = Pooled(variants=variants, siblings=len(covered), reason=said)
+            found[number] = Pooled(variants=variants, siblings=len(covered), usual=usual, reason=said)
             del left[number]
-    return found
+    unexplained = [number for number, finding in findings.items() if not finding.matching]
+    return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))

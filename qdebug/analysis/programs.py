@@ -25,7 +25,8 @@ _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
 _REAL = ("mul", "scale,div", "scale,inv")
 _WHOLE_NUMBERS = ("q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "glow")
 _HIGH = ("up", "away", "trunc", "floor")
-_ENDS = ("sat16,zp,sat", "zp,wrap", "sat,zp,wrap", "sat")
+_ENDS = ("zp,wrap", "sat")
+_WHOLE_ENDS = ("sat16,zp,sat",)
 _SHORT = ("m24", "m24s7", "q24", "q16", "q15", "glow")
 """Multipliers too short for the order of the expression to matter often."""
 
@@ -42,7 +43,7 @@ def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
         return
     if any(variant.operand for variant in known):
         yield from _two_stages(known)
-    if sums.columns == "sum" and known[0].form == "sum":
+    if sums.columns == "sum" and known[0].form == "sum" and not any(s.op == "bias" for s in known[0].requantize):
         yield from _real(unit, known[0])
         yield from _whole(unit, known[0])
     else:
@@ -56,7 +57,7 @@ def endings(variant: Variant) -> Iterator[Variant]:
         variant: A variant whose program ends with `zp,sat`.
     """
     if steps_of("zp,sat") == variant.requantize[-2:]:
-        for end in _ENDS:
+        for end in (*_ENDS, *(() if variant.multiplier.real else _WHOLE_ENDS)):
             yield replace(variant, requantize=(*variant.requantize[:-2], *steps_of(end)))
 
 

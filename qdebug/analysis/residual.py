@@ -57,6 +57,7 @@ class Residual:
         detail: Where the wrong elements are and what they hold, in words.
         likely: The likely cause.
         elements: Indices of the first wrong elements, the sample first.
+        against: Text of the variant that the recording was held against.
     """
 
     wrong: int
@@ -66,6 +67,7 @@ class Residual:
     detail: str
     likely: str
     elements: tuple[tuple[int, ...], ...] = ()
+    against: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give the residual as plain values, with the keys of the explain JSON."""
@@ -77,6 +79,7 @@ class Residual:
             "detail": self.detail,
             "likely": f"likely: {self.likely}",
             "elements": [list(index) for index in self.elements],
+            "against": self.against,
         }
 
 
@@ -113,7 +116,7 @@ _TELLING = ("clamp", "ties_only", "constant", "constant_per_channel", "factor", 
 def _first(found_places: Sequence[Place], found_traits: Sequence[Trait]) -> str:
     """Choose the pattern that says most."""
     kinds = [trait.pattern for trait in found_traits]
-    spots = [place.pattern for place in found_places]
+    spots = [place.pattern for place in found_places if not (place.loose and "growing" in kinds)]
     telling = [kind for kind in kinds if kind in _TELLING]
     if telling and not {"block_tail", "borders"} & set(spots):
         return telling[0]

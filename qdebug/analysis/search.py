@@ -46,6 +46,7 @@ class Finding:
         matching: Variants that reproduce every element, the simplest first.
         best: The variant that reproduces most elements.
         match: The share of elements that it reproduces.
+        plain: The simplest known variant, unless another gets less than half as many elements wrong, then that.
         runner_up: The best variant that does not reproduce every element, if another was tried.
         runner_up_match: The share that it reproduces.
         witnesses: Recorded elements that the runner-up gets wrong: at least so many rule out any other variant tried.
@@ -61,6 +62,7 @@ class Finding:
     matching: tuple[Variant, ...] = ()
     best: Variant | None = None
     match: float | None = None
+    plain: Variant | None = None
     runner_up: Variant | None = None
     runner_up_match: float = 0.0
     witnesses: int = 0
@@ -253,7 +255,10 @@ class _Search:
         if matching:
             finding = replace(finding, matching=matching, best=matching[0], match=1.0)
         else:
-            finding = replace(finding, best=order[0][1], match=order[0][0])
+            best_share, best = order[0]
+            simplest = next(iter(self._rates))
+            plain = best if 1 - best_share < (1 - self.share(simplest)) / 2 else simplest
+            finding = replace(finding, best=best, match=best_share, plain=plain)
             order = order[1:]
         if not order:
             return finding

@@ -43,11 +43,13 @@ class Place:
         pattern: Its kind, such as "tail" or "borders".
         detail: The place in words.
         share: Share of the tensor's elements that lie in it.
+        loose: Whether it is a list of indices without order.
     """
 
     pattern: str
     detail: str
     share: float
+    loose: bool = False
 
 
 def chance(share: float, wrong: int, choices: int = 1) -> bool:
@@ -134,7 +136,8 @@ def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> l
         return [Place(pattern="block_tail", detail=f"only in {period} of the {name[1]}", share=share)]
     if share <= 0.5:
         listed = ", ".join(str(index) for index in hit[:6]) + (", ..." if hit.size > 6 else "")
-        return [Place(pattern=kind, detail=f"only in {hit.size} of {total} {name[1]}: {listed}", share=share)]
+        detail = f"only in {hit.size} of {total} {name[1]}: {listed}"
+        return [Place(pattern=kind, detail=detail, share=share, loose=True)]
     return []
 
 

@@ -14,6 +14,7 @@ __all__ = ["Evidence", "Trait", "traits"]
 _NEAR_TIE = 1 / 32
 """Distance from a tie, in steps, within which another rounding may decide otherwise."""
 _SLIGHT = 1
+_LARGER = 0.75
 _MOST = 0.9
 """Share of the wrong elements that must have a trait."""
 _EARLIER = ("row above", "column before", "channel before", "sample before")
@@ -31,6 +32,7 @@ class Evidence:
         span: Lowest and highest code.
         distance: Each element's distance from the nearest tie before rounding, in steps; None if unknown.
         magnitude: What each element's sum is made of: the sum of the products' magnitudes; None if unknown.
+        sums: Magnitude of each element's sum itself; None if unknown.
     """
 
     expected: np.ndarray
@@ -40,6 +42,7 @@ class Evidence:
     span: tuple[int, int] = (-128, 127)
     distance: np.ndarray | None = None
     magnitude: np.ndarray | None = None
+    sums: np.ndarray | None = None
 
     @property
     def error(self) -> np.ndarray:
@@ -146,31 +149,55 @@ def _by_channel(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def _constant(evidence: Evidence) -> Iterator[Trait]:
-    """Find the same error in all elements of a channel; a shift of part of a step makes two neighbouring errors."""
-    free = _by_channel(_free(evidence), evidence.layout)
-    errors = _by_channel(evidence.error, evidence.layout)
-    shifts, hit = [], 0
-    for own, usable in zip(errors, free, strict=True):
+    """Find the same error in all elements of a channel; a shift of part of a step makes two neighbouring errors.
+
+    Where sums over padding differ from the rest, the elements that no padding reaches decide.
+    """
+    inside = _inside(evidence)
+    for part in (slice(None), *((inside,) if inside is not None else ())):
+        shifts = _shifts(evidence, part)
+        affected = np.array([shift for shift in shifts or () if shift])
+        if shifts is None or not affected.size:
+            continue
+        hit = affected.size
+        where = "" if part == slice(None) else " away from the borders"
+        if hit == len(shifts) and affected.max() - affected.min() < 0.1:
+            yield Trait(pattern="constant", detail=f"every element{where} is off by {affected.mean():.3g} codes")
+            return
+        span = f"{affected.min():.3g} to {affected.max():.3g}"
+        which = "each channel" if hit == len(shifts) else f"each of {hit} of {len(shifts)} channels"
+        yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span} codes")
+        return
+
+
+def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
+    """Give the elements away from the spatial borders, as an index; None if there are hardly any."""
+    axes = [axis + 1 for axis in evidence.layout.spatial]
+    shape = evidence.expected.shape
+    if not axes or any(shape[axis] < 5 for axis in axes):
+        return None
+    return tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(shape)))
+
+
+def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] | None:
+    """Give the mean error of each channel; None if the errors of a channel are no constant."""
+    errors = _by_channel(evidence.error[part], evidence.layout)
+    shifts: list[float] = []
+    slight = 0
+    for own, usable in zip(errors, _by_channel(_free(evidence)[part], evidence.layout), strict=True):
         seen = own[usable]
         if not own.any():
             shifts.append(0.0)
             continue
-        hit += 1
-        if seen.size < 4 or seen.max() - seen.min() > 1 or not (seen.min() >= 0 or seen.max() <= 0):
-            return
-        if np.count_nonzero(seen) < 0.03 * seen.size:  # a few off by one: no shift
-            return
-        shifts.append(float(seen.mean()))
-    affected = np.array([shift for shift in shifts if shift])
-    if not affected.size:
-        return
-    same = affected.max() - affected.min() < 0.1 and hit == len(shifts)
-    if same or len(shifts) == 1:
-        yield Trait(pattern="constant", detail=f"every element is off by {affected.mean():.3g} codes")
-        return
-    span = f"{affected.min():.3g} to {affected.max():.3g}"
-    which = "each channel" if hit == len(shifts) else f"each of {hit} of {len(shifts)} channels"
-    yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}, of {span} codes")
+        if seen.size < 4:  # all saturated: no evidence either way
+            continue
+        if seen.max() - seen.min() > 1 or not (seen.min() >= 0 or seen.max() <= 0):
+            return None
+        if np.count_nonzero(seen) < 0.03 * seen.size:  # a few off by one: a tiny shift, or none
+            slight += 1
+        else:
+            shifts.append(float(seen.mean()))
+    return shifts if slight <= np.count_nonzero(shifts) else None
 
 
 def _factor(evidence: Evidence) -> Iterator[Trait]:
@@ -208,21 +235,21 @@ def _ties(evidence: Evidence) -> Iterator[Trait]:
 
 
 def _growing(evidence: Evidence) -> Iterator[Trait]:
-    """Find errors where the summands are large: by the probability that a wrong element outranks a right one."""
+    """Find errors where sums or their summands are large, by how often a wrong element outranks a right one."""
     error, wrong = evidence.error, evidence.wrong
-    if evidence.magnitude is None or wrong.all() or np.abs(error).max() <= _SLIGHT:
+    if wrong.all() or np.abs(error).max() <= _SLIGHT:
         return
-    magnitude = evidence.magnitude
-    above = _outranks(magnitude[wrong], magnitude[~wrong])
+    sizes = [size for size in (evidence.magnitude, evidence.sums) if size is not None]
+    above = max((_outranks(size[wrong], size[~wrong]) for size in sizes), default=0.0)
     hit = min(int(np.count_nonzero(wrong)), int(np.count_nonzero(~wrong)))
-    if above < 0.75 or hit < 8:
+    if above < _LARGER or hit < 8:
         return
     # Saturating sums lose magnitude, so that what is wrong lies closer to the zero point; wrapped sums jump.
     expected = evidence.expected.astype(np.int64)[wrong] - evidence.zero_point
     recorded = evidence.recorded.astype(np.int64)[wrong] - evidence.zero_point
     jumps = float(np.mean((np.sign(expected) * np.sign(recorded) < 0) & (np.abs(error[wrong]) > 16)))
     way = ", and often of the other sign" if jumps > 0.3 else ""
-    detail = f"wrong where the products are large ({above:.0%} of the wrong elements outrank the right ones){way}"
+    detail = f"wrong where the sums or their products are large ({above:.0%} of wrong ones outrank right ones){way}"
     yield Trait(pattern="growing", detail=detail)
 
 

@@ -61,3 +61,28 @@ def swift_f0(tmp_path_factory, bench_module):
         "fmax": np.full(3, 2000, np.float32),
     }
     return bench_module.Bench(tmp_path_factory.mktemp("swift-f0"), path, {"float": path}, feeds, 1)
+
+
+@pytest.fixture(scope="session")
+def planted() -> ModuleType:
+    return load(HERE / "planted.py")
+
+
+@pytest.fixture(scope="session")
+def real_recording(tmp_path_factory, bench_module):
+    """Give a function that records a real quantized net on ONNX Runtime, on two crops of text."""
+    models = load(HERE.parent / "adapters" / "models.py")
+    folder = tmp_path_factory.mktemp("real")
+
+    def recorded(name, form, opt, samples=2):
+        from qdebug.session import open_recording
+        from qdebug.workflow.record import record_run
+
+        out = folder / f"{name}.{form}.{opt}.h5"
+        if not out.exists():
+            feeds = {"x": models.crops(samples)[:, None]}
+            model = models.quantized(name, form)
+            record_run(model, backend="onnxruntime", options={"opt": opt}, inputs=feeds, samples=samples, out=out)
+        return open_recording(out)
+
+    return recorded

@@ -1,0 +1,176 @@
+"""Known mistakes as units: if computing a node with one of them gives what was recorded, it is the likely cause.
+
+Each suspect is the node as it would be if its kernel left out or confused one of its parameters. A suspect that
+reproduces every recorded element says more than any pattern of the wrong ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.replay.registry import Call
+from qdebug.replay.unit import Operand, Unit
+
+__all__ = ["Suspect", "suspects"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A mistake.
+
+    Args:
+        name: Tells it from the others.
+        pattern: The pattern that it makes: a key of `qdebug.analysis.residual.PATTERNS`.
+        likely: The mistake in words.
+        unit: The node with the mistake.
+    """
+
+    name: str
+    pattern: str
+    likely: str
+    unit: Unit
+
+
+def suspects(unit: Unit) -> Iterator[Suspect]:
+    """Give the mistakes that a kernel could make with a unit, and that would show."""
+    yield from _of_bias(unit)
+    yield from _of_zero_points(unit)
+    yield from _of_scales(unit)
+    yield from _of_padding(unit)
+    if unit.out.clamp is not None:
+        free = replace(unit, out=replace(unit.out, clamp=None))
+        yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
+
+
+def _of_bias(unit: Unit) -> Iterator[Suspect]:
+    bias = unit.bias
+    if bias is None or not np.any(bias):
+        return
+    pattern = "constant_per_channel"
+    yield Suspect(name="no bias", pattern=pattern, likely="the bias is dropped", unit=replace(unit, bias=None))
+    if bias.dtype.kind not in "iu":
+        return
+    short = np.clip(bias, -(2**15), 2**15 - 1)
+    if np.any(short != bias):
+        yield Suspect(
+            name="short bias", pattern=pattern, likely="the bias is clipped to 16 bits", unit=replace(unit, bias=short)
+        )
+    moved = np.roll(bias, 1)
+    yield Suspect(
+        name="moved bias", pattern=pattern, likely="the bias is read one channel off", unit=replace(unit, bias=moved)
+    )
+
+
+def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
+    names = ("the first operand's zero point", "the second operand's zero point")
+    for position, (operand, name) in enumerate(zip(unit.operands[:2], names, strict=False)):
+        if operand.codes.dtype.kind not in "iu" or not np.any(operand.zero_point):
+            continue
+        bare = replace(operand, zero_point=np.zeros_like(operand.zero_point))
+        yield Suspect(
+            name=f"no zero point {position}",
+            pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
+            likely=f"{name} is dropped",
+            unit=_with(unit, position, bare),
+        )
+        wrapped = _wrapped(operand)
+        if wrapped is not None:
+            yield Suspect(
+                name=f"wrapped {position}",
+                pattern="growing",
+                likely=f"the difference from {name} wraps around in 8 bits",
+                unit=_with(unit, position, wrapped),
+            )
+    zero = unit.out.zero_point
+    if unit.out.dtype.kind in "iu" and np.any(zero):
+        bare_out = replace(unit.out, zero_point=np.zeros_like(zero))
+        yield Suspect(
+            name="no output zero point",
+            pattern="constant",
+            likely="the output's zero point is not added",
+            unit=replace(unit, out=bare_out),
+        )
+
+
+def _wrapped(operand: Operand) -> Operand | None:
+    """Give an operand whose codes minus zero point are held in 8 bits; None if they fit."""
+    if operand.codes.dtype.itemsize > 1:
+        return None
+    centred = operand.centred
+    short = centred.astype(np.int8)
+    if np.array_equal(short, centred):
+        return None
+    return replace(operand, codes=short, zero_point=np.zeros(np.shape(operand.zero_point), np.int8))
+
+
+def _of_scales(unit: Unit) -> Iterator[Suspect]:
+    for position, operand in enumerate(unit.operands[:2]):
+        scale = operand.scale
+        if scale.size < 2 or np.all(scale == scale.reshape(-1)[0]):
+            continue
+        flat = scale.reshape(-1)
+        for name, other, likely in (
+            ("one scale", np.full_like(flat, flat[0]), "the first channel's scale is used for all channels"),
+            ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
+            ("moved scale", np.roll(flat, 1), "the scales are read one channel off"),
+            ("turned scale", flat[::-1], "the scales are read in reverse"),
+        ):
+            changed = replace(operand, scale=other.reshape(scale.shape).copy())
+            yield Suspect(
+                name=f"{name} {position}",
+                pattern="factor_per_channel",
+                likely=likely,
+                unit=_with(unit, position, changed),
+            )
+
+
+def _of_padding(unit: Unit) -> Iterator[Suspect]:
+    if unit.kind != "conv" or unit.transposed:
+        return
+    pads = Call(inputs=(), attrs=unit.attrs).integers("pads") or ()
+    if not any(pads):
+        return
+    x = unit.operands[0]
+    half = len(pads) // 2
+    around = [(0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True)]
+    none: tuple[int, ...] = (0,) * len(pads)
+    if np.any(x.zero_point):
+        padded = replace(x, codes=np.pad(x.codes, around))
+        yield Suspect(
+            name="zero padding",
+            pattern="borders",
+            likely="the padding holds the code 0 in place of the zero point",
+            unit=replace(_with(unit, 0, padded), attrs={**unit.attrs, "pads": none}),
+        )
+    repeated = replace(x, codes=np.pad(x.codes, around, mode="edge"))
+    yield Suspect(
+        name="edge padding",
+        pattern="borders",
+        likely="the padding repeats the outermost values",
+        unit=replace(_with(unit, 0, repeated), attrs={**unit.attrs, "pads": none}),
+    )
+    yield from _shifted(unit, pads)
+
+
+def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
+    """Give paddings of the same total with more at the other end."""
+    half = len(pads) // 2
+    sums = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
+    for name, begins in (("end", [0] * half), ("start", sums), ("swapped", list(pads[half:]))):
+        other = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
+        if other != tuple(pads):
+            yield Suspect(
+                name=f"padding {name}",
+                pattern="borders",
+                likely=f"the padding is {other}, not {tuple(pads)}",
+                unit=replace(unit, attrs={**unit.attrs, "pads": other}),
+            )
+
+
+def _with(unit: Unit, position: int, operand: Operand) -> Unit:
+    operands = list(unit.operands)
+    operands[position] = operand
+    return replace(unit, operands=tuple(operands))
