@@ -137,7 +137,9 @@ def _fitting(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> 
 
 def _coverage(result: DiffResult) -> list[str]:
     unmatched = result.coverage.unmatched
-    lines = ["", "### Coverage", "", markdown_text(sentences.coverage_sentence(result)), ""]
+    said = sentences.acknowledged_sentences(result.nodes)
+    lines = ["", "### Acknowledged", "", *(f"- {markdown_text(text, limit=500)}" for text in said)] if said else []
+    lines += ["", "### Coverage", "", markdown_text(sentences.coverage_sentence(result)), ""]
     lines += [
         f"- {many} {side}: {markdown_text(reason)}"
         for many, side, reason in sentences.benign_reasons(unmatched)[:_LOST_SHOWN]

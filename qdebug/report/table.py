@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from qdebug.analysis.alignment import Kind
+from qdebug.analysis.origin import is_beyond
 from qdebug.analysis.result import DiffResult, NodeResult, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.report.layout import GAP, PlacedColumn, natural_width, place
 from qdebug.view import numbers, sentences
 from qdebug.view.rows import STYLES, Cell, NodeRow, node_row
-from qdebug.view.selection import BEYOND, Gap, select
+from qdebug.view.selection import Gap, select
 from qdebug.view.text import safe_text, shorten, styled
 
 __all__ = ["diff_report", "fact_table", "fitting_width", "plain_grid"]
@@ -140,7 +141,7 @@ def _node_section(result: DiffResult, *, width: int, everything: bool) -> list[R
     if not rows:
         return [Text("No node was compared.", style="yellow")]
     placed = place(list(rows.values()), width)
-    first = next((node.index for node in result.nodes if node.status in BEYOND), None)
+    first = next((node.index for node in result.nodes if is_beyond(node)), None)
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for entry in placed:
         table.add_column(
@@ -180,7 +181,7 @@ def _gap_cells(gap: Gap, placed: Sequence[PlacedColumn]) -> list[Text]:
 
 
 def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
-    """Say why nodes were not compared or are not finite: numbers cannot."""
+    """Say why nodes were not compared, are not finite, or do not count: numbers cannot."""
     unusual = [node for node in nodes if node.reason and node.status in {Status.INCOMPARABLE, Status.NONFINITE}]
     lines = [
         Text.assemble(
@@ -194,6 +195,10 @@ def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
         lines.append(
             Text(f"{len(unusual) - _REASONS_SHOWN} more with a reason; --node NAME or -f json says it", style="dim")
         )
+    said = sentences.acknowledged_sentences(nodes)
+    lines += [Text(text, style="yellow") for text in said[:_REASONS_SHOWN]]
+    if len(said) > _REASONS_SHOWN:
+        lines.append(Text(f"{len(said) - _REASONS_SHOWN} more are acknowledged; -f json says why", style="dim"))
     return [Text(""), *lines] if lines else []
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
+from qdebug.analysis.origin import breaks_limit, is_excused
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
@@ -178,7 +179,7 @@ def node_row(result: NodeResult) -> NodeRow:
     """
     cells = {
         "index": Cell(text=str(result.index), value=result.index, state="muted"),
-        "status": Cell(text=str(result.status), value=str(result.status), state=result.status),
+        "status": _status(result),
         "node": _name(result.node),
         "op": _name(result.op),
         "tensor": _name(result.tensor),
@@ -213,6 +214,12 @@ def badness(result: NodeResult) -> tuple[int, float, float]:
     sqnr = math.inf if stats.sqnr_db is None or math.isnan(stats.sqnr_db) else stats.sqnr_db
     largest = 0.0 if stats.max_abs is None or math.isnan(stats.max_abs) else stats.max_abs
     return (rank, sqnr, -largest)
+
+
+def _status(result: NodeResult) -> Cell:
+    excused = breaks_limit(result) and is_excused(result)
+    text = f"{result.status} (ack)" if excused else str(result.status)
+    return Cell(text=text, value=str(result.status), state="warn" if excused else result.status)
 
 
 def _name(text: str) -> Cell:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qdebug.analysis.origin import is_beyond
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.view.rows import badness
 
-__all__ = ["BEYOND", "Gap", "select"]
-
-BEYOND = frozenset({Status.DIVERGED, Status.NONFINITE})
-"""What counts as a divergence."""
+__all__ = ["Gap", "select"]
 
 _ALWAYS_SHOWN = 48
 _NEIGHBOURS = 4
@@ -48,7 +46,7 @@ def select(nodes: Sequence[NodeResult], *, everything: bool = False, worst: int 
     if everything or len(nodes) <= _ALWAYS_SHOWN:
         return list(range(len(nodes)))
     chosen = {*range(_ENDS), *range(len(nodes) - _ENDS, len(nodes))}
-    first = next((position for position, node in enumerate(nodes) if node.status in BEYOND), None)
+    first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
     if first is not None:
         chosen.update(range(max(0, first - _NEIGHBOURS), min(len(nodes), first + _NEIGHBOURS + 1)))
     wrong = [position for position, node in enumerate(nodes) if node.status is not Status.IDENTICAL]

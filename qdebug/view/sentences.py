@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qdebug.analysis.alignment import Kind, Unmatched
+from qdebug.analysis.origin import breaks_limit
 from qdebug.analysis.result import DiffResult, NodeResult, OutputRanking, Status
 from qdebug.analysis.timing import Timing
 from qdebug.model import Fidelity, RunInfo
@@ -15,6 +16,7 @@ from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
 __all__ = [
+    "acknowledged_sentences",
     "arithmetic_sentence",
     "benign_reasons",
     "coverage_sentence",
@@ -157,6 +159,19 @@ def ranking_sentence(output: OutputRanking) -> str:
 
 def _of(share: float, samples: int) -> str:
     return f"{numbers.grouped(round(share * samples))} of {numbers.grouped(samples)}"
+
+
+def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
+    """Say of each node that is beyond its limit and acknowledged why, and until when."""
+    said = []
+    for node in nodes:
+        entry = node.acknowledged
+        if entry is None or not (breaks_limit(node) or node.status is Status.INCOMPARABLE):
+            continue
+        until = "" if entry.expires is None else f" ({'expired on' if entry.expired else 'until'} {entry.expires})"
+        reason = safe_text(entry.reason, limit=300)
+        said.append(f"acknowledged{until} #{node.index} {safe_text(node.node, limit=120)}: {reason}")
+    return said
 
 
 def status_counts(statuses: Sequence[Status]) -> str:

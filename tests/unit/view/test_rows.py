@@ -1,9 +1,11 @@
 """Rows of the node table: safe texts, unrounded values beside them, one row per compared tensor."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.result import Status
 from qdebug.model import QuantParams
 from qdebug.numerics.stats import Rails
@@ -100,3 +102,12 @@ def test_titles_and_positions():
     assert position(()) == "()"
     assert position(None) == "-"
     assert position((1, 2)) == "1,2"
+
+
+def test_an_acknowledged_node_keeps_its_status_and_says_that_it_does_not_count(made):
+    said = Acknowledgement(node="conv0", reason="known")
+    excused = node_row(made.node(0, Status.DIVERGED, acknowledged=said)).cells["status"]
+    assert (excused.text, excused.value, excused.state) == ("diverged (ack)", "diverged", "warn")
+    assert node_row(made.node(0, Status.WITHIN, acknowledged=said)).cells["status"].text == "within"
+    expired = replace(said, expires="2020-01-01", expired=True)
+    assert node_row(made.node(0, Status.DIVERGED, acknowledged=expired)).cells["status"].text == "diverged"
