@@ -19,6 +19,7 @@ from qdebug.cli.parser import (
     add_debug,
     add_format,
     add_output,
+    add_untrusted,
     natural,
     suffix_format,
     typed,
@@ -138,6 +139,7 @@ def add_parser(verbs: Verbs) -> None:
     shown.add_argument("--all", action="store_true", dest="everything", help="show every node of a long net")
     add_format(shown, forms=REPORTS)
     add_output(shown, what="the result")
+    add_untrusted(parser, "reference", "backends")
     add_debug(parser)
     parser.set_defaults(run=run)
 

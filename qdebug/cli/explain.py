@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, natural, suffix_format, typed
+from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, natural, suffix_format, typed
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
@@ -80,6 +80,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     add_format(parser)
     add_output(parser, what="the result")
+    add_untrusted(parser, "backend")
     add_debug(parser)
     parser.set_defaults(run=run)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from qdebug.cli.export_files import add_forms
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.cli.output import check_target, write_result
-from qdebug.cli.parser import Parser, add_debug, natural, typed
+from qdebug.cli.parser import Parser, add_debug, add_untrusted, natural, typed
 from qdebug.cli.sources import command, open_source
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def _add_repro(forms: Verbs) -> None:
     parser.add_argument("--whole", action="store_true", help="cut nothing, however large the node is")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.py", help="the test file to write")
     parser.add_argument("--force", action="store_true", help="overwrite FILE.py if it exists")
+    add_untrusted(parser, "reference", "backend")
     add_debug(parser)
     parser.set_defaults(run=run_repro)
 

@@ -12,7 +12,7 @@ from qdebug.cli.comparison import compare, opened
 from qdebug.cli.failures import say
 from qdebug.cli.limits import add_limits_file, limits_of
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, TakesArguments, add_debug, natural, typed
+from qdebug.cli.parser import Parser, TakesArguments, add_debug, add_untrusted, natural, typed
 from qdebug.cli.sources import open_source
 from qdebug.view.text import safe_text
 
@@ -95,6 +95,7 @@ def add_forms(forms: Verbs) -> None:
         "--tensor", action="append", default=[], metavar="GLOB", help="a name pattern (repeatable; default: all)"
     )
     npz.add_argument("--real", action="store_true", help="real values instead of codes")
+    add_untrusted(npz, "recording")
     _add_place(npz)
     _add_target(npz, "FILE.npz", required=True)
     npz.set_defaults(run=run_npz)
@@ -102,10 +103,11 @@ def add_forms(forms: Verbs) -> None:
         add_debug(parser)
 
 
-def _add_pair(parser: TakesArguments) -> None:
+def _add_pair(parser: Parser) -> None:
     parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
     parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of the backend run")
     add_limits_file(parser)
+    add_untrusted(parser, "reference", "backend")
 
 
 def _add_place(parser: TakesArguments) -> None:

@@ -8,23 +8,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, typed
+from qdebug.cli.parser import Parser, add_debug, positive, typed
 from qdebug.cli.sources import command
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
 
-__all__ = ["RecoverOptions", "add_parser"]
+__all__ = ["RecoverOptions", "VerifyOptions", "add_parser"]
 
 _DESCRIPTION = """\
-Look after recordings: rebuild what a run left behind that was killed."""
+Look after recordings: check every byte of one, or rebuild what a run left behind
+that was killed."""
 
 _EPILOG = """\
 examples:
+  qdebug file verify int8.h5                 is every tensor as it was recorded?
   qdebug file recover npu.h5                 the run that recorded to npu.h5 was killed
 
 qdebug file ACTION --help explains an action."""
+
+_VERIFY = """\
+Check a recording: that it is built as a recording is, that its graph makes sense,
+and that every tensor and table has the hash it was written with. A process of its
+own does it, with a limit on memory and time, so that a file made to crash or fill
+the reader does no harm. Exits with 2 if anything is wrong.
+
+With --untrusted the other verbs do this first."""
 
 _RECOVER = """\
 Rebuild the recording of a run that did not finish. While a run records to npu.h5,
@@ -46,14 +56,33 @@ class RecoverOptions:
     force: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """Arguments of `qdebug file verify`."""
+
+    files: list[Path]
+    memory: int | None
+    timeout: int | None
+
+
 def add_parser(verbs: Verbs) -> None:
     """Add the verb."""
     parser: Parser = verbs.add_parser(
-        "file", help="look after recordings: recover", description=_DESCRIPTION, epilog=_EPILOG
+        "file", help="look after recordings: verify, recover", description=_DESCRIPTION, epilog=_EPILOG
     )
     parser.set_defaults(run=lambda _: parser.error("an action is missing"))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=Parser)
+    _add_verify(actions)
     _add_recover(actions)
+
+
+def _add_verify(actions: Verbs) -> None:
+    parser: Parser = actions.add_parser("verify", help="check every byte of a recording", description=_VERIFY)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="recordings")
+    parser.add_argument("--memory", type=positive, metavar="MB", help="memory that the process may take (default 2048)")
+    parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="time that it may take for a file")
+    add_debug(parser)
+    parser.set_defaults(run=_verify)
 
 
 def _add_recover(actions: Verbs) -> None:
@@ -65,6 +94,22 @@ def _add_recover(actions: Verbs) -> None:
     parser.add_argument("--force", action="store_true", help="replace the recording if it exists")
     add_debug(parser)
     parser.set_defaults(run=_recover)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    """Check recordings, and say of each what is in it; the first that is not all right ends it."""
+    options = typed(VerifyOptions, arguments)
+    from qdebug.store.verify import MEMORY_LIMIT, verify
+    from qdebug.view import numbers
+
+    for path in options.files:
+        memory = MEMORY_LIMIT if options.memory is None else options.memory << 20
+        found = verify(path, memory=memory, timeout=options.timeout)
+        arrays = f"{numbers.grouped(found.tensors)} tensor{'' if found.tensors == 1 else 's'}"
+        state = "" if found.complete else "; the run did not finish"
+        tables = "graph and index" if found.tables else "graph and index, which have no hash,"
+        emit(f"{command(path)}: {arrays}, {numbers.byte_size(found.bytes)}, {tables} are as recorded{state}")
+    return 0
 
 
 def _recover(arguments: argparse.Namespace) -> int:

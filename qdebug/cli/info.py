@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import check_target, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, suffix_format, typed
+from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, suffix_format, typed
 from qdebug.cli.reports import contents_text
 from qdebug.cli.sources import open_source
 
@@ -48,6 +48,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--tensors", action="store_true", help="list every tensor too")
     add_format(parser)
     add_output(parser, what="the result")
+    add_untrusted(parser, "file")
     add_debug(parser)
     parser.set_defaults(run=run)
 

@@ -10,6 +10,7 @@ from qdebug import __version__
 from qdebug.cli import demo, diff, explain, export, file, info, record, tui
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
 from qdebug.cli.parser import Parser
+from qdebug.cli.sources import verify_sources
 
 __all__ = ["build_parser", "main"]
 
@@ -43,7 +44,7 @@ def build_parser() -> Parser:
     """Make the parser of the whole command line, verbs in the order in which they are used."""
     parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_STORY)
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
-    parser.set_defaults(run=None, debug=False)
+    parser.set_defaults(run=None, debug=False, untrusted=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
     for verb in (demo, record, info, diff, explain, tui, export, file):
         verb.add_parser(verbs)
@@ -69,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
+        if arguments.untrusted:
+            verify_sources(arguments)
         return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:
         report_failure(interrupt)

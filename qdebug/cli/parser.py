@@ -23,6 +23,7 @@ __all__ = [
     "add_debug",
     "add_format",
     "add_output",
+    "add_untrusted",
     "limit",
     "natural",
     "positive",
@@ -99,6 +100,17 @@ def add_output(parser: TakesArguments, *, what: str) -> None:
 def add_debug(parser: argparse.ArgumentParser) -> None:
     """Add `--debug`."""
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_untrusted(parser: argparse.ArgumentParser, *sources: str) -> None:
+    """Add `--untrusted`.
+
+    Args:
+        parser: The parser of a verb.
+        sources: Names of the arguments that are recordings.
+    """
+    parser.add_argument("--untrusted", action="store_true", help="check the recordings in a guarded process first")
+    parser.set_defaults(untrusted_sources=sources)
 
 
 def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:

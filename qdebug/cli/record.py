@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, positive, typed
+from qdebug.cli.parser import Parser, add_debug, add_untrusted, positive, typed
 from qdebug.cli.sources import command, open_source
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--no-weights", action="store_false", dest="weights", help="keep no constants; the file is smaller"
     )
+    add_untrusted(parser, "model")
     add_debug(parser)
     parser.set_defaults(run=run)
 

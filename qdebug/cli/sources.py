@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from qdebug.view.text import safe_text
 if TYPE_CHECKING:
     from qdebug.model import Recording
 
-__all__ = ["command", "open_source"]
+__all__ = ["command", "open_source", "verify_sources"]
 
 _MODEL_ENDINGS = {".onnx", ".tflite", ".pt", ".pth", ".xml", ".pb"}
 
@@ -37,6 +38,24 @@ def open_source(path: Path) -> Recording:
             raise
         what, hint = found
         raise NotARecordingError(f"{str(path)!r} is {what}, not a recording.", hint=hint) from error
+
+
+def verify_sources(arguments: argparse.Namespace) -> None:
+    """Check the recordings of a command line in a guarded process before they are opened here.
+
+    Args:
+        arguments: What was parsed of a verb that has `--untrusted`.
+
+    Raises:
+        RecordingError: One of them is no sound recording.
+    """
+    from qdebug.store.verify import verify
+
+    for name in arguments.untrusted_sources:
+        given = getattr(arguments, name)
+        for path in given if isinstance(given, list | tuple) else [given]:
+            if path.suffix.lower() not in _MODEL_ENDINGS:
+                verify(path)
 
 
 def command(*words: object) -> str:

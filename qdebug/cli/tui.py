@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qdebug.cli.failures import say
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, natural, typed
+from qdebug.cli.parser import Parser, add_debug, add_untrusted, natural, typed
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import open_source
 from qdebug.view.text import safe_text
@@ -88,6 +88,7 @@ def add_parser(verbs: Verbs) -> None:
     add_limits_file(parser)
     add_limits(parser.add_argument_group("limits on the whole error (default: derived, as for qdebug diff)"))
     add_allowances(parser.add_argument_group("what may be incomplete"))
+    add_untrusted(parser, "reference", "backends")
     add_debug(parser)
     parser.set_defaults(run=run)
 

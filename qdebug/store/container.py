@@ -12,7 +12,7 @@ import numpy as np
 from h5py import h5f, h5p
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
-from qdebug.store.layout import FORMAT_NAME, FORMAT_VERSION, PAYLOADS, TABLES, payload_key
+from qdebug.store.layout import FORMAT_NAME, FORMAT_VERSION, PAYLOADS, TABLES, TablesHash, payload_key
 from qdebug.store.lock import lock_holder
 from qdebug.store.safety import (
     MAX_ROWS,
@@ -55,6 +55,7 @@ class Container:
             self._file = _open_hdf5(path, self.fd)
             self.complete = self._check_format()
             self.tables = {name: self._table(name) for name in TABLES}
+            self.tables_hash = read_text_attribute(self._file, b"tables_hash")
             self._payloads = open_group(self._file, PAYLOADS.encode())
             self.payloads = int(self._payloads.get_num_objs())
         except BAD_FILE as exc:
@@ -94,21 +95,33 @@ class Container:
     def _table(self, name: str) -> np.ndarray:
         """Read a whole table; fields that this version does not know are dropped."""
         dtype = TABLES[name]
+        raw, stored = self._raw(name)
+        table: np.ndarray = raw.view(stored)
+        if dtype.names is None and stored != dtype:
+            raise ValueError(f"/{name} has elements of type {stored}")
+        return table if dtype.names is None else _known_fields(name, table, dtype)
+
+    def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
+        """Read the bytes of a table, and give the type of its rows as the file has it."""
         dataset, extent = open_checked(self._file, name.encode(), file_size=self.size)
-        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if dtype.names else _POOL_ITEMS):
+        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if TABLES[name].names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
-        stored = dataset.dtype
+        stored: np.dtype[Any] = dataset.dtype
         if stored.itemsize != extent.itemsize:
             raise ValueError(f"/{name} has elements of a foreign type")
         raw = np.empty(extent.nbytes, dtype=np.uint8)
         if extent.nbytes:
             read_bytes(self.fd, int(extent.offset or 0), raw)
-        table: np.ndarray = raw.view(stored)
-        if dtype.names is None and stored != dtype:
-            raise ValueError(f"/{name} has elements of type {stored}")
-        return table if dtype.names is None else _known_fields(name, table, dtype)
+        return raw, stored
+
+    def hash_tables(self) -> str:
+        """Give the hash of the tables as they lie in the file, in hexadecimal."""
+        digest = TablesHash()
+        for name in TABLES:
+            digest.add(name, self._raw(name)[0])
+        return digest.hexdigest()
 
     def open_payload(self, number: int) -> tuple[Any, Extent]:
         """Open a payload's dataset (h5py DatasetID), checked.

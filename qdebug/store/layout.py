@@ -10,6 +10,8 @@ Root attributes
     format_version   int32, 1; a reader refuses a higher one and reads every lower one
     complete         uint8, 0 if the run did not finish
     created_by       fixed-length text, such as "qdebug 0.1.0"
+    tables_hash      fixed-length text, hexadecimal xxh3-128 over all tables: for each of those below that the file
+                     has, in that order, its name in ASCII, a zero byte, and its bytes; files may lack it
 
 /t/00000000 ...      one dataset per stored payload, numbered in the order of recording, with the
                      real shape and the type of the table below; contiguous and unfiltered as recorded,
@@ -88,6 +90,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import xxhash
 
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
 from qdebug.model.tensor import Role
@@ -106,6 +109,7 @@ __all__ = [
     "UNKNOWN",
     "Flag",
     "Has",
+    "TablesHash",
     "hdf5_type",
     "payload_key",
     "physical_dtype",
@@ -229,6 +233,22 @@ OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
     "samples": np.dtype([("event", "<u4"), ("positions", "<u4")]),
 }
 """Row type of the tables that only some recordings have."""
+
+
+class TablesHash:
+    """The hash of a file's tables, which are added in the order of the specification."""
+
+    def __init__(self) -> None:
+        self._digest = xxhash.xxh3_128()
+
+    def add(self, name: str, raw: np.ndarray) -> None:
+        """Add a table: its name, and its bytes as uint8."""
+        self._digest.update(name.encode("ascii") + b"\0")
+        self._digest.update(np.ascontiguousarray(raw).data)
+
+    def hexdigest(self) -> str:
+        """Give the hash in hexadecimal."""
+        return str(self._digest.hexdigest())
 
 
 def payload_key(number: int) -> bytes:

@@ -20,7 +20,7 @@ import xxhash
 from h5py import h5d, h5f, h5g, h5p, h5s
 
 import qdebug
-from qdebug.store.layout import FORMAT_NAME, OPTIONAL_TABLES, PAYLOADS, TABLES, hdf5_type, payload_key
+from qdebug.store.layout import FORMAT_NAME, OPTIONAL_TABLES, PAYLOADS, TABLES, TablesHash, hdf5_type, payload_key
 
 __all__ = ["PayloadFile", "write_all"]
 
@@ -97,19 +97,25 @@ class PayloadFile:
         Raises:
             OSError, RuntimeError: The disk is full, or it broke.
         """
-        for name, table in tables.items():
-            self._write_table(name, table)
+        digest = TablesHash()
+        for name in (*TABLES, *OPTIONAL_TABLES):
+            if name in tables:
+                digest.add(name, self._write_table(name, tables[name]))
         _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
         _write_attribute(self._file, b"format_version", np.int32(version))
         _write_attribute(self._file, b"complete", np.uint8(complete))
         _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {qdebug.__version__}"))
+        _write_attribute(self._file, b"tables_hash", np.bytes_(digest.hexdigest()))
 
-    def _write_table(self, name: str, table: np.ndarray) -> None:
+    def _write_table(self, name: str, table: np.ndarray) -> np.ndarray:
+        """Write a table, and give its bytes."""
         kind = h5py.h5t.py_create(TABLES.get(name, OPTIONAL_TABLES.get(name)), logical=True)
         dataset = h5d.create(self._file, name.encode(), kind, h5s.create_simple(table.shape), self._plist)
         offset = dataset.get_offset()
+        raw = np.ascontiguousarray(table).view(np.uint8).reshape(-1)
         if offset is not None:
-            write_all(self.fd, np.ascontiguousarray(table).view(np.uint8).reshape(-1).data, int(offset))
+            write_all(self.fd, raw.data, int(offset))
+        return raw
 
     def close(self) -> None:
         """Let HDF5 write what it still holds, and close the file.

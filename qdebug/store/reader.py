@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import h5py
 import numpy as np
 import xxhash
 
@@ -31,14 +28,11 @@ from qdebug.store.decode import (
     decode_run,
     decode_texts,
 )
-from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES, hdf5_type, physical_dtype
-from qdebug.store.payload import from_physical, payload_hash
-from qdebug.store.safety import Extent, read_bytes
+from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES
+from qdebug.store.payload import from_physical
+from qdebug.store.payload_reader import Expected, payload_digest, read_payload
 
 __all__ = ["Event", "FileRecording", "open_file"]
-
-_MAP_FROM = 1 << 20
-"""Payloads from this size on are mapped; copying a smaller one is as fast and holds no descriptor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,35 +221,51 @@ class FileRecording:
             RecordingError: They differ.
         """
         row = self._tables["index"][event]
-        stored = np.ascontiguousarray(self._stored(event)).reshape(-1).view(np.uint8)
-        if payload_hash(stored.data) != row["hash"].tobytes():
+        try:
+            right = payload_digest(self._open_container(), self._expected(event)) == row["hash"].tobytes()
+        except BAD_FILE as exc:
+            raise damaged(self.path, f"payload {int(row['payload'])}: {exc}") from None
+        if not right:
             name = self._tensor_names[row["tensor"]]
             raise damaged(self.path, f"the values of {name!r} are not those recorded")
+
+    def check_tables(self) -> bool:
+        """Compare the tables with the hash they were written with; False if the file has none.
+
+        Raises:
+            RecordingError: They differ.
+        """
+        recorded = self._open_container().tables_hash
+        if recorded is not None and recorded != self._open_container().hash_tables():
+            raise damaged(self.path, "its graph and index are not those that were written")
+        return recorded is not None
 
     def _row(self, tensor: str, sample: int, step: int) -> int | None:
         return self._events.get((tensor, 0, 0) if tensor in self._constants else (tensor, sample, step))
 
     def _stored(self, event: int) -> np.ndarray:
         """Give a payload's elements as they lie in the file."""
+        container, expected = self._open_container(), self._expected(event)
+        try:
+            return read_payload(container, expected)
+        except BAD_FILE as exc:
+            raise damaged(self.path, f"payload {expected.number}: {exc}") from None
+
+    def _open_container(self) -> Container:
         if self._container.fd < 0:
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+        return self._container
+
+    def _expected(self, event: int) -> Expected:
         row = self._tables["index"][event]
-        number, logical = int(row["payload"]), LOGICAL_DTYPES[row["dtype"]]
-        physical = physical_dtype(logical)
-        try:
-            dataset, extent = self._container.open_payload(number)
-            _check_extent(row, extent, physical.itemsize)
-            if not dataset.get_type().equal(hdf5_type(logical)):
-                raise ValueError(f"it does not have the type of {logical} elements")
-            if extent.nbytes == 0:
-                return np.empty(extent.shape, dtype=physical)
-            if extent.offset is not None:
-                return _read_contiguous(self._container.fd, extent, physical)
-            out = np.empty(extent.shape, dtype=physical)
-            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, out, mtype=hdf5_type(logical))
-        except BAD_FILE as exc:
-            raise damaged(self.path, f"payload {number}: {exc}") from None
-        return out
+        ndim = int(row["ndim"])
+        return Expected(
+            number=int(row["payload"]),
+            dtype=LOGICAL_DTYPES[row["dtype"]],
+            nbytes=int(row["nbytes"]),
+            ndim=ndim,
+            shape=tuple(int(size) for size in row["shape"][: min(ndim, INDEX_DIMS)]),
+        )
 
     # -- life
 
@@ -277,30 +287,3 @@ class FileRecording:
     def __del__(self) -> None:
         if hasattr(self, "_container"):
             self.close()
-
-
-def _check_extent(row: Any, extent: Extent, itemsize: int) -> None:
-    """Check a dataset against the row that names it."""
-    ndim = int(row["ndim"])
-    shape = tuple(int(size) for size in row["shape"][: min(ndim, INDEX_DIMS)])
-    fits = len(extent.shape) == ndim and extent.shape[:INDEX_DIMS] == shape
-    if not (fits and extent.itemsize == itemsize and extent.nbytes == int(row["nbytes"])):
-        raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
-
-
-def _read_contiguous(fd: int, extent: Extent, physical: np.dtype[Any]) -> np.ndarray:
-    offset = int(extent.offset or 0)
-    if extent.nbytes >= _MAP_FROM and offset % physical.itemsize == 0:
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        try:
-            mapped = mmap.mmap(fd, offset - start + extent.nbytes, access=mmap.ACCESS_READ, offset=start)
-        except OSError as exc:
-            # Each mapping holds a descriptor and address space; out of either, a copy does.
-            if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENODEV):
-                raise
-        else:
-            count = extent.nbytes // physical.itemsize
-            return np.frombuffer(mapped, dtype=physical, count=count, offset=offset - start).reshape(extent.shape)
-    out = np.empty(extent.shape, dtype=physical)
-    read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
-    return out

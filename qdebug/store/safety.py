@@ -17,6 +17,8 @@ import h5py
 import numpy as np
 from h5py import h5d, h5g, h5t, h5z
 
+from qdebug.store.chunks import ZSTD
+
 __all__ = [
     "MAX_CHUNK_BYTES",
     "MAX_RATIO",
@@ -37,7 +39,7 @@ MAX_CHUNK_BYTES = 64 << 20
 MAX_RATIO = 1100
 """Largest ratio of declared to stored bytes: deflate cannot exceed 1032."""
 
-_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32}
+_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
 _PLAIN = {h5t.INTEGER, h5t.FLOAT}
 _MAX_MEMBERS = 256
 _MAX_DEPTH = 4
@@ -50,14 +52,26 @@ class Extent:
         shape: Its shape.
         itemsize: Bytes of an element.
         offset: Byte offset in the file of contiguous data; None if it is chunked or empty.
+        chunk: Shape of a chunk; None if it is contiguous.
+        filters: Numbers of the filters of a chunk, in the order in which they were applied.
     """
 
-    __slots__ = ("itemsize", "nbytes", "offset", "shape")
+    __slots__ = ("chunk", "filters", "itemsize", "nbytes", "offset", "shape")
 
-    def __init__(self, shape: tuple[int, ...], itemsize: int, offset: int | None) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        offset: int | None,
+        *,
+        chunk: tuple[int, ...] | None = None,
+        filters: tuple[int, ...] = (),
+    ) -> None:
         self.shape = shape
         self.itemsize = itemsize
         self.offset = offset
+        self.chunk = chunk
+        self.filters = filters
         self.nbytes = math.prod(shape) * itemsize
 
 
@@ -117,23 +131,22 @@ def check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
         raise _broken(name, "is virtual or compact")
     if plist.get_external_count():
         raise _broken(name, "keeps its data in another file")
-    filters = {plist.get_filter(number)[0] for number in range(plist.get_nfilters())}
-    if not filters <= _FILTERS:
-        raise _broken(name, f"needs the HDF5 filters {sorted(filters - _FILTERS)}")
+    filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
+    if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
+        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - _FILTERS) or sorted(filters)}")
     kind = dataset.get_type()
     check_type(kind, name)
     shape = tuple(int(extent) for extent in dataset.shape)
     stored = int(dataset.get_storage_size())
     offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
-    extent = Extent(shape, int(kind.get_size()), None if offset is None else int(offset))
-    if layout == h5d.CONTIGUOUS:
+    chunk = tuple(int(size) for size in plist.get_chunk()) if layout == h5d.CHUNKED else None
+    extent = Extent(shape, int(kind.get_size()), None if offset is None else int(offset), chunk=chunk, filters=filters)
+    if chunk is None:
         missing = extent.nbytes > 0 and (extent.offset is None or stored != extent.nbytes)
         if missing or (extent.offset or 0) + extent.nbytes > file_size:
             raise _broken(name, f"declares {extent.nbytes} bytes that the file does not have")
-    else:
-        chunk = math.prod(int(size) for size in plist.get_chunk()) * extent.itemsize
-        if chunk > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(stored, file_size):
-            raise _broken(name, f"declares {extent.nbytes} bytes out of {stored} stored ones")
+    elif math.prod(chunk) * extent.itemsize > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(stored, file_size):
+        raise _broken(name, f"declares {extent.nbytes} bytes out of {stored} stored ones")
     return extent
 
 

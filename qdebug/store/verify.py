@@ -1,0 +1,127 @@
+"""Read a whole recording in a process of its own, and say what is wrong with it.
+
+The HDF5 library does not promise to survive hostile files. So the reading is done by a child with a limit on memory and
+on time: it may crash, hang or swell, and the parent tells what became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qdebug.errors import RecordingError
+from qdebug.store.container import damaged
+
+__all__ = ["Verified", "main", "verify"]
+
+MEMORY_LIMIT = 2 << 30
+"""Bytes of address space that the child may take; what it really uses is a small part of that."""
+
+_BYTES_A_SECOND = 20 << 20
+_SHOWN = 5
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.store.verify import main; main()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What a recording that is all right holds.
+
+    Args:
+        path: The file.
+        tensors: Number of arrays, each of which has the hash it was recorded with.
+        bytes: Their size in all, as recorded.
+        complete: Whether the run finished.
+        tables: Whether graph and index have the hash they were written with; False if the file has none.
+    """
+
+    path: Path
+    tensors: int
+    bytes: int
+    complete: bool
+    tables: bool
+
+
+def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = None) -> Verified:
+    """Check all of a recording in a guarded process: structure, graph, and the hash of every array.
+
+    Args:
+        path: The file.
+        memory: Bytes of address space that the process may take.
+        timeout: Seconds that it may take; a minute and what reading so many bytes takes on a slow disk if None.
+
+    Raises:
+        RecordingError: Something is wrong with the file, or reading it crashes, hangs, or needs too much memory.
+    """
+    if timeout is None:
+        size = path.stat().st_size if path.is_file() else 0
+        timeout = 60 + size / _BYTES_A_SECOND
+    command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(path), str(memory)]
+    try:
+        done = subprocess.run(  # noqa: S603  this very interpreter
+            command, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise _refused(path, f"reading it takes more than {timeout:.0f} seconds") from None
+    try:
+        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise _refused(path, _end_of(done.returncode)) from None
+    if "error" in said:
+        raise RecordingError(str(said["error"]), hint=str(said["hint"]))
+    return Verified(path=path, **said)
+
+
+def _refused(path: Path, why: str) -> RecordingError:
+    return RecordingError(f"{str(path)!r} is not safe to read: {why}.", hint="Ask whoever made it for another copy.")
+
+
+def _end_of(code: int) -> str:
+    """Say how a process ended that told nothing."""
+    if code < 0:
+        return f"the process that read it was ended by {signal.Signals(-code).name}"
+    return f"the process that read it ended with code {code}"
+
+
+def main() -> None:
+    """Check the file named on the command line, and print what came of it as JSON. The child's part."""
+    path, memory = Path(sys.argv[2]), int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    try:
+        said = _check(path)
+    except RecordingError as error:
+        said = {"error": error.message, "hint": error.hint}
+    except MemoryError:
+        said = {"error": f"{str(path)!r} is not safe to read: it needs too much memory.", "hint": "Do not open it."}
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _check(path: Path) -> dict[str, Any]:
+    from qdebug.store.reader import FileRecording
+
+    with FileRecording(path) as recording:
+        tables = recording.check_tables()
+        _ = recording.graph, recording.event_quants
+        bad: dict[str, None] = {}
+        for number, event in enumerate(recording.events()):
+            try:
+                recording.check_payload(number)
+            except RecordingError:
+                bad.setdefault(event.tensor)
+        if bad:
+            shown = ", ".join(repr(name) for name in list(bad)[:_SHOWN])
+            more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+            raise damaged(path, f"the values of {shown}{more} are not those recorded")
+        return {
+            "tensors": recording.event_count,
+            "bytes": recording.tensor_bytes,
+            "complete": recording.info.complete,
+            "tables": tables,
+        }
