@@ -36,6 +36,8 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
         bias=unit.bias is not None,
         own_bias_scale=unit.bias_scale is not None,
         transposed=unit.transposed,
+        nearest=unit.attrs.get("mode", "nearest") == "nearest",
+        same_quantization=_same_quantization(unit),
         beyond_padding=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
     )
     return _listed(traits)
@@ -51,7 +53,17 @@ class _Traits:
     bias: bool
     own_bias_scale: bool
     transposed: bool
+    nearest: bool
+    same_quantization: bool
     beyond_padding: bool
+
+
+def _same_quantization(unit: Unit) -> bool:
+    """Tell whether all operands stand for real numbers as the output does."""
+    return all(
+        np.array_equal(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
+        for operand in unit.operands
+    )
 
 
 @cache
@@ -233,9 +245,11 @@ def _means(traits: _Traits) -> Iterator[Variant]:
         for end in _REAL_ENDS:
             yield Variant(form="taps", requantize=steps_of(end))
     yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
-    for rounding in ("away", "even", "up", "floor", "trunc"):
+    for rounding in ("away", "up"):
+        yield _whole(f"{_GLOW},avg.{rounding},zp,sat", "glow", "xw/y")
+    for rounding in ("away", "even", "up", "floor", "trunc") if traits.same_quantization else ():
         yield Variant(form="raw", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},sat"))
-        yield Variant(form="sum", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},zp,sat"))
+        yield _whole(f"avg.{rounding},zp,sat", "q31", "xw/y")
 
 
 def _of_one_code(traits: _Traits) -> Iterator[Variant]:
@@ -251,7 +265,8 @@ def _of_one_code(traits: _Traits) -> Iterator[Variant]:
 def _resized(traits: _Traits) -> Iterator[Variant]:
     for end in _REAL_ENDS:
         yield Variant(form="real", requantize=steps_of(end))
-    yield from _of_one_code(traits)
+    # Interpolated codes are no whole numbers.
+    yield from (variant for variant in _of_one_code(traits) if traits.nearest or variant.multiplier.real)
 
 
 def _functions(traits: _Traits) -> Iterator[Variant]:

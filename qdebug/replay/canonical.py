@@ -84,7 +84,7 @@ def _without_unused(variant: Variant) -> Variant:
 def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None) -> Variant:
     """Give the first multiplier that comes out as the same numbers, and drop shifts by nothing."""
     ops = {step.op for step in variant.requantize}
-    if variant.form in _OWN_SCALES or variant.form in _NO_MULTIPLIER or not ops & _MULTIPLYING:
+    if "avg" in ops or variant.form in _OWN_SCALES or variant.form in _NO_MULTIPLIER or not ops & _MULTIPLYING:
         return variant
     scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
     if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:

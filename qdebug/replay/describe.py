@@ -104,7 +104,7 @@ _PLAIN_STEPS: Mapping[str, str] = MappingProxyType(
 
 def describe(variant: Variant) -> str:
     """Say in one line how a variant computes."""
-    multiplies = _multiplies(variant.requantize) or _multiplies(variant.operand)
+    multiplies = _multiplies((*variant.requantize, *variant.operand)) and not variant.form.startswith("common")
     parts = [_summed(variant.accumulate), _form(variant)]
     if multiplies:
         parts += [_NUMBERS[variant.multiplier.number], _EXPRESSIONS[variant.multiplier.expression]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +23,7 @@ Out = np.ndarray | None
 _WHOLE_KINDS = frozenset(
     {"conv", "linear", "add", "sub", "mul", "average_pool", "global_average_pool", "requantize", "concat", "where"}
 )
+_ONE = np.ones((), np.float32)
 _MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
 
 
@@ -50,7 +52,7 @@ def compile_steps(
     whole = start.dtype is np.int64
     make = _integer_operation if whole else _real_operation
     ops = tuple(step.op for step in program)
-    split = ("shl" in ops, "mulhi" in ops) if whole else None
+    split = ("shl" in ops, "mulhi" in ops, "avg" in ops) if whole else None
     found = []
     real_units = False
     for step in program:
@@ -171,9 +173,10 @@ def _integer_operation(unit: Unit, start: Start, step: Step, multiplier: Multipl
     if step.op not in _MULTIPLYING:
         raise ValueError(f"the step {step} needs a real multiplier")
     whole = start.whole
+    shl, mulhi, averages = context[1]
     if whole is None:
-        whole = fixed(real_multiplier(start.scales, multiplier.expression), multiplier.number)
-    shl, mulhi = context[1]
+        scales = replace(start.scales, n=_ONE) if averages else start.scales  # the step avg divides by the count
+        whole = fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
     left = np.maximum(whole.exponent, 0) if shl else np.zeros_like(whole.exponent)
     rest = left - whole.exponent + (0 if mulhi else whole.bits)
     return _shifting(step, whole, left, rest)

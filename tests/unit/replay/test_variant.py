@@ -1,0 +1,119 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qdebug.errors import UsageError
+from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
+from qdebug.replay.canonical import canonical
+from qdebug.replay.variant import ACCUMULATES, BIASES, EXPRESSIONS, FORMS, NUMBERS, STEPS, steps_of
+
+STEP = st.sampled_from([Step(op=op, rounding=r) for op, roundings in STEPS.items() for r in roundings or ("",)])
+PAIRS = st.builds(
+    lambda kind, order, distance: f"{kind}:{order}" + (f":{distance}" if distance > 1 else ""),
+    st.sampled_from([name for name in ACCUMULATES if name.startswith("pair")]),
+    st.sampled_from(["hwc", "chw"]),
+    st.integers(1, 16),
+)
+VARIANTS = st.builds(
+    Variant,
+    form=st.sampled_from(sorted(FORMS)),
+    accumulate=st.one_of(st.sampled_from(["wrap32", "exact"]), PAIRS),
+    bias=st.sampled_from(BIASES),
+    multiplier=st.builds(Multiplier, number=st.sampled_from(NUMBERS), expression=st.sampled_from(EXPRESSIONS)),
+    requantize=st.lists(STEP, max_size=6).map(tuple),
+    operand=st.lists(STEP, max_size=4).map(tuple),
+    shift=st.integers(0, 30),
+)
+
+
+@given(VARIANTS)
+def test_the_text_of_a_variant_gives_it_back(variant):
+    text = str(variant)
+    assert parse_variant(text) == variant
+    assert "\n" not in text
+    assert hash(parse_variant(text)) == hash(variant)
+
+
+@given(VARIANTS)
+def test_every_variant_has_words_of_one_line(variant):
+    words = describe(variant)
+    assert "\n" not in words
+    assert not words.startswith(",")
+
+
+@given(VARIANTS)
+def test_what_is_canonical_stays_so(variant):
+    once = canonical(variant)
+    assert canonical(once) == once
+
+
+def test_the_default_is_named_by_its_multiplier():
+    assert str(Variant()) == "m=f32:xw/y"
+    assert parse_variant("") == Variant()
+    assert describe(Variant()) == "float32 multiplier, ties to even, zero point after rounding"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps=mul,zp,even,sat", "float32 multiplier, zero point before rounding, ties to even"),
+        (
+            "m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat",
+            "31-bit multiplier, quotient of scales in float64, high product, ties up, then a shift, ties away from",
+        ),
+        ("form=common21 steps=shr.away,zp,sat", "21-bit multipliers with one shift, ties away from zero"),
+        ("acc=pairsat16:hwc", "pairs of products saturated to 16 bits, taps before channels, float32 multiplier"),
+    ],
+)
+def test_words(text, words):
+    assert describe(parse_variant(text)).startswith(words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m=q32",
+        "m=f32:xyz",
+        "steps=mul,sideways",
+        "steps=shr",
+        "steps=mul.even",
+        "form=other",
+        "acc=pairsat16",
+        "acc=pairsat16:hcw",
+        "acc=pairwrap16:hwc:1",
+        "acc=wrap32:hwc",
+        "bias=maybe",
+        "shift=31",
+        "shift=-1",
+        "colour=red",
+        "m=f32 m=f32",
+        "mul,even",
+    ],
+)
+def test_texts_that_are_none_are_refused(text):
+    with pytest.raises(UsageError, match="The arithmetic has no"):
+        parse_variant(text)
+
+
+def test_another_rounding_changes_only_what_rounds_to_even():
+    away = parse_variant("steps=mul,even,zp,sat").with_rounding("away")
+    assert away.requantize == steps_of("mul,away,zp,sat")
+    whole = parse_variant("m=q31 steps=mul,shr.even,zp,sat")
+    assert whole.with_rounding("away") == whole
+
+
+def test_variants_that_share_their_heavy_part_are_equal_there():
+    variant = Variant()
+    assert variant.sums == replace(variant, multiplier=Multiplier(number="f64")).sums
+    assert variant.sums != replace(variant, accumulate="pairsat16:hwc").sums
+    assert parse_variant("form=deq").sums == parse_variant("form=fold-fma").sums
+
+
+def test_what_is_never_used_takes_its_default():
+    assert canonical(parse_variant("m=f32:x*(w/y) steps=scale,div,even,zp,sat")) == parse_variant(
+        "steps=scale,div,even,zp,sat"
+    )
+    assert canonical(parse_variant("shift=20 operand=mul,shr.up")) == Variant()
+    assert canonical(parse_variant("bias=float")).bias == "none"
