@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from qdebug.replay.describe import describe
 from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
+from qdebug.replay.variant import Variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
 
@@ -201,17 +203,17 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
         return replace(answer, residual=residual_of(finding, expected))
-    named = dict.fromkeys(name for variant in members for name in names_of(variant, finding.kind, finding.dtypes))
-    return replace(answer, presets=tuple(_preset(name) for name in named))
+    return replace(answer, presets=_presets(members, finding.kind, finding.dtypes))
 
 
 def _types(dtypes: tuple[str, ...]) -> str:
     return f"{' x '.join(dict.fromkeys(dtypes[:-1]) if len(dtypes) > 3 else dtypes[:-1])} -> {dtypes[-1]}"
 
 
-def _preset(name: str) -> Preset:
-    known = preset(name)
-    return Preset(name=name, provenance=known.provenance, detail=known.about)
+@lru_cache(maxsize=64)  # siblings share their class
+def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...]) -> tuple[Preset, ...]:
+    named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes))
+    return tuple(Preset(name=name, provenance=preset(name).provenance, detail=preset(name).about) for name in named)
 
 
 def _arithmetic(answers: list[NodeExplanation], findings: dict[int, Finding]) -> dict[str, str]:

@@ -25,6 +25,8 @@ _MONOTONE = frozenset(
 )
 _WRAPS = frozenset({"wrap", "wrap32"})
 _MOST = 4096
+_TABLE = 1 << 22
+"""Different numbers up to which a table is faster than sorting."""
 _SEED = 20250217
 
 
@@ -138,8 +140,19 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
         if size > 1 << 40:
             return None
         combined = combined * (high - low + 1) + (array.astype(np.int64) - low)
-    _, places, which = np.unique(combined, return_index=True, return_inverse=True)
-    consistent = bool(np.array_equal(recorded[places][which], recorded))
+    first = _first_of_each(combined, size)
+    consistent = bool(np.array_equal(recorded[first], recorded))
     # where equal numbers were recorded with unequal codes, nothing fits, and the element that shows it must be chosen
-    odd = np.flatnonzero(recorded[places][which] != recorded)[:_MOST] if not consistent else np.empty(0, np.int64)
-    return Decisive(places=np.unique(np.concatenate([places, odd])), complete=True, every=True, consistent=consistent)
+    odd = np.flatnonzero(recorded[first] != recorded)[:_MOST] if not consistent else np.empty(0, np.int64)
+    places = np.flatnonzero(first == np.arange(first.size))
+    return Decisive(places=np.union1d(places, odd), complete=True, every=True, consistent=consistent)
+
+
+def _first_of_each(numbers: np.ndarray, size: int) -> np.ndarray:
+    """Give for each element the position of the first with the same number, which is below `size`."""
+    if size <= _TABLE:
+        table = np.empty(size, np.int64)
+        table[numbers[::-1]] = np.arange(numbers.size - 1, -1, -1)  # the last that is written is the first
+        return np.asarray(table[numbers])
+    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+    return np.asarray(first[which])
