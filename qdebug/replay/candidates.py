@@ -117,6 +117,7 @@ def _fixed_point(orders: tuple[str, ...]) -> Iterator[Variant]:
     for number in ("q16", "q15"):
         for rounding in ("up", "away", "floor"):
             yield _whole(f"mul,shr.{rounding},zp,sat", number, precise[0])
+    yield _whole("pre.up,sat16,mulhi.up,zp,sat", "m15", orders[0])
     yield _whole("pre.floor,mul,wrap32,shr.up,wrap32,zp,sat", "glow", orders[0])
     for rounding in ("up", "away", "even", "floor"):
         yield _whole(f"shr.{rounding},zp,sat", "pow2", orders[0])

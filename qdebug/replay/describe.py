@@ -30,6 +30,7 @@ _NUMBERS: Mapping[str, str] = MappingProxyType(
         "q31e": "31-bit multiplier, itself rounded to even",
         "m24": "24-bit multiplier",
         "m24s7": "24-bit multiplier widened to 31 bits",
+        "m15": "15-bit multiplier on 16-bit values",
         "q24": "24-bit multiplier of the exact quotient",
         "q16": "16-bit multiplier",
         "q15": "15-bit multiplier",

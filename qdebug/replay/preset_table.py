@@ -18,7 +18,7 @@ _DOUBLE, _DOUBLE_UP = "m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat", "m=q31:
 _SINGLE_UP, _SINGLE_AWAY = "m=q31:d:xw/y steps=mul,shr.up,zp,sat", "m=q31:d:xw/y steps=mul,shr.away,zp,sat"
 _SINGLE_TOSA = "m=q31:d:xw/y steps=mul,shr.tosa,zp,sat"
 _RNDNU, _MANTISSA = "m=m24 steps=mul,shr.up,zp,sat", "m=m24s7 steps=mulhi.up,shr.away,zp,sat"
-_RNDNU16 = "m=q15 steps=mul,shr.up,zp,sat"
+_RNDNU16 = "m=m15 steps=pre.up,sat16,mulhi.up,zp,sat"
 _GLOW = "m=glow steps=pre.floor,mul,wrap32,shr.up,wrap32,zp,sat"
 _POWER, _UNFUSED = "m=pow2 steps=shr.up,zp,sat", "steps=scale,div,even,zp,sat"
 _ADD_DOUBLE = "form=ls shift=20 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"

@@ -8,7 +8,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.numerics.fixedpoint import glow_parameters, mantissa_multiplier, power_of_two, quantize_multiplier
+from qdebug.numerics.fixedpoint import (
+    glow_parameters,
+    mantissa_multiplier,
+    power_of_two,
+    quantize_multiplier,
+    shift_right,
+)
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 
@@ -138,8 +144,11 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
         return Fixed(multiplier=multiplier, bits=0, exponent=-post, pre=pre)
     if number == "pow2":
         return Fixed(multiplier=none + 1, bits=0, exponent=power_of_two(real), pre=none)
-    if number.startswith("m24"):
+    if number.startswith("m"):
         multiplier, exponent = mantissa_multiplier(real)
+        if number == "m15":
+            upper = np.minimum(shift_right(multiplier, 9, "up"), 2**15 - 1)
+            return Fixed(multiplier=upper, bits=15, exponent=none, pre=-exponent)
         wide = number == "m24s7"
         return Fixed(
             multiplier=multiplier << 7 if wide else multiplier, bits=31 if wide else 24, exponent=exponent, pre=none

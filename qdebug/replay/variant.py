@@ -82,12 +82,15 @@ EXPRESSIONS: tuple[str, ...] = (
 over n elements divides by n last, or as the two forms with n say.
 """
 
-NUMBERS: tuple[str, ...] = ("f32", "f64", "q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "glow", "pow2")
+NUMBERS: tuple[str, ...] = (
+    "f32", "f64", "q31", "q31t", "q31e", "m24", "m24s7", "m15", "q24", "q16", "q15", "glow", "pow2",
+)  # fmt: skip
 """Kinds of number that a multiplier is kept as.
 
 f32, f64: floating point. q31, q24, q16, q15: a significand of so many bits, rounded half away from zero (q31t: cut
-off, q31e: half to even). m24: the 24 bits of a float32's significand; m24s7: the same shifted left by 7. glow: the 8 to
-9 bits and two shifts that Glow's quantizeScaleOffset32To8 finds. pow2: the nearest power of two, as a shift.
+off, q31e: half to even). m24: the 24 bits of a float32's significand; m24s7: the same shifted left by 7. m15: its
+upper 15 bits, with all of the shift before the product. glow: the 8 to 9 bits and two shifts that Glow's
+quantizeScaleOffset32To8 finds. pow2: the nearest power of two, as a shift.
 """
 
 ACCUMULATES: tuple[str, ...] = ("wrap32", "exact", "pairsat16", "pairwrap16")

@@ -85,7 +85,15 @@ def glow(value, real):
     return (product + (1 << post >> 1)) >> post
 
 
+def rndnu16(value, real):
+    significand, exponent = mantissa(real)
+    factor, before = min(2**15 - 1, (significand + 2**8) >> 9), -(exponent + 24)
+    shifted = shift_up(value, before) if before >= 0 else value << -before
+    return (clamp(shifted, -(2**15), 2**15 - 1) * factor + 2**14) >> 15
+
+
 ONE_ROUNDING = {
+    "m=m15:xw/y steps=pre.up,sat16,mulhi.up,zp,sat": rndnu16,
     "m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat": doubled,
     "m=q31:d:xw/y steps=shl,mulhi.up,shr.up,zp,sat": lambda v, m: doubled(v, m, shift_up),
     "m=q31:d:xw/y steps=mul,shr.up,zp,sat": single,
