@@ -18,7 +18,7 @@ from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
 
-__all__ = ["allowed_error", "norm", "unit_roundoff"]
+__all__ = ["allowed_error", "narrow_sums_error", "norm", "unit_roundoff"]
 
 _LAMBDA = 8.0
 """Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
@@ -61,6 +61,27 @@ def allowed_error(
         return min(_OTHER * unit, _MOST) * size
     terms = _terms(node, values, output)
     return min((_LAMBDA * math.sqrt(terms) + _LAMBDA) * unit * magnitudes, max(_MOST * size, 16 * unit * magnitudes))
+
+
+def narrow_sums_error(
+    node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
+) -> float | None:
+    """Estimate the norm of the error that sums held in a narrow format make; None if the node sums nothing.
+
+    Each addition rounds the partial sum. Where signs are mixed, partial sums grow with the root of their number and the
+    error is about unit * sum of magnitudes; where they are not, it grows with the root of the number of terms.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        opset: Version of each operator set.
+        unit: Unit roundoff of the format.
+    """
+    magnitudes = _magnitudes(node, values, opset) if node.op in _SUMS else None
+    if magnitudes is None:
+        return None
+    return unit * (1.5 * magnitudes + 0.5 * math.sqrt(_terms(node, values, output)) * norm(output))
 
 
 def norm(values: np.ndarray) -> float:

@@ -1,0 +1,166 @@
+"""Every output of every node gets a status, and what is said of it is true."""
+
+from __future__ import annotations
+
+import jsonschema
+import numpy as np
+import pytest
+
+from qdebug.analysis.explain import explain_recording, siblings, wanted
+from qdebug.analysis.explanation import ExplainStatus
+from qdebug.errors import UsageError
+from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.report.schema import load_schema
+
+Q8 = QuantParams(dtype="int8", scale=0.1, zero_point=2)
+
+
+def only(recording, **options):
+    (node,) = explain_recording(recording, **options).nodes
+    return node
+
+
+def one_node(node, arrays, quants=(), **tensor):
+    known = {name: TensorInfo(name=name, dtype="int8", quant=quant) for name, quant in dict(quants).items()}
+    graph = Graph([node], tensors=known.values(), inputs=["x"], outputs=["y"])
+    return MemoryRecording.single(graph, arrays)
+
+
+def test_an_explained_node_says_by_what(quantized):
+    node = only(quantized.conv(""))
+    assert node.status is ExplainStatus.EXPLAINED
+    assert (node.kind, node.dtypes, node.match) == ("conv", "int8 x int8 -> int8", 1.0)
+    assert node.words == "float32 multiplier, ties to even, zero point after rounding"
+    assert node.alone == len(node.variants)
+    assert "ort-mlas" in [preset.name for preset in node.presets]
+    assert all(preset.provenance in ("measured", "source", "memory") for preset in node.presets)
+    assert node.residual is None
+    assert node.runner_up.match < 1
+
+
+def test_an_unexplained_node_gives_its_best_match_and_what_is_left(quantized):
+    def fault(sample, codes):
+        codes[:, 4:8, :, -1] += 9
+        return codes
+
+    node = only(quantized.conv("", fault=fault))
+    assert node.status is ExplainStatus.UNEXPLAINED
+    assert 0.9 < node.match < 1
+    assert len(node.variants) == 1
+    assert node.presets == ()
+    assert node.residual.pattern in ("tail", "channels")
+    assert "last column of 12" in node.residual.detail
+    assert "channels 4 to 7" in node.residual.detail
+    assert node.residual.against
+
+
+def test_values_that_were_not_recorded_are_said(quantized):
+    full = quantized.conv("", samples=1)
+    names = [name for name in full.names if name != "x"]
+    bare = MemoryRecording(full.graph, {(name, 0, 0): full.load(name) for name in names})
+    node = only(bare)
+    assert node.status is ExplainStatus.NO_INPUT
+    assert node.reason == "its input 'x' was not recorded"
+
+
+def test_an_unknown_operator_is_said():
+    node = only(
+        one_node(Node(name="n", op="Frobnicate", inputs=("x",), outputs=("y",)), {"x": np.ones(3), "y": np.ones(3)})
+    )
+    assert node.status is ExplainStatus.NO_KERNEL
+    assert "Frobnicate" in node.reason
+
+
+def test_float_nodes_are_in_band_or_not():
+    relu = Node(name="act", op="Relu", inputs=("x",), outputs=("y",))
+    x = np.linspace(-1, 1, 50, dtype=np.float32)
+    right = only(one_node(relu, {"x": x, "y": np.maximum(x, 0)}))
+    assert right.status is ExplainStatus.IN_BAND
+    assert right.band.exact
+    wrong = only(one_node(relu, {"x": x, "y": np.maximum(x, 0) + np.float32(0.1)}))
+    assert wrong.status is ExplainStatus.UNEXPLAINED
+    assert "times what rounding accounts for" in wrong.reason
+    assert wrong.kind is None
+
+
+def test_codes_that_are_only_moved_must_be_equal():
+    move = Node(name="flat", op="Flatten", inputs=("x",), outputs=("y",))
+    x = np.arange(-8, 8, dtype=np.int8).reshape(2, 2, 4)
+    quants = {"x": Q8, "y": Q8}
+    right = only(one_node(move, {"x": x, "y": x.reshape(2, 8)}, quants))
+    assert right.status is ExplainStatus.EXPLAINED
+    assert right.words == "codes moved as they are"
+    wrong = only(one_node(move, {"x": x, "y": x.reshape(2, 8)[::-1]}, quants))
+    assert wrong.status is ExplainStatus.UNEXPLAINED
+    assert "16 of 16 codes" in wrong.reason
+
+
+def test_a_plain_operator_on_codes_is_a_unit():
+    """What an accelerator's recorder gives: an Add whose operands and result are codes."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, (4, 40), dtype=np.int8) for _ in range(2))
+    out = QuantParams(dtype="int8", scale=0.17, zero_point=-3)
+    real = (a.astype(np.float32) - 2) * np.float32(0.1) + (b.astype(np.float32) - 2) * np.float32(0.1)
+    y = np.clip(np.rint(real / np.float32(0.17)) - 3, -128, 127).astype(np.int8)
+    node = Node(name="sum", op="Add", inputs=("x", "b"), outputs=("y",))
+    graph = Graph(
+        [node],
+        tensors=[TensorInfo(name=n, dtype="int8", quant=q) for n, q in (("x", Q8), ("b", Q8), ("y", out))],
+        inputs=["x", "b"],
+        outputs=["y"],
+    )
+    found = only(MemoryRecording.single(graph, {"x": a, "b": b, "y": y}))
+    assert found.status is ExplainStatus.EXPLAINED
+    assert found.kind == "add"
+
+
+def test_a_group_without_its_inside_is_one_unit():
+    """DequantizeLinear, Relu, QuantizeLinear of a backend that computed them as one and recorded codes alone."""
+    scale, zero = np.float32(0.1), np.asarray(2, np.int8)
+    nodes = [
+        Node(name="dq", op="DequantizeLinear", inputs=("x", "s", "z"), outputs=("real",)),
+        Node(name="relu", op="Relu", inputs=("real",), outputs=("positive",)),
+        Node(name="q", op="QuantizeLinear", inputs=("positive", "s", "z"), outputs=("y",)),
+    ]
+    quant = QuantParams(dtype="int8", scale=scale, zero_point=2)
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("s", "z")]
+    tensors += [TensorInfo(name=name, dtype="int8", quant=quant) for name in ("x", "y")]
+    graph = Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset={"": 13})
+    x = np.arange(-128, 128, dtype=np.int8)
+    arrays = {"x": x, "s": np.asarray(scale), "z": zero, "y": np.maximum(x, 2)}
+    found = {node.tensor: node for node in explain_recording(MemoryRecording.single(graph, arrays)).nodes}
+    assert found["y"].status is ExplainStatus.EXPLAINED
+    assert found["real"].status is found["positive"].status is ExplainStatus.NO_INPUT
+    assert "computed within 'relu'" in found["positive"].reason
+
+
+def test_the_document_validates_and_the_summary_counts(quantized):
+    found = explain_recording(quantized.conv(""))
+    plain = found.to_dict()
+    jsonschema.Draft202012Validator(load_schema("explain")).validate(plain)
+    assert plain["summary"]["explained"] == 1
+    assert plain["summary"]["by_op"] == {"QLinearConv": {"explained": 1}}
+    assert plain["arithmetic"] == {"conv:int8,int8,int8": found.nodes[0].variants[0]}
+    assert found.exit_code == 0
+    broken = dict(plain, nodes=[{**plain["nodes"][0], "status": "maybe"}])
+    assert list(jsonschema.Draft202012Validator(load_schema("explain")).iter_errors(broken))
+
+
+def test_a_recording_that_cannot_be_relied_on_is_code_3(quantized):
+    made = quantized.conv("")
+    made.info = RunInfo(backend="x", fidelity=Fidelity.DIFFERS)
+    assert explain_recording(made).exit_code == 3
+
+
+def test_names_are_found_and_siblings_with_them(quantized):
+    made = quantized.conv("")
+    assert wanted(made, "conv") == wanted(made, "y") == ("y",)
+    assert siblings(made, {"y"}) == {"y"}
+    with pytest.raises(UsageError, match="Near names: 'conv'"):
+        wanted(made, "conb")
+
+
+def test_progress_names_the_nodes(quantized):
+    seen = []
+    explain_recording(quantized.conv(""), progress=lambda *known: seen.append(known))
+    assert seen == [(0, 1, "conv"), (1, 1, "")]

@@ -1,0 +1,55 @@
+"""Evidence of sibling nodes narrows what reproduces each of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdebug.analysis.pooling import pool
+from qdebug.analysis.search import Finding
+from qdebug.analysis.units import UnitSource
+from qdebug.model import Node
+from qdebug.replay.variant import parse_variant
+
+A, B, C = (parse_variant(text) for text in ("", "steps=mul,away,zp,sat", "steps=mul,zp,even,sat"))
+
+
+def finding(*matching, kind="conv", dtypes=("uint8", "int8", "uint8"), per_channel=False):
+    node = Node(name="n", op="Conv")
+    source = UnitSource(recording=None, node=node, computed=node, tensor="y", places=())
+    return Finding(source=source, kind=kind, dtypes=dtypes, per_channel=per_channel, elements=9, matching=matching)
+
+
+def test_siblings_leave_what_they_share_in_the_order_of_simplicity():
+    found = pool({0: finding(A, B, C), 1: finding(B, C), 2: finding(C, B)})
+    assert [found[number].variants for number in range(3)] == [(B, C)] * 3
+    assert found[0].siblings == 3
+    assert found[0].reason is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"kind": "linear"}, {"dtypes": ("int8", "int8", "int8")}, {"per_channel": True}], ids=str
+)
+def test_only_nodes_of_one_kind_and_types_are_siblings(other):
+    found = pool({0: finding(A, B), 1: finding(B, **other)})
+    assert found[0].variants == (A, B)
+    assert found[0].siblings == 1
+
+
+def test_two_kernels_for_one_kind_make_two_classes():
+    found = pool({0: finding(A), 1: finding(A, B), 2: finding(C), 3: finding(A)})
+    assert found[0].variants == found[1].variants == (A,)
+    assert found[2].variants == (C,)
+    assert found[2].siblings == 1
+    assert "computed in another way" in found[2].reason
+
+
+def test_an_unexplained_node_takes_no_part_and_is_told_the_usual_way():
+    found = pool({0: finding(A, B), 1: finding()})
+    assert found[1].variants == ()
+    assert found[1].usual == A
+    assert found[0].variants == (A, B)
+
+
+def test_nothing_explained_leaves_nothing_usual():
+    assert pool({0: finding(), 1: finding()})[0].usual is None
+    assert pool({}) == {}
