@@ -1,11 +1,19 @@
-"""Sums of pairs held to 16 bits against a loop over every product."""
+"""Sums of pairs held to 16 bits against a loop over every product, and against a processor that has them."""
 
+import importlib.util
+import json
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from qdebug.replay import Operand, Target, Unit, Variant, accumulate
+from qdebug.replay import Call, Operand, Target, Unit, Variant, accumulate, compute, unit_of_call
+
+HERE = Path(__file__).resolve().parent
+spec = importlib.util.spec_from_file_location("make_haswell_golden", HERE / "make_haswell_golden.py")
+maker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(maker)
 
 ZERO = 5
 SCALE = np.asarray(0.1, np.float32)
@@ -75,3 +83,19 @@ def test_weights_of_seven_bits_lose_nothing():
     unit = Unit(kind="conv", operands=(operand(x, ZERO), operand(w, 0)), out=OUT)
     exact = accumulate(unit, Variant().sums).values[0]
     np.testing.assert_array_equal(accumulate(unit, Variant(accumulate="pairsat16:hwc").sums).values[0], exact)
+
+
+GOLDEN = json.loads((HERE / "haswell_golden.json").read_text(encoding="utf-8"))
+CASES = {name: case for name, *case in maker.cases()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_processor_without_dot_product_saturates_pairs(name):
+    op, inputs, attrs = CASES[name]
+    unit = unit_of_call(Call(inputs=tuple(inputs), attrs=attrs, op=op))
+    # Signed by signed, and depthwise, it has other kernels.
+    exact = name.split()[-1] == "int8" or name.startswith("depthwise")
+    how = "wrap32" if exact else "pairsat16:hwc"
+    assert maker.hashed(compute(unit, Variant(accumulate=how))) == GOLDEN[name]
+    if not exact:
+        assert maker.hashed(compute(unit, Variant())) != GOLDEN[name]
