@@ -133,9 +133,10 @@ class DiffSession:
     def results(self) -> Iterator[NodeResult]:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
         self._recall()
+        fresh = self._examiner.examine([entry for entry in self._plan if entry.index not in self._done])
         for entry in self._plan:
-            if entry.index not in self._done:
-                self._keep(self._examiner.examine(entry))
+            while entry.index not in self._done:
+                self._keep(next(fresh))
             yield self._done[entry.index]
         self._remember()
 
@@ -244,7 +245,8 @@ class DiffSession:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         self._recall()
         left = [entry for entry in self._plan if entry.index not in self._done]
-        chunks = [left[start : start + 16] for start in range(0, len(left), 16)]
+        size = min(max(16, len(left) // 64), 256)  # each opens both files anew
+        chunks = [left[start : start + size] for start in range(0, len(left), size)]
         work = partial(_examine_chunk, (reference, backend), self.alignment.pairs, self.limits)
         jobs = [executor.submit(work, chunk) for chunk in chunks]
         for job in jobs:
@@ -343,7 +345,7 @@ def _examine_chunk(
     """Compare some pairs in a worker process."""
     reference, backend = (open_recording(path) for path in paths)
     examiner = Examiner(reference, backend, pairs, limits)
-    return [examiner.examine(entry) for entry in chunk], examiner.timing
+    return list(examiner.examine(chunk)), examiner.timing
 
 
 def _unknown_node(name: str, planned: Sequence[PlannedNode]) -> tuple[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +12,14 @@ from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.layouts import in_reference_order, turned_quant
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
-from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
-from qdebug.numerics.blocks import why_incomparable
+from qdebug.numerics.accumulate import ErrorAccumulator, one_lattice, same_elements
+from qdebug.numerics.blocks import RealBlocks, why_incomparable
+from qdebug.numerics.lsb import Steps
+from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["Comparison", "SampleStats", "compare_pair", "compared_places"]
+__all__ = ["Comparison", "Request", "SampleStats", "compare_pair", "compare_small", "compared_places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,102 @@ class _Place:
     step: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A pair to be compared.
+
+    Args:
+        pair: Which tensors, and what is done to their values first.
+        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin can be its zeros.
+        tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
+    """
+
+    pair: Pair
+    relu_floor: bool = False
+    tolerance: tuple[float, float] | None = None
+
+
+def compare_small(reference: Recording, backend: Recording, requests: Sequence[Request]) -> list[Comparison | None]:
+    """Compare those of several pairs that are small, tensors of one size together.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        requests: What is to be compared.
+
+    Returns:
+        For each request what `compare_pair` gives; None where a pair is better compared alone.
+
+    Raises:
+        RecordingError: Values that a recording says it has cannot be read.
+    """
+    packs: dict[int, list[tuple[int, PackedPair]]] = {}
+    for position, request in enumerate(requests):
+        small = _small(reference, backend, request)
+        if small is not None:
+            packs.setdefault(small.backend.size, []).append((position, small))
+    found: dict[int, Comparison] = {}
+    for entries in packs.values():
+        if len(entries) == 1:
+            continue
+        tallies = packed_tallies([small for _, small in entries])
+        for (position, small), tally in zip(entries, tallies, strict=True):
+            if tally is not None:
+                stats, rails = tally.stats(), None if small.rails is None else small.rails.rails()
+                samples = (SampleStats(sample=small.sample, stats=stats),)
+                found[position] = Comparison(stats=stats, rails=rails, samples=samples)
+    return [found.get(position) for position in range(len(requests))]
+
+
+def _small(reference: Recording, backend: Recording, request: Request) -> PackedPair | None:
+    """Give the two tensors of a pair if they are small, of one sample, and comparable by `packed_tallies`."""
+    pair = request.pair
+    declared = backend.graph.tensors[pair.backend].shape
+    if request.tolerance is not None or declared is None or not 0 < _size(declared) <= MOST_PACKED:
+        return None
+    places, missing = _places(reference, backend, pair)
+    if len(places) != 1 or missing:
+        return None
+    place = places[0]
+    ours, theirs = (
+        side.load(name, place.sample, place.step)
+        for side, name in ((reference, pair.reference), (backend, pair.backend))
+    )
+    shapes = ours.shape, theirs.shape
+    ours = in_reference_order(ours, pair.reference_view, shapes[1])
+    theirs = in_reference_order(theirs, pair.backend_view, shapes[0])
+    if _mismatch(ours, theirs) is not None or not 0 < theirs.size <= MOST_PACKED:
+        return None
+    quants = _turned_quants(reference, backend, pair)
+    clamps = clamp_of(pair.reference_view), clamp_of(pair.backend_view)
+    try:
+        sides = RealBlocks(ours, quants[0], clamps[0]), RealBlocks(theirs, quants[1], clamps[1])
+        whole = clamps == ((None, None), (None, None)) and one_lattice(ours, theirs, *quants)
+        steps = Steps(quants[1], sides[1].shape, whole=whole)
+        rails = _rails_counter(quants[1], relu_floor=request.relu_floor)
+        if rails is not None:
+            rails.start(sides[1].shape, theirs.dtype)
+    except UsageError:  # quantization that does not fit its tensor; `compare_pair` says so
+        return None
+    if not (sides[0].single and sides[1].single):
+        return None
+    return PackedPair(reference=sides[0], backend=sides[1], steps=steps, sample=place.sample, rails=rails)
+
+
+def _size(declared: tuple[int | None, ...]) -> int:
+    """Give the number of elements of a declared shape; 0 if an extent varies."""
+    return math.prod(extent or 0 for extent in declared)
+
+
+def _turned_quants(
+    reference: Recording, backend: Recording, pair: Pair
+) -> tuple[QuantParams | None, QuantParams | None]:
+    return (
+        turned_quant(_quant(reference, pair.reference), pair.reference_view),
+        turned_quant(_quant(backend, pair.backend), pair.backend_view),
+    )
+
+
 def compare_pair(
     reference: Recording,
     backend: Recording,
@@ -90,10 +189,7 @@ def compare_pair(
     places, missing = _places(reference, backend, pair)
     if not places:
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
-    quants = (
-        turned_quant(_quant(reference, pair.reference), pair.reference_view),
-        turned_quant(_quant(backend, pair.backend), pair.backend_view),
-    )
+    quants = _turned_quants(reference, backend, pair)
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
     total: ErrorAccumulator | None = None
     samples: list[SampleStats] = []

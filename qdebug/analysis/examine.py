@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.analysis.alignment import Pair
 from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, recorded_places, replay
 from qdebug.analysis.band import norm
-from qdebug.analysis.compare import Comparison, compare_pair
+from qdebug.analysis.compare import Comparison, Request, compare_pair, compare_small
 from qdebug.analysis.declared import Declared, Segment
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.limit_rules import RuleFinder
@@ -26,6 +26,9 @@ from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import same_elements
 
 __all__ = ["Examiner"]
+
+_AHEAD = 32
+"""Tensors that are looked at ahead: the small ones among them are compared together."""
 
 _FOLDING = 4.0
 """Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
@@ -52,17 +55,32 @@ class Examiner:
         self._reproducer = Reproducer(backend)
         self.timing = Timing()
 
-    def examine(self, entry: PlannedNode) -> NodeResult:
-        """Compare one tensor, split its error and judge it."""
-        begin = perf_counter()
-        limits = self._limits.under(self._rules.find(entry))
-        comparison = compare_pair(
-            self._reference, self._backend, entry.pair, relu_floor=entry.relu_floor, tolerance=limits.tolerance
-        )
-        compared = perf_counter()
-        result = self._judged(entry, comparison, limits)
-        self.timing.add(Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1))
-        return result
+    def examine(self, entries: Sequence[PlannedNode]) -> Iterator[NodeResult]:
+        """Compare tensor after tensor, split their errors and judge them; a few small tensors are read ahead."""
+        for start in range(0, len(entries), _AHEAD):
+            begin = perf_counter()
+            chunk = entries[start : start + _AHEAD]
+            limits = [self._limits.under(self._rules.find(entry)) for entry in chunk]
+            requests = [
+                Request(pair=entry.pair, relu_floor=entry.relu_floor, tolerance=limit.tolerance)
+                for entry, limit in zip(chunk, limits, strict=True)
+            ]
+            known = compare_small(self._reference, self._backend, requests)
+            self.timing.add(Timing(comparing=perf_counter() - begin))
+            for entry, request, small, limit in zip(chunk, requests, known, limits, strict=True):
+                begin = perf_counter()
+                comparison = small or compare_pair(
+                    self._reference,
+                    self._backend,
+                    request.pair,
+                    relu_floor=request.relu_floor,
+                    tolerance=request.tolerance,
+                )
+                compared = perf_counter()
+                result = self._judged(entry, comparison, limit)
+                spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
+                self.timing.add(spent)
+                yield result
 
     def _judged(self, entry: PlannedNode, comparison: Comparison, limits: Limits) -> NodeResult:
         """Split the error of a compared tensor and judge it."""

@@ -21,7 +21,7 @@ from qdebug.numerics.single_block import add_single
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.tally import Block, Tally
 
-__all__ = ["ErrorAccumulator", "same_elements"]
+__all__ = ["ErrorAccumulator", "one_lattice", "same_elements"]
 
 
 class ErrorAccumulator:
@@ -50,6 +50,7 @@ class ErrorAccumulator:
     ) -> None:
         self._reference_quant = reference_quant
         self._backend_quant = backend_quant
+        self._quants = reference_quant, backend_quant
         self._reference_clamp = reference_clamp
         self._backend_clamp = backend_clamp
         self._step = step
@@ -72,7 +73,9 @@ class ErrorAccumulator:
         second = RealBlocks(backend, self._backend_quant, self._backend_clamp)
         if not same_elements(first.shape, second.shape):
             raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
-        steps = Steps(self._backend_quant, second.shape, self._step, whole=self._one_lattice(reference, backend))
+        clamped = self._reference_clamp != (None, None) or self._backend_clamp != (None, None)
+        whole = self._step is None and not clamped and one_lattice(reference, backend, *self._quants)
+        steps = Steps(self._backend_quant, second.shape, self._step, whole=whole)
         if self._rails is not None:
             self._rails.start(second.shape, np.asarray(backend).dtype)
         tally = self._tally
@@ -96,16 +99,6 @@ class ErrorAccumulator:
                     self._rails.add(second.stored(start, stop), a, start)
         tally.count += second.size
 
-    def _one_lattice(self, reference: np.ndarray, backend: np.ndarray) -> bool:
-        ours, theirs = self._reference_quant, self._backend_quant
-        if ours is None or theirs is None or self._step is not None:
-            return False
-        if ours.scale.size != 1 or theirs.scale.size != 1 or ours.scale.item() != theirs.scale.item():
-            return False
-        if self._reference_clamp != (None, None) or self._backend_clamp != (None, None):
-            return False
-        return all(is_integer(a.dtype.name) and a.dtype.itemsize <= 2 for a in map(np.asarray, (reference, backend)))
-
     def merge(self, other: ErrorAccumulator) -> None:
         """Add what another accumulator has seen, as if it had come after this one's."""
         self._tally.merge(other._tally)
@@ -118,3 +111,15 @@ class ErrorAccumulator:
 def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Tell whether two shapes differ at most by dimensions of extent 1."""
     return first == second or [d for d in first if d != 1] == [d for d in second if d != 1]
+
+
+def one_lattice(
+    reference: np.ndarray, backend: np.ndarray, reference_quant: QuantParams | None, backend_quant: QuantParams | None
+) -> bool:
+    """Tell whether two tensors are codes of up to 16 bits of one scale, so that they differ by whole steps."""
+    if reference_quant is None or backend_quant is None:
+        return False
+    ours, theirs = reference_quant.scale, backend_quant.scale
+    if ours.size != 1 or theirs.size != 1 or ours.item() != theirs.item():
+        return False
+    return all(is_integer(a.dtype.name) and a.dtype.itemsize <= 2 for a in map(np.asarray, (reference, backend)))

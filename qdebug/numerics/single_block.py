@@ -15,14 +15,23 @@ from qdebug.numerics.blocks import ROW, Scratch
 from qdebug.numerics.lsb import difference_in_steps, steps_between, sum_in_steps
 from qdebug.numerics.tally import Block, Tally
 
-__all__ = ["add_single", "row_dots"]
+__all__ = [
+    "QUOTIENT_HIGH",
+    "QUOTIENT_LOW",
+    "QUOTIENT_SLACK",
+    "VALUE_SLACK",
+    "add_single",
+    "add_steps",
+    "is_safe",
+    "row_dots",
+]
 
 _LOW, _HIGH = 2.0**-40, 2.0**55
 """Block maxima whose float32 squares are safe: their sum stays finite, and what underflows does not count."""
-_QUOTIENT_LOW, _QUOTIENT_HIGH = 2.0**-60, 2.0**100
-_QUOTIENT_SLACK = 2.0**-21
+QUOTIENT_LOW, QUOTIENT_HIGH = 2.0**-60, 2.0**100
+QUOTIENT_SLACK = 2.0**-21
 """More than twice the relative error of a float32 difference divided in float32."""
-_VALUE_SLACK = 2.0**-22
+VALUE_SLACK = 2.0**-22
 """More than the error of a float32 difference and of two real values, relative to the values."""
 
 
@@ -47,7 +56,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
         return False
     (a_low, a_high), (b_low, b_high) = extremes(a), extremes(b)
     a_size, b_size = max(-a_low, a_high), max(-b_low, b_high)
-    if not (_safe(largest) and _safe(a_size) and _safe(b_size)):
+    if not (is_safe(largest) and is_safe(a_size) and is_safe(b_size)):
         return False
     tally.finite += n
     tally.reference.add(a_low, a_high)
@@ -71,9 +80,9 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     if tally.max_abs is None or largest >= np.float32(tally.max_abs):
         exact, place = _largest_difference(block, np.equal(error, largest, out=mask))
         tally.offer_abs(exact, block.start + place)
-    slack = _VALUE_SLACK * (a_size + b_size)
+    slack = VALUE_SLACK * (a_size + b_size)
     if block.steps.known:
-        _add_steps(tally, block, error, largest, slack)
+        add_steps(tally, block, error, largest, slack)
     if tally.tolerance is not None:
         _add_beyond(tally, block, error, slack, buffers)
     return True
@@ -111,7 +120,8 @@ def extremes(values: np.ndarray) -> tuple[float, float]:
     return float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
 
 
-def _safe(size: float) -> bool:
+def is_safe(size: float) -> bool:
+    """Tell whether the float32 squares of values with this largest magnitude can be summed; not of NaN."""
     return size == 0.0 or _LOW <= size < _HIGH
 
 
@@ -185,10 +195,10 @@ def _add_quotients(tally: Tally, block: Block, error: np.ndarray, nonzero: np.nd
     quotient, mask = buffers.singles[3][: a.size], buffers.masks[0][: a.size]
     np.absolute(a, out=quotient)
     best = tally.max_rel
-    if best is not None and _QUOTIENT_LOW < best < _QUOTIENT_HIGH:
+    if best is not None and QUOTIENT_LOW < best < QUOTIENT_HIGH:
         # Only an element with error >= best * abs(a) can be larger. A product below the normal range is rounded to a
         # multiple of the smallest denormal, as every error is one, so ">=" misses nothing there either.
-        np.multiply(quotient, best * (1.0 - _QUOTIENT_SLACK), out=quotient)
+        np.multiply(quotient, best * (1.0 - QUOTIENT_SLACK), out=quotient)
         np.greater_equal(error, quotient, out=mask)
         if nonzero is not None:
             np.logical_and(mask, nonzero, out=mask)
@@ -197,8 +207,8 @@ def _add_quotients(tally: Tally, block: Block, error: np.ndarray, nonzero: np.nd
         if nonzero is not None:  # x/0 and 0/0, times 0, are NaN, which fmax leaves out; a masked division is slower
             np.multiply(quotient, nonzero, out=quotient)
         largest = float(np.fmax.reduce(quotient))
-        if _QUOTIENT_LOW < largest < _QUOTIENT_HIGH:
-            np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask)
+        if QUOTIENT_LOW < largest < QUOTIENT_HIGH:
+            np.greater_equal(quotient, largest * (1.0 - QUOTIENT_SLACK), out=mask)
         else:  # quotients that leave float32 are not ordered by it
             np.not_equal(a, 0.0, out=mask)
     found = _largest_quotient(block, mask)
@@ -206,7 +216,16 @@ def _add_quotients(tally: Tally, block: Block, error: np.ndarray, nonzero: np.nd
         tally.offer_rel(found)
 
 
-def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
+def add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
+    """Add the largest difference of a block in steps, and where steps differ their bias.
+
+    Args:
+        tally: What to add to.
+        block: Values of which some differ.
+        error: Their absolute differences in float32.
+        largest: The largest of these, not 0.
+        slack: More than the error of a float32 difference and of two real values.
+    """
     a, b, steps = block.reference, block.backend, block.steps
     step = steps.of(block.start, block.start + a.size)
     if steps.uniform is not None:
@@ -235,8 +254,8 @@ def _add_beyond(tally: Tally, block: Block, error: np.ndarray, slack: float, buf
     a = block.reference
     bound, mask = buffers.singles[3][: a.size], buffers.masks[0][: a.size]
     np.absolute(a, out=bound)
-    np.multiply(bound, rtol * (1.0 - _QUOTIENT_SLACK), out=bound)
-    np.add(bound, atol - slack - atol * _QUOTIENT_SLACK, out=bound)
+    np.multiply(bound, rtol * (1.0 - QUOTIENT_SLACK), out=bound)
+    np.add(bound, atol - slack - atol * QUOTIENT_SLACK, out=bound)
     places = np.greater_equal(error, bound, out=mask).nonzero()[0]
     if places.size:
         exact = _double_error(block, places)

@@ -57,9 +57,10 @@ def examined(monkeypatch):
     seen = []
     real = Examiner.examine
 
-    def examine(self, entry):
-        seen.append(entry.tensor)
-        return real(self, entry)
+    def examine(self, entries):
+        for result in real(self, entries):
+            seen.append(result.tensor)
+            yield result
 
     monkeypatch.setattr(Examiner, "examine", examine)
     return seen
