@@ -1,7 +1,7 @@
 """Make haswell_golden.json: hashes of what ONNX Runtime computes on a processor without an 8-bit dot product.
 
-Provenance of the committed file: onnxruntime 1.31.1 under qemu-user 7.2 with -cpu Haswell (AVX2, no VNNI). Run it there,
-or on such a processor, from a clone with the extra `onnx`:
+Provenance of the committed file: onnxruntime 1.31.1 under qemu-user 7.2 with -cpu Haswell (AVX2, no VNNI). Run it
+there, or on such a processor, from a clone with the extra `onnx`:
 qemu-x86_64-static -cpu Haswell python tests/kernels/make_haswell_golden.py
 """
 
