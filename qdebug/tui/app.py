@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,8 @@ from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
 
 if TYPE_CHECKING:
     from qdebug.analysis.limits import Limits
-    from qdebug.tui.source import DiffSource
+    from qdebug.model import Recording
+    from qdebug.tui.source import DiffSource, Opening
 
 __all__ = ["TuiChoices", "run_tui"]
 
@@ -75,7 +76,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
 
         begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
         app = QdebugApp(
-            [_opener(reference, backend, chosen.limits) for backend in backends],
+            [_opening(reference, backend, chosen.limits) for backend in backends],
             titles=[(reference.name, backend.name) for backend in backends],
             begin=begin,
             glyphs=locale_glyphs(),
@@ -98,12 +99,21 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     return code
 
 
-def _opener(reference: Path, backend: Path, limits: Limits | None) -> Callable[[], DiffSource]:
-    """Give a function that opens a comparison, for the reader thread."""
+def _opening(reference: Path, backend: Path, limits: Limits | None) -> Opening:
+    """Tell how to open a comparison."""
+    from qdebug.tui.source import Opening
 
-    def open_source() -> DiffSource:
-        from qdebug.session import DiffSession, open_recording
+    sides: list[Recording] = []
 
-        return DiffSession(open_recording(reference), open_recording(backend), limits=limits, cache=True)
+    def names() -> Sequence[str]:
+        from qdebug.session import open_recording
 
-    return open_source
+        sides.extend(open_recording(path) for path in (reference, backend))
+        return sides[1].names
+
+    def compare() -> DiffSource:
+        from qdebug.session import DiffSession
+
+        return DiffSession(*sides, limits=limits, cache=True)
+
+    return Opening(names=names, compare=compare)

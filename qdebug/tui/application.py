@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from textual.app import App, SystemCommand
@@ -17,7 +17,7 @@ from qdebug.tui.look import Look
 from qdebug.tui.main_screen import MainScreen
 from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import DiffSource, Event, Failed
+from qdebug.tui.source import Event, Failed, Opening
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
@@ -43,7 +43,7 @@ class QdebugApp(App[int]):
     """Walks through the comparison of a reference with one or more backends.
 
     Args:
-        open_sources: Each opens and aligns the reference and a backend; called on the reader thread.
+        openings: Each opens and aligns the reference and a backend, on the reader thread.
         titles: What the two recordings of each are called.
         begin: Where to start.
         glyphs: Characters to draw with.
@@ -58,7 +58,7 @@ class QdebugApp(App[int]):
 
     def __init__(
         self,
-        open_sources: Sequence[Callable[[], DiffSource]],
+        openings: Sequence[Opening],
         *,
         titles: Sequence[tuple[str, str]] = (("reference", "backend"),),
         begin: Start | None = None,
@@ -75,7 +75,7 @@ class QdebugApp(App[int]):
         for each in PALETTES:
             self.register_theme(each.theme())
         self.theme = self.look.palette.name
-        self._reader = Reader(open_sources, lambda event: self.post_message(News(event)))
+        self._reader = Reader(openings, lambda event: self.post_message(News(event)))
         begin = Start() if begin is None else begin
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
 

@@ -38,6 +38,10 @@ class Verdictable(Protocol):
         """The table; None while names are being read."""
 
     @property
+    def opened(self) -> Opened | None:
+        """Graphs and facts of both runs; None while they are being read."""
+
+    @property
     def result(self) -> DiffResult | None:
         """The whole comparison; None until it is finished."""
 
@@ -119,7 +123,10 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     if now.failure is not None:
         word, text, bad = " ERROR ", safe_text(now.failure, limit=300), True
     elif navigator is None:
-        return [[(" VERDICT ", "accent"), ("opening and aligning both recordings ..", "muted")]]
+        return [[(" VERDICT ", "accent"), ("opening both recordings ..", "muted")]]
+    elif now.opened is None:
+        many = numbers.grouped(navigator.table.size)
+        return [[(" VERDICT ", "accent"), (f"reading and aligning both graphs, {many} tensors ..", "muted")]]
     elif result is not None:
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1

@@ -23,7 +23,7 @@ from qdebug.tui.overview_page import strip_lines
 from qdebug.tui.page import BackendColumn, Page, Scene
 from qdebug.tui.pages import make_pages
 from qdebug.tui.profile import Piece, column_to_row, profile_lines
-from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Opened, Request, Said
+from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Named, Opened, Request, Said
 from qdebug.tui.widgets import FixedLines, NodeList, TextScroll
 
 __all__ = ["Compared", "Panels"]
@@ -194,7 +194,9 @@ class Panels(Screen[None]):
 
     def take(self, event: Event) -> None:
         """Take in an event of the reader thread."""
-        if isinstance(event, Opened):
+        if isinstance(event, Named):
+            self._take_named(event)
+        elif isinstance(event, Opened):
             self._take_opened(event)
         elif isinstance(event, Computed):
             opened = self.compared[event.backend_at].opened
@@ -214,14 +216,24 @@ class Panels(Screen[None]):
             self.compared[event.backend_at].failure = event.error
             self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
 
+    def _take_named(self, event: Named) -> None:
+        now = self.compared[event.backend_at]
+        now.navigator = Navigator(event.table)
+        if event.backend_at == self.backend:
+            self._listing.show(now.navigator)
+        self.redraw()
+
     def _take_opened(self, event: Opened) -> None:
         now = self.compared[event.backend_at]
         try:
-            now.navigator = start(event, self._begin)
+            before, now.navigator = now.navigator, start(event, self._begin)
         except UsageError as error:
             self._fail(error)
             return
         now.opened = event
+        if before is not None and before.cursor and self._begin.node is None:  # the user has moved already
+            row = event.table.row_of(before.table.rows[before.cursor].tensor)
+            now.navigator.go(row or 0)
         if event.backend_at == self.backend:
             self._listing.show(now.navigator)
             self._banner.redraw()
@@ -280,11 +292,12 @@ class Panels(Screen[None]):
     def _draw_page(self, width: int, height: int) -> Lines:
         scene, page = self.scene, self.pages.get(self.view)
         if scene is None or page is None:
-            return [[("reading names and graph .." if self.navigator is None else chrome.NOTHING, "muted")]]
+            reading = self.now.opened is None
+            return [[(" reading the graphs .. 2 lists the names" if reading else f" {chrome.NOTHING}", "muted")]]
         return page.draw(scene, width, height)
 
     def _show_detail(self) -> None:
-        if self.navigator is not None and self.detail_shown:
+        if self.navigator is not None and self.now.opened is not None and self.detail_shown:
             moved = self._desk.want(
                 self.navigator,
                 backend=self.backend,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qdebug.analysis.alignment import Side
 from qdebug.model import Graph, TensorInfo
 from qdebug.tui.rows import NodeTable, PlannedRow
 from qdebug.tui.source import DiffSource, Opened
 
-__all__ = ["describe", "planned_rows"]
+__all__ = ["describe", "named_rows", "planned_rows"]
 
 
 def describe(source: DiffSource, backend_at: int = 0) -> Opened:
@@ -28,6 +30,15 @@ def describe(source: DiffSource, backend_at: int = 0) -> Opened:
         steps=min(source.reference.steps, source.backend.steps),
         limits=source.limits.to_dict(),
     )
+
+
+def named_rows(names: Sequence[str]) -> NodeTable:
+    """Make a table of names alone, to look at while the graphs are being read.
+
+    Args:
+        names: Tensors of the backend.
+    """
+    return NodeTable([PlannedRow(node=name, op="", tensor=name, reference_tensor="") for name in names])
 
 
 def planned_rows(source: DiffSource) -> list[PlannedRow]:

@@ -16,7 +16,7 @@ from functools import partial
 from qdebug.analysis.result import NodeResult
 from qdebug.errors import QdebugError
 from qdebug.tui.answers import AnswerCache, answer
-from qdebug.tui.plan_rows import describe
+from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.rows import Batch, NodeTable
 from qdebug.tui.source import (
     AcceptRequest,
@@ -27,6 +27,8 @@ from qdebug.tui.source import (
     ExportRequest,
     Failed,
     Finished,
+    Named,
+    Opening,
     Request,
     Said,
 )
@@ -41,9 +43,10 @@ _IN_A_BATCH = 500
 class _Comparison:
     """One backend on its way from closed to compared."""
 
-    def __init__(self, at: int, open_source: Callable[[], DiffSource]) -> None:
+    def __init__(self, at: int, opening: Opening) -> None:
         self.at = at
-        self.open_source = open_source
+        self.opening = opening
+        self.named = False
         self.source: DiffSource | None = None
         self.table: NodeTable | None = None
         self.results: dict[str, NodeResult] = {}
@@ -58,13 +61,13 @@ class Reader(threading.Thread):
     """Reads recordings on a thread of its own.
 
     Args:
-        open_sources: Each opens a reference and a backend and aligns them; called on this thread.
+        openings: Each opens a reference and a backend and aligns them, on this thread.
         post: Takes each event; called on this thread, must not block.
     """
 
-    def __init__(self, open_sources: Sequence[Callable[[], DiffSource]], post: Callable[[Event], object]) -> None:
+    def __init__(self, openings: Sequence[Opening], post: Callable[[Event], object]) -> None:
         super().__init__(name="qdebug-reader", daemon=True)
-        self._comparisons = [_Comparison(at, each) for at, each in enumerate(open_sources)]
+        self._comparisons = [_Comparison(at, each) for at, each in enumerate(openings)]
         self._post = post
         self._wake = threading.Condition()
         self._detail: DetailRequest | None = None
@@ -124,8 +127,12 @@ class Reader(threading.Thread):
 
     def _step(self, comparison: _Comparison) -> None:
         source = comparison.source
+        if source is None and comparison.opening.names is not None and not comparison.named:
+            comparison.named = True
+            self._post(Named(backend_at=comparison.at, table=named_rows(comparison.opening.names())))
+            return
         if source is None:
-            source = comparison.source = comparison.open_source()
+            source = comparison.source = comparison.opening.compare()
             opened = describe(source, comparison.at)
             comparison.table, comparison.left = opened.table, source.results()
             self._post(opened)

@@ -32,7 +32,9 @@ __all__ = [
     "ExportRequest",
     "Failed",
     "Finished",
+    "Named",
     "Opened",
+    "Opening",
     "PairValues",
     "Request",
     "Said",
@@ -148,6 +150,20 @@ class DiffSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a comparison is opened; both parts are called on the reader thread, in this order.
+
+    Args:
+        compare: Opens both recordings, where that is not done yet, and aligns them.
+        names: Opens the recordings and gives the names of the backend's tensors, which takes much less time than
+            their graphs; None if there is no such short cut.
+    """
+
+    compare: Callable[[], DiffSource]
+    names: Callable[[], Sequence[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DetailRequest:
     """Ask for everything about one row.
 
@@ -208,6 +224,19 @@ class AcceptRequest:
 
 Request = DetailRequest | ExportRequest | AcceptRequest
 """Whatever the screen asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The recordings are open; their graphs have not been read.
+
+    Args:
+        backend_at: Which comparison.
+        table: Tensors by name alone, in the order they were recorded.
+    """
+
+    backend_at: int = 0
+    table: NodeTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,5 +342,5 @@ class Failed:
     error: BaseException
 
 
-Event = Opened | Computed | Finished | DetailReady | Said | Failed
+Event = Named | Opened | Computed | Finished | DetailReady | Said | Failed
 """Whatever the reader thread has to say."""

@@ -12,6 +12,7 @@ from qdebug.tui.desk import Start
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.plan_rows import planned_rows
 from qdebug.tui.rows import NodeTable
+from qdebug.tui.source import Opening
 
 
 def _load(name):
@@ -53,7 +54,7 @@ def make_app():
     def make(session, *others, node=None, sample=None, screen="nodes", wanted="", **options):
         titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][: 1 + len(others)]
         begin = Start(node=node, sample=sample, screen=screen, filter=wanted)
-        sources = [lambda each=each: each for each in (session, *others)]
+        sources = [Opening(compare=lambda each=each: each) for each in (session, *others)]
         return QdebugApp(sources, titles=titles, begin=begin, **options)
 
     return make

@@ -7,9 +7,12 @@ from fake_session import FakeSession
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.desk import Start
 from qdebug.tui.glyphs import UNICODE
+from qdebug.tui.source import Opening
 
 if __name__ == "__main__":
     session = FakeSession()
     view = sys.argv[1] if len(sys.argv) > 1 else None
-    app = QdebugApp([lambda: session], titles=[("ref.h5", "npu.h5")], begin=Start(screen=view), glyphs=UNICODE)
+    app = QdebugApp(
+        [Opening(compare=lambda: session)], titles=[("ref.h5", "npu.h5")], begin=Start(screen=view), glyphs=UNICODE
+    )
     sys.exit(app.run(mouse=False))

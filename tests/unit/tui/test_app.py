@@ -7,6 +7,7 @@ from qdebug.tui.arrangement import View
 from qdebug.tui.glyphs import ASCII
 from qdebug.tui.help_screen import HelpScreen, help_lines
 from qdebug.tui.keys import KEYS
+from qdebug.tui.source import Opening
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,10 +46,10 @@ async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, ma
         return session
 
     app = make_app(session)
-    app._reader._comparisons[0].open_source = slow
+    app._reader._comparisons[0].opening = Opening(compare=slow)
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause()
-        assert "opening and aligning" in "\n".join(screen_text(app))
+        assert "opening both" in "\n".join(screen_text(app))
         for key in ("j", "enter", "exclamation_mark", "y", "s", "slash", "right"):
             await pilot.press(key)
             assert app.screen.message, key
@@ -242,7 +243,7 @@ async def test_an_error_ends_the_interface(make_app, make_session, error):
         raise error
 
     app = make_app(make_session())
-    app._reader._comparisons[0].open_source = fail
+    app._reader._comparisons[0].opening = Opening(compare=fail)
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause(0.2)
     assert app.failure is error
@@ -324,5 +325,5 @@ async def test_rows_are_painted_on_demand(make_app, make_session, settle):
         for key in ("G", "pageup", "g", "pagedown"):
             await pilot.press(key)
         assert len(main.query_one("#nodes")._strips) < 500
-        app._reader._comparisons[0].open_source().resume.set()
+        app._reader._comparisons[0].opening.compare().resume.set()
         app._reader.stop()

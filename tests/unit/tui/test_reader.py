@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Computed, DetailReady, DetailRequest, Failed, Finished, Opened
+from qdebug.tui.source import Computed, DetailReady, DetailRequest, Failed, Finished, Opened, Opening
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def start():
 
     def make(open_source):
         events = Queue()
-        reader = Reader([open_source], events.put)
+        reader = Reader([Opening(compare=open_source)], events.put)
         reader.start()
         readers.append(reader)
         return reader, events
@@ -131,7 +131,7 @@ def test_a_file_that_breaks_later_is_reported(start, make_session):
 def test_stopping_ends_a_long_computation(make_session):
     session = make_session(5000, delay=0.001)
     opened = threading.Event()
-    reader = Reader([lambda: session], lambda event: opened.set())
+    reader = Reader([Opening(compare=lambda: session)], lambda event: opened.set())
     reader.start()
     assert opened.wait(20)
     reader.stop()
