@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from qdebug import __version__
-from qdebug.cli import demo, diff, explain, export, file, info, record, tui
+from qdebug.cli import completion, demo, diff, explain, export, file, info, record, topics, tui
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
 from qdebug.cli.parser import Parser
 from qdebug.cli.sources import verify_sources
@@ -37,16 +37,16 @@ exit codes:
   2  could not run             3  incomplete, or recording changed the result
   130  interrupted
 
-qdebug VERB --help explains a verb."""
+qdebug VERB --help explains a verb, qdebug help answers common questions."""
 
 
 def build_parser() -> Parser:
     """Make the parser of the whole command line, verbs in the order in which they are used."""
     parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_STORY)
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
-    parser.set_defaults(run=None, debug=False, untrusted=False)
+    parser.set_defaults(run=None, debug=False, untrusted=False, whole=parser)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
-    for verb in (demo, record, info, diff, explain, tui, export, file):
+    for verb in (demo, record, info, diff, explain, tui, export, file, topics, completion):
         verb.add_parser(verbs)
     return parser
 

@@ -10,6 +10,7 @@ from qdebug.view.text import safe_text
 __all__ = ["Element", "element", "facts", "rendered", "table"]
 
 Element = ET.Element
+"""An element of a page."""
 
 _TEXT_LIMIT = 4000
 _ATTRIBUTE_LIMIT = 1000

@@ -60,7 +60,7 @@ def test_a_missing_file_is_named(run, words):
         (["diff", "REF", "WITHIN", "--allow-uncompared", "2", "--allow-uncompared", "a*"], ["number 2 beside"]),
         (["diff", "REF", "WITHIN", "-o", "no/such/folder.json"], ["does not exist", "mkdir"]),
         (["diff", "REF", "WITHIN", "-o", "."], ["is a directory"]),
-        (["diff", "REF", "WITHIN", "-f", "html"], ["invalid choice: 'html'"]),
+        (["diff", "REF", "WITHIN", "-f", "pdf"], ["invalid choice: 'pdf'"]),
         (["diff", "REF"], ["required: BACKEND"]),
         (["diff", "REF", "WITHIN", "--min-snr", "3"], ["unrecognized arguments: --min-snr"]),
         (["dif", "REF", "WITHIN"], ["invalid choice: 'dif'", "'diff'"]),

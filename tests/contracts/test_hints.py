@@ -7,7 +7,10 @@ import re
 from qdebug.cli.main import build_parser
 
 # Every verb that the command line has or may get: what follows the program's name elsewhere is prose.
-VERBS = "demo|record|import|info|diff|explain|tui|probe|scales|lint|accuracy|export|file|pack|verify|recover|show"
+VERBS = (
+    "demo|record|import|info|diff|explain|tui|probe|scales|lint|accuracy|export|file|pack|verify|recover|show|"
+    "help|completion"
+)
 COMMAND = re.compile(rf"\bqdebug ({VERBS})\b([^\n`;:]*)")
 
 

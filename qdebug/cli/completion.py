@@ -1,0 +1,212 @@
+"""qdebug completion: scripts that let a shell complete verbs, options and choices, made from the parser itself."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from qdebug.cli.output import emit
+from qdebug.cli.parser import Parser, add_debug
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+
+__all__ = ["Completable", "add_parser", "completables", "script"]
+
+_DESCRIPTION = """\
+Print the script with which a shell completes qdebug's verbs, options and choices.
+
+  bash   qdebug completion bash > ~/.local/share/bash-completion/completions/qdebug
+  zsh    qdebug completion zsh > "${fpath[1]}/_qdebug"
+  fish   qdebug completion fish > ~/.config/fish/completions/qdebug.fish"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completable:
+    """What can follow some words of a command line.
+
+    Args:
+        words: The verb, and the action of a verb that has several; () at the start.
+        actions: Verbs or actions that can follow, with a line on each.
+        options: Options, with a line on each.
+        choices: Values by option, where there are only these.
+        arguments: Values of the positional argument, where there are only these.
+    """
+
+    words: tuple[str, ...]
+    actions: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+
+def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> list[Completable]:
+    """Give what can follow at each level of a command line, the outermost first.
+
+    Args:
+        parser: The parser of that level.
+        words: The words that lead to it.
+    """
+    actions: dict[str, str] = {}
+    options: dict[str, str] = {}
+    choices: dict[str, tuple[str, ...]] = {}
+    arguments: tuple[str, ...] = ()
+    below: list[Completable] = []
+    for action in parser._actions:  # noqa: SLF001  argparse has no public way to list its arguments
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  nor a public name for this type
+            lines = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
+            for name, each in action.choices.items():
+                actions[name] = lines.get(name, "")
+                below += completables(each, (*words, name))
+        elif action.option_strings:
+            for option in action.option_strings:
+                options[option] = action.help or ""
+                if action.choices is not None:
+                    choices[option] = tuple(map(str, action.choices))
+        elif action.choices is not None:
+            arguments = tuple(map(str, action.choices))
+    own = Completable(words=words, actions=actions, options=options, choices=choices, arguments=arguments)
+    return [own, *below]
+
+
+def script(shell: str, parser: argparse.ArgumentParser) -> str:
+    """Give the completion script for a shell.
+
+    Args:
+        shell: "bash", "zsh" or "fish".
+        parser: The parser of the whole command line.
+    """
+    return _SHELLS[shell](completables(parser))
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser("completion", help="completion for bash, zsh or fish", description=_DESCRIPTION)
+    parser.add_argument("shell", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
+    add_debug(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    emit(script(arguments.shell, arguments.whole))
+    return 0
+
+
+_FIND_WORDS = """\
+  local at word line=''
+  for ((at = {first}; at < {current}; at++)); do
+    word=${{{words}[at]}}
+    case "$line $word" in
+{cases}
+    esac
+  done
+"""
+
+
+def _paths(levels: list[Completable]) -> str:
+    """Give the cases of a shell's `case` that follow verb and action; any other word changes nothing."""
+    return "\n".join(
+        f"      {shlex.quote(' '.join(('', *level.words)))}) line={shlex.quote(' '.join(('', *level.words)))} ;;"
+        for level in levels
+        if level.words
+    )
+
+
+def _bash(levels: list[Completable]) -> str:
+    find = _FIND_WORDS.format(first=1, current="COMP_CWORD", words="COMP_WORDS", cases=_paths(levels))
+    choices, rest = [], []
+    for level in levels:
+        key = " ".join(("", *level.words))
+        for option, values in level.choices.items():
+            choices.append(f"    {shlex.quote(f'{key} {option}')}) known={shlex.quote(' '.join(values))} ;;")
+        options, follow = " ".join(level.options), " ".join((*level.actions, *level.arguments))
+        rest.append(f"    {shlex.quote(key)}) options={shlex.quote(options)} follow={shlex.quote(follow)} ;;")
+    return "\n".join(
+        (
+            "# bash completion for qdebug; made by: qdebug completion bash",
+            "_qdebug() {",
+            find + "  local known='' options='' follow='' now=\"${COMP_WORDS[COMP_CWORD]}\"",
+            "  COMPREPLY=()",
+            '  case "$line ${COMP_WORDS[COMP_CWORD-1]}" in',
+            *choices,
+            "  esac",
+            '  case "$line" in',
+            *rest,
+            "  esac",
+            "  if [[ -z $known ]]; then [[ $now == -* ]] && known=$options || known=$follow; fi",
+            # Split at blanks, which no word of ours has: the bash of macOS has no mapfile.
+            '  [[ -z $known ]] || COMPREPLY=( $(compgen -W "$known" -- "$now") )',
+            "}",
+            "complete -o default -o bashdefault -F _qdebug qdebug\n",
+        )
+    )
+
+
+def _zsh(levels: list[Completable]) -> str:
+    find = _FIND_WORDS.format(first=2, current="CURRENT", words="words", cases=_paths(levels))
+    choices, rest = [], []
+    for level in levels:
+        key = " ".join(("", *level.words))
+        for option, values in level.choices.items():
+            choices.append(f"    {shlex.quote(f'{key} {option}')}) compadd -- {shlex.join(values)}; return ;;")
+        options = " ".join(_zsh_entry(name, text) for name, text in level.options.items())
+        given = {**level.actions, **dict.fromkeys(level.arguments, "")}
+        follow = " ".join(_zsh_entry(name, text) for name, text in given.items())
+        rest.append(f"    {shlex.quote(key)}) options=({options}) follow=({follow}) ;;")
+    return "\n".join(
+        (
+            "#compdef qdebug",
+            "# zsh completion for qdebug; made by: qdebug completion zsh",
+            "_qdebug() {",
+            find + "  local -a options follow",
+            '  case "$line ${words[CURRENT-1]}" in',
+            *choices,
+            "  esac",
+            '  case "$line" in',
+            *rest,
+            "  esac",
+            "  if [[ ${words[CURRENT]} == -* ]]; then _describe option options",
+            "  elif (( $#follow )); then _describe qdebug follow",
+            "  else _files; fi",
+            "}",
+            '_qdebug "$@"\n',
+        )
+    )
+
+
+def _zsh_entry(name: str, text: str) -> str:
+    escaped = name.replace(":", "\\:")
+    return shlex.quote(f"{escaped}:{text}" if text else escaped)
+
+
+def _fish(levels: list[Completable]) -> str:
+    lines = ["# fish completion for qdebug; made by: qdebug completion fish"]
+    for level in levels:
+        when = _fish_condition(level)
+        for name, text in level.actions.items():
+            lines.append(f"complete -c qdebug -f -n {when} -a {shlex.quote(name)} -d {shlex.quote(text)}")
+        lines += [f"complete -c qdebug -f -n {when} -a {shlex.quote(name)}" for name in level.arguments]
+        for option, text in level.options.items():
+            kind = f"-l {shlex.quote(option[2:])}" if option.startswith("--") else f"-s {shlex.quote(option[1:])}"
+            values = level.choices.get(option)
+            given = f" -x -a {shlex.quote(' '.join(values))}" if values else ""
+            lines.append(f"complete -c qdebug -n {when} {kind}{given} -d {shlex.quote(text)}")
+    return "\n".join(lines) + "\n"
+
+
+def _fish_condition(level: Completable) -> str:
+    if not level.words:
+        return "__fish_use_subcommand"
+    seen = [f"__fish_seen_subcommand_from {word}" for word in level.words]
+    if level.actions:
+        seen.append(f"not __fish_seen_subcommand_from {' '.join(level.actions)}")
+    return shlex.quote("; and ".join(seen))
+
+
+_SHELLS: Mapping[str, Callable[[list[Completable]], str]] = MappingProxyType(
+    {"bash": _bash, "zsh": _zsh, "fish": _fish}
+)
