@@ -25,7 +25,7 @@ __all__ = [
 
 GROUP_TITLES = ("nodes", "op", "types", "explained by", "class", "witnesses", "runner-up", "known as")
 """Headings of the table of groups."""
-NODE_TITLES = ("status", "node", "op", "explained by", "match", "what is left")
+NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
 """Headings of the table of nodes."""
 
 _SIZE = 140

@@ -1,0 +1,111 @@
+"""qdebug explain: exit codes, forms of the result, one node, and the arithmetic that is written."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.record.recorder import Recorder
+from qdebug.replay.arithmetic_file import read_arithmetic
+from qdebug.report.schema import load_schema
+
+DIGITS = Path(qdebug.__file__).parent / "data" / "digits.int8.h5"
+
+
+@pytest.fixture(scope="session")
+def broken(tmp_path_factory):
+    """Record a sum on codes, the last channels of which are wrong in the second sample."""
+    path = tmp_path_factory.mktemp("explain") / "broken.h5"
+    rng = np.random.default_rng(4)
+    with Recorder(path, backend="npu") as rec:
+        for sample in range(2):
+            rec.at(sample)
+            a, b = (rng.integers(-128, 128, (1, 16, 6, 6), dtype=np.int8) for _ in range(2))
+            real = (a.astype(np.float32) + b.astype(np.float32)) * np.float32(0.1)
+            y = np.clip(np.rint(real / np.float32(0.15)), -128, 127).astype(np.int8)
+            y[:, -4:] = 17 if sample else y[:, -4:]
+            rec.put("a", a, scale=0.1, zero_point=0)
+            rec.put("b", b, scale=0.1, zero_point=0)
+            rec.put("y", y, node="sum\x1b[2J", op="Add", inputs=("a", "b"), scale=0.15, zero_point=0)
+            rec.outputs("y")
+            rec.check({"y": y})
+    return path
+
+
+def test_a_net_that_is_explained_exits_with_0(run):
+    done = run("explain", DIGITS)
+    assert done.code == 0
+    assert done.out.startswith("EXPLAINED")
+    assert "4 of 4" in done.out
+    assert "float32 multiplier, ties to even" in done.out
+    assert "next:" not in done.err
+
+
+def test_an_unexplained_node_exits_with_1_and_is_led_to(run, broken):
+    done = run("explain", broken)
+    assert done.code == 1
+    assert done.out.startswith("UNEXPLAINED")
+    assert re.search(r"14\d of 1\D?152 wrong", done.out)
+    assert "last 4 channels of 16" in done.out
+    assert "\x1b" not in done.out
+    assert "next: qdebug explain" in done.err
+
+
+def test_one_node_in_full(run, broken):
+    done = run("explain", broken, "--node", "y")
+    assert done.code == 1
+    assert "likely" in done.out
+    assert "wrong" in done.out
+    explained = run("explain", DIGITS, "--node", "conv1_quant")
+    assert explained.code == 0
+    assert "measured" in explained.out
+    assert "rule out the runner-up" in explained.out
+    unknown = run("explain", DIGITS, "--node", "conv9")
+    assert unknown.code == 2
+    assert "no computed tensor is called 'conv9'" in unknown.err
+
+
+def test_the_json_validates_for_all_nodes_and_for_one(run, broken):
+    for words in ((DIGITS,), (broken,), (DIGITS, "--node", "fc1_quant")):
+        plain = json.loads(run("explain", *words, "--json").out)
+        jsonschema.Draft202012Validator(load_schema("explain")).validate(plain)
+        assert plain["nodes"]
+    assert plain["summary"]["explained"] == 1
+
+
+def test_one_sample_alone(run, broken):
+    assert run("explain", broken, "--sample", "0").code == 0
+    assert run("explain", broken, "--sample", "1").code == 1
+    assert run("explain", broken, "--sample", "2").code == 2
+
+
+def test_markdown_and_every_node(run, broken):
+    text = run("explain", broken, "-f", "markdown").out
+    assert text.startswith("## 0 of 1 node reproduced bit for bit; 1 unexplained")
+    assert "\x1b" not in text
+    listed = run("explain", DIGITS, "--all").out
+    assert "logits_DequantizeLinear" in listed
+    assert "logits_DequantizeLinear" not in run("explain", DIGITS).out
+
+
+def test_the_arithmetic_is_written_and_read_back(run, tmp_path, broken):
+    target = tmp_path / "found.toml"
+    assert run("explain", DIGITS, "--write-arithmetic", target).code == 0
+    found = read_arithmetic(target)
+    assert "conv:uint8,int8,uint8" in found.arithmetic.variants
+    assert run("explain", DIGITS, "--write-arithmetic", target).code == 2
+    assert run("explain", DIGITS, "--write-arithmetic", target, "--force").code == 0
+    none = run("explain", broken, "--write-arithmetic", tmp_path / "none.toml")
+    assert none.code == 2
+    assert "No quantized node is explained" in none.err
+
+
+def test_the_facade_gives_the_same(broken):
+    found = qdebug.explain(broken)
+    assert [str(node.status) for node in found.nodes] == ["unexplained"]
+    assert found.nodes[0].residual.pattern in ("tail", "unwritten")
+    assert isinstance(found, qdebug.Explanation)
