@@ -29,6 +29,8 @@ NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
 """Headings of the table of nodes."""
 
 _SIZE = 140
+_HAIR = 1e-9
+"""What float64 may be off in a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +57,8 @@ def share(match: float) -> str:
     """
     if match in (0, 1):
         return f"{100 * match:.0f} %"
-    digits = max(0, 1 - math.floor(math.log10(100 * (1 - match))))
-    cut = math.floor(100 * match * 10**digits) / 10**digits
+    digits = max(0, 1 - math.floor(math.log10(100 * (1 - match)) + _HAIR))
+    cut = math.floor(100 * match * 10**digits + _HAIR) / 10**digits
     return f"{cut:.{digits}f} %"
 
 
