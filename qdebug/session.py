@@ -15,19 +15,18 @@ import numpy as np
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import Alignment, Pair
 from qdebug.analysis.attribute import recorded_places
-from qdebug.analysis.compounding import compounding_nodes
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
-from qdebug.analysis.origin import gain_of, origin_of, worst_output
+from qdebug.analysis.origin import gain_of
 from qdebug.analysis.pair_values import PairedValues, PairReader
-from qdebug.analysis.plan import PlannedNode, plan
-from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.analysis.plan import PlannedNode, find_entry, plan
+from qdebug.analysis.result import DiffResult, NodeResult, OutputRanking
 from qdebug.analysis.scores import rank_outputs
+from qdebug.analysis.summary import sum_up
 from qdebug.analysis.timing import Timing
-from qdebug.analysis.verdict import shortcomings, verdict
-from qdebug.errors import AlignmentError, UsageError
+from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
@@ -211,33 +210,12 @@ class DiffSession:
         Raises:
             AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
         """
-        inner = [node for node in nodes if node.op != "Input"]
-        if inner and all(node.status is Status.INCOMPARABLE for node in inner):
-            raise AlignmentError(
-                f"None of the {len(inner)} shared tensors is comparable; the first: {inner[0].reason}.",
-                hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
-            )
-        compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
-        coverage = Coverage(compared=compared, unmatched=self.alignment.unmatched)
-        runs, graph = (self.reference.info, self.backend.info), self.backend.graph
-        missing = shortcomings(*runs, coverage, nodes, limits=self.limits)
-        every = shortcomings(*runs, coverage, nodes, limits=self.limits.accepting_nothing())
-        accepted = tuple(clause for clause in every if clause not in missing)
-        return DiffResult(
-            reference=self.reference.info,
-            backend=self.backend.info,
-            verdict=verdict(
-                nodes,
-                missing,
-                origin=origin_of(nodes, graph),
-                output=worst_output(nodes, graph) if nodes else None,
-                compounding=compounding_nodes(nodes, graph),
-                accepted=accepted,
-            ),
-            coverage=coverage,
-            nodes=tuple(nodes),
-            limits=self.limits.to_dict(),
-            shortcomings=missing,
+        return sum_up(
+            nodes,
+            (self.reference.info, self.backend.info),
+            self.backend.graph,
+            unmatched=self.alignment.unmatched,
+            limits=self.limits,
             outputs=self.outputs(),
         )
 
@@ -261,12 +239,7 @@ class DiffSession:
         Raises:
             UsageError: Nothing that is compared has this name.
         """
-        if name in self._by_tensor:
-            return self._by_tensor[name]
-        for entry in self._plan:
-            if name in (entry.node, entry.reference_tensor):
-                return entry
-        raise UsageError(*_unknown_node(name, self._plan))
+        return self._by_tensor.get(name) or find_entry(self._plan, name)
 
     def values(self, tensor: str, *, sample: int = 0, step: int = 0) -> PairedValues:
         """Load both sides of a compared tensor as real values.
@@ -346,11 +319,3 @@ def _examine_chunk(
     reference, backend = (open_recording(path) for path in paths)
     examiner = Examiner(reference, backend, pairs, limits)
     return list(examiner.examine(chunk)), examiner.timing
-
-
-def _unknown_node(name: str, planned: Sequence[PlannedNode]) -> tuple[str]:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [n for entry in planned for n in (entry.node, entry.tensor)], n=3)
-    also = f" Near names: {', '.join(repr(n) for n in near)}." if near else ""
-    return (f"Nothing that is compared is called {name!r}.{also}",)

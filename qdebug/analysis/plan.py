@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from qdebug.analysis.alignment import Alignment, Match, Pair
 from qdebug.analysis.ops import clamps_at_zero
+from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 
-__all__ = ["PlannedNode", "plan"]
+__all__ = ["PlannedNode", "find_entry", "plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +76,18 @@ def plan(reference: Recording, backend: Recording, alignment: Alignment) -> tupl
             )
         )
     return tuple(planned)
+
+
+def find_entry(planned: Sequence[PlannedNode], name: str) -> PlannedNode:
+    """Find what is compared by the name of a backend tensor, a backend node or a reference tensor.
+
+    Raises:
+        UsageError: Nothing that is compared has this name.
+    """
+    for names_of in (lambda entry: (entry.tensor,), lambda entry: (entry.node, entry.reference_tensor)):
+        for entry in planned:
+            if name in names_of(entry):
+                return entry
+    near = get_close_matches(name, [known for entry in planned for known in (entry.node, entry.tensor)], n=3)
+    also = f" Near names: {', '.join(repr(known) for known in near)}." if near else ""
+    raise UsageError(f"Nothing that is compared is called {name!r}.{also}")

@@ -1,0 +1,67 @@
+"""Sums up the compared tensors of two runs: coverage, shortcomings, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qdebug.analysis.alignment import Unmatched
+from qdebug.analysis.compounding import compounding_nodes
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.origin import origin_of, worst_output
+from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.analysis.verdict import shortcomings, verdict
+from qdebug.errors import AlignmentError
+from qdebug.model import Graph, RunInfo
+
+__all__ = ["sum_up"]
+
+
+def sum_up(
+    nodes: Sequence[NodeResult],
+    runs: tuple[RunInfo, RunInfo],
+    graph: Graph,
+    *,
+    unmatched: tuple[Unmatched, ...],
+    limits: Limits,
+    outputs: tuple[OutputRanking, ...] = (),
+) -> DiffResult:
+    """Sum up compared tensors.
+
+    Args:
+        nodes: Compared tensors, in the backend's topological order.
+        runs: Facts of the reference run and of the backend run.
+        graph: The backend's graph.
+        unmatched: Tensors that have no partner.
+        limits: What may be missing from a comparison.
+        outputs: For each network output that may hold scores, whether its winner is still the same.
+
+    Raises:
+        AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
+    """
+    inner = [node for node in nodes if node.op != "Input"]
+    if inner and all(node.status is Status.INCOMPARABLE for node in inner):
+        raise AlignmentError(
+            f"None of the {len(inner)} shared tensors is comparable; the first: {inner[0].reason}.",
+            hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
+        )
+    compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
+    coverage = Coverage(compared=compared, unmatched=unmatched)
+    missing = shortcomings(*runs, coverage, nodes, limits=limits)
+    every = shortcomings(*runs, coverage, nodes, limits=limits.accepting_nothing())
+    return DiffResult(
+        reference=runs[0],
+        backend=runs[1],
+        verdict=verdict(
+            nodes,
+            missing,
+            origin=origin_of(nodes, graph),
+            output=worst_output(nodes, graph) if nodes else None,
+            compounding=compounding_nodes(nodes, graph),
+            accepted=tuple(clause for clause in every if clause not in missing),
+        ),
+        coverage=coverage,
+        nodes=tuple(nodes),
+        limits=limits.to_dict(),
+        shortcomings=missing,
+        outputs=outputs,
+    )
