@@ -96,7 +96,7 @@ class Examiner:
         why = None
         if judged[0] is Status.DIVERGED and node is not None:
             why = misread(self._backend, node)
-            if why is None and reproduced is not None and reproduced.by is not None:
+            if why is None and reproduced is not None and reproduced.firm:
                 judged = limits.judge(comparison.stats, attribution, reproduced=True)
         declared = None
         if node is not None and segment is not None and comparison.stats.mismatches:
@@ -204,7 +204,7 @@ def _node_result(
     reproduced: Reproduced | None = None,
 ) -> NodeResult:
     parts = {} if attribution is None else attribution.samples
-    lenient = judged[0] is Status.WITHIN and reproduced is not None and reproduced.by is not None
+    lenient = judged[0] is Status.WITHIN and reproduced is not None and reproduced.firm
     return NodeResult(
         index=entry.index,
         node=entry.node,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qdebug.analysis.search import search_known
+from qdebug.analysis.search import ENOUGH, search_known
 from qdebug.analysis.units import Units, UnitSource
 from qdebug.errors import QdebugError
 from qdebug.model import Node, Recording
@@ -27,9 +27,11 @@ class Reproduced:
 
     Args:
         by: The arithmetic in words; None if none of the known ones does.
+        firm: Whether that can hardly be chance: many elements, or the arithmetic of siblings with many.
     """
 
     by: str | None
+    firm: bool = False
 
 
 class Reproducer:
@@ -43,6 +45,7 @@ class Reproducer:
         self._recording = recording
         self._units: Units | None = None
         self._last: dict[tuple[object, ...], list[Variant]] = {}
+        self._firm: set[tuple[object, ...]] = set()
 
     def reproduce(self, node: Node, tensor: str) -> Reproduced | None:
         """Look for the arithmetic of a node; None if it is no quantized unit or was not fully recorded.
@@ -70,4 +73,6 @@ class Reproducer:
             return Reproduced(by=None)
         variant = finding.matching[0]
         self._last[key] = [variant, *(other for other in known if other != variant)][:_REMEMBERED]
-        return Reproduced(by=describe(variant))
+        if finding.elements >= ENOUGH:
+            self._firm.add((*key, variant))
+        return Reproduced(by=describe(variant), firm=(*key, variant) in self._firm)

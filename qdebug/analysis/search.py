@@ -21,8 +21,10 @@ from qdebug.replay.evaluate import accumulate, finish, finish_many
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
-__all__ = ["Finding", "channels_first", "products", "search", "search_known"]
+__all__ = ["ENOUGH", "Finding", "channels_first", "products", "search", "search_known"]
 
+ENOUGH = 64
+"""Elements below which one of thousands of programs may fit by chance."""
 _FEW = 256
 """Elements that the many programs of the last resort are tried on."""
 _BATCH = 256
@@ -115,7 +117,7 @@ class _Search:
                 break
             if self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums])
-        if not self._matching:
+        if not self._matching and self._recorded.size * len(self._source.places) >= ENOUGH:
             for sums in self._columns:
                 self._try_programs(sums)
         return self._finding()
