@@ -30,15 +30,19 @@ from qdebug.model.dtypes import logical_name
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.record.recorder import Recorder
-from qdebug.session import diff
+from qdebug.session import diff, open_recording
 from qdebug.view.array_difference import array_difference
 from qdebug.view.failure import failure_lines
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.analysis.explanation import NodeExplanation
+
     Run = str | Path | Recording | Recorder
 
 __all__ = ["ComparisonError", "assert_close", "assert_explained", "check_close", "random_recording"]
+
+_NODES_SHOWN = 20
 
 
 class ComparisonError(AssertionError):
@@ -131,25 +135,39 @@ def assert_explained(backend: Run, *, allow: Sequence[str] = ()) -> None:
         allow: Patterns for names of nodes that may stay unexplained.
 
     Raises:
-        AssertionError: A node is not explained, or none could be judged.
+        AssertionError: A node is not explained, none can be judged, or the recording cannot be relied on.
         RecordingError: The file cannot be read.
     """
-    import qdebug
+    from qdebug.analysis.explanation import ExplainStatus
+    from qdebug.workflow.explain import explain
 
-    explanation = qdebug.explain(_opened(backend))
-    judged = [node for node in explanation.nodes if str(node.status) in {"explained", "in_band", "unexplained"}]
+    opened = _opened(backend)
+    explanation = explain(opened if isinstance(opened, Recording) else open_recording(opened))
+    judged = [n for n in explanation.nodes if n.status not in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)]
     wrong = [
         node
-        for node in judged
-        if str(node.status) == "unexplained" and not any(fnmatchcase(node.node, pattern) for pattern in allow)
+        for node in explanation.of(ExplainStatus.UNEXPLAINED)
+        if not any(fnmatchcase(node.node, pattern) for pattern in allow)
     ]
-    if judged and not wrong:
-        return
-    lines = [
-        f"{len(wrong)} of {len(judged)} judged nodes are explained by no arithmetic" if judged else "no node was judged"
-    ]
-    lines += [f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}" for node in wrong[:20]]
-    raise AssertionError("\n".join(lines))
+    lines = [_explained_line(node) for node in wrong[:_NODES_SHOWN]]
+    if len(wrong) > _NODES_SHOWN:
+        lines.append(f"  and {len(wrong) - _NODES_SHOWN} more")
+    if wrong:
+        lines.insert(
+            0, f"{len(wrong)} of {len(judged)} nodes that can be judged are reproduced by no known arithmetic:"
+        )
+    if not judged:
+        lines.append("no node can be judged: for none there is a kernel and all inputs")
+    if explanation.exit_code == 3:
+        lines.append("the recording is incomplete, or recording changed the result of the run")
+    if lines:
+        raise AssertionError("\n".join(lines))
+
+
+def _explained_line(node: NodeExplanation) -> str:
+    left = node.residual
+    why = "" if left is None else f": {left.pattern}, likely {left.likely}"
+    return f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}{safe_text(why, limit=300)}"
 
 
 def random_recording(

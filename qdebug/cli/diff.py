@@ -173,10 +173,10 @@ def run(arguments: argparse.Namespace) -> int:
             texts.append(
                 diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
             )
+    agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
     if options.form in _EXCHANGE:
-        write_result(exchange_text(results, options.form, pages), options.output)
+        write_result(exchange_text(results, options.form, pages, agreement), options.output)
     else:
-        agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
         write_result(_joined(options, results, agreement, texts, details), options.output)
     if options.suggest_limits is not None:
         from qdebug.workflow.suggest_limits import suggested_limits

@@ -46,7 +46,10 @@ def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain:
 
 
 def exchange_text(
-    results: Mapping[str, DiffResult], form: str, details: Mapping[str, Sequence[NodeDetail]] | None = None
+    results: Mapping[str, DiffResult],
+    form: str,
+    details: Mapping[str, Sequence[NodeDetail]] | None = None,
+    agreement: Mapping[str, Agreement] | None = None,
 ) -> str:
     """Give comparisons in a form that other programs read.
 
@@ -54,6 +57,7 @@ def exchange_text(
         results: One comparison for each backend, by the name shown for it.
         form: "html", "junit" or "csv".
         details: Nodes that a page shows in full, by the same names.
+        agreement: Whether several backends are wrong alike, by reference tensor, for a page.
     """
     if form == "csv":
         from qdebug.report.csv import diff_csv
@@ -65,7 +69,7 @@ def exchange_text(
         return diff_junit(results)
     from qdebug.report.html import diff_html
 
-    return diff_html(results, details)
+    return diff_html(results, details, agreement)
 
 
 def matrix_text(

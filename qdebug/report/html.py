@@ -11,11 +11,13 @@ from importlib import resources
 from qdebug.analysis.alignment import Kind
 from qdebug.analysis.origin import breaks_limit, is_beyond, is_excused
 from qdebug.analysis.result import DiffResult, NodeResult, Status
+from qdebug.numerics.agreement import Agreement
 from qdebug.report.html_detail import detail_section
 from qdebug.report.html_element import Element, element, facts, rendered, table
 from qdebug.report.html_plots import error_profile, parts_plot, sample_map
 from qdebug.view import sentences
 from qdebug.view.detail import NodeDetail
+from qdebug.view.matrix import matrix_of
 from qdebug.view.rows import badness, columns, node_row
 
 __all__ = ["DETAILS_SHOWN", "diff_html", "worth_detail"]
@@ -43,16 +45,23 @@ def worth_detail(result: DiffResult) -> list[NodeResult]:
     return chosen[:DETAILS_SHOWN]
 
 
-def diff_html(results: Mapping[str, DiffResult], details: Mapping[str, Sequence[NodeDetail]] | None = None) -> str:
+def diff_html(
+    results: Mapping[str, DiffResult],
+    details: Mapping[str, Sequence[NodeDetail]] | None = None,
+    agreement: Mapping[str, Agreement] | None = None,
+) -> str:
     """Give comparisons as a page.
 
     Args:
         results: One comparison for each backend, by the name shown for it.
         details: Nodes to show in full, by the same names; those of `worth_detail` are worth it.
+        agreement: Whether several backends are wrong alike, by reference tensor; None if nobody asked.
     """
     known = details or {}
     title = " and ".join(f"{name}: {result.status}" for name, result in results.items())
     main = element("main", element("h1", "qdebug: backends against their reference"))
+    if len(results) > 1:
+        main.append(_beside(results, agreement))
     for number, (name, result) in enumerate(results.items()):
         main.append(_section(name, result, known.get(name, ()), prefix=f"b{number}-"))
     files = resources.files("qdebug.report").joinpath("page")
@@ -85,6 +94,28 @@ def _raw(tag: str, text: str) -> Element:
 
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _beside(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement] | None) -> Element:
+    """Make the table of several backends: a row a reference tensor, a column a backend."""
+    matrix = matrix_of(results, agreement)
+    rows = []
+    for row in matrix.rows:
+        cells = [
+            element(
+                "td",
+                element("span", cell.text, class_="" if result is None else str(result.status)),
+                class_="number",
+                data_sort=_sort_value(cell.value),
+            )
+            for cell, result in zip(row.cells, row.results, strict=True)
+        ]
+        rows.append([element("td", row.tensor, class_="name"), *cells, element("td", row.alike, class_="why")])
+    return element(
+        "section",
+        element("h2", "SQNR in dB, backend beside backend"),
+        table(("reference tensor", *matrix.backends, "wrong alike"), rows, class_="sortable"),
+    )
 
 
 def _section(name: str, result: DiffResult, details: Sequence[NodeDetail], *, prefix: str) -> Element:

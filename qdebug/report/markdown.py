@@ -80,7 +80,7 @@ def diff_markdown(result: DiffResult, *, limit: int = MARKDOWN_LIMIT) -> str:
         limit: Most bytes in UTF-8.
     """
     head = _lines(_head(result))
-    tail = _lines(_coverage(result))
+    tail = _lines(_fitted(_coverage(result), limit // 3))
     budget = limit - len(head.encode()) - len(tail.encode()) - 400  # room for the table's head and the notes
     rows = [_row(node) for node in result.nodes]
     kept = _fitting(result.nodes, [len(row.encode()) + 1 for row in rows], budget)
@@ -120,6 +120,16 @@ def _row(node: NodeResult) -> str:
     cells = {key: row.cells[key].text for key in _KEYS}
     shown = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]
     return "| " + " | ".join(shown) + " |"
+
+
+def _fitted(lines: Sequence[str], budget: int) -> list[str]:
+    """Cut lines that would leave no room for the nodes, and say how many."""
+    used = 0
+    for position, line in enumerate(lines):
+        used += len(line.encode()) + 1
+        if used > budget:
+            return [*lines[:position], "", f"**{len(lines) - position} lines are cut; the JSON has them all.**"]
+    return list(lines)
 
 
 def _fitting(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> list[int]:

@@ -51,7 +51,9 @@ def test_several_backends_go_into_one_document(recordings, run):
     assert len(ET.fromstring(run(*command, "-f", "junit").out.encode())) == 2  # noqa: S314  our own text
     rows = list(csv.DictReader(io.StringIO(run(*command, "-f", "csv").out)))
     assert {row["backend"] for row in rows} == {str(recordings.within), str(recordings.diverged)}
-    assert run(*command, "-f", "html").out.count("<section>") == 2
+    page = run(*command, "-f", "html").out
+    assert page.count("<section>") == 3
+    assert "SQNR in dB, backend beside backend" in page
 
 
 @pytest.mark.parametrize("form", ["junit", "csv"])

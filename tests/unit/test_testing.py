@@ -10,7 +10,7 @@ from qdebug.analysis.limits import Limits
 from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.session import diff
-from qdebug.testing import ComparisonError, assert_close, random_recording
+from qdebug.testing import ComparisonError, assert_close, assert_explained, random_recording
 
 NAN, INF = math.nan, math.inf
 
@@ -178,3 +178,22 @@ def test_a_wrong_node_of_a_random_recording_is_the_one_that_is_blamed(wrong, qua
 def test_a_recording_that_cannot_be_made_is_refused(options):
     with pytest.raises(UsageError):
         random_recording(rng(), **options)
+
+
+def test_a_clean_quantized_recording_is_explained():
+    assert_explained(random_recording(rng(), quantized=True, samples=4, width=16))
+
+
+def test_a_node_that_nothing_explains_fails_unless_it_is_allowed():
+    wrong = random_recording(rng(), quantized=True, samples=4, width=16, wrong="fc2")
+    with pytest.raises(AssertionError, match=r"1 of \d+ nodes .* reproduced by no known arithmetic:\n  MatMul fc2"):
+        assert_explained(wrong)
+    assert_explained(wrong, allow=("fc2",))
+
+
+def test_where_nothing_can_be_judged_nothing_is_explained(tmp_path):
+    recorder = record(tmp_path / "a.h5")
+    with pytest.raises(AssertionError, match="no node can be judged"):
+        assert_explained(recorder)
+    with pytest.raises(AssertionError, match="recording changed the result"):
+        assert_explained(record(tmp_path / "b.h5", plain=np.zeros(3, np.float32)))

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.analysis.alignment import Kind
+from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.result import Status
 from qdebug.model import TensorInfo
 from qdebug.report.markdown import MARKDOWN_LIMIT, code, diff_markdown, markdown_text
@@ -100,3 +101,14 @@ def test_the_agreement_on_the_winner_has_a_line_for_each_output(made):
     text = diff_markdown(made.result([made.node(0)], outputs=(made.ranking("a_b"),)))
     assert "- **output** a\\_b, if these are scores: top-1 agreement 14 of 16" in text
     assert "**output**" not in diff_markdown(made.result([made.node(0)]))
+
+
+def test_names_that_swell_when_they_are_escaped_do_not_break_the_limit(made):
+    hostile = "@#" * 2000
+    said = Acknowledgement(node="n", reason=hostile)
+    left_out = [made.unmatched(hostile + str(i), kind=Kind.LOST, reason=hostile) for i in range(600)]
+    nodes = [made.node(i, Status.DIVERGED, acknowledged=said, node=hostile, tensor=f"{hostile}{i}") for i in range(600)]
+    text = diff_markdown(made.result(nodes, left_out=left_out))
+    assert len(text.encode()) <= MARKDOWN_LIMIT
+    assert "lines are cut; the JSON has them all" in text
+    assert text.count("diverged \\(ack") > 10
