@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from qdebug.analysis.expand import expanded
 from qdebug.model import Graph, Node, TensorInfo
 
 __all__ = ["LAYOUT_CHANGES", "source_tensors"]
@@ -31,8 +32,10 @@ def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -
     if named is None:
         return found
     kept = {name: name for name in named.tensors if _same(named.tensors[name], source.tensors.get(name))}
-    twins = _twins(executed, named, found)
-    return {**{name: kept[twin] for name, twin in twins.items() if twin in kept}, **found}
+    # One graph may fuse an activation that the other leaves alone: both are walked with each in a node of its own.
+    twins = _twins(expanded(executed), expanded(named), found)
+    known = {name: kept[twin] for name, twin in twins.items() if twin in kept and name in executed.tensors}
+    return {**known, **found}
 
 
 def _same(ours: TensorInfo, theirs: TensorInfo | None) -> bool:

@@ -1,22 +1,28 @@
-"""Finds the reference tensor for each backend tensor: from names and the quantization structure of both graphs.
+"""Finds the reference tensor for each backend tensor: from names and the structure of both graphs.
 
-First every name that both graphs use, or that a tensor is said to stand for, is paired. Then the backend's graph is
-walked once from its inputs: a node whose inputs have partners answers to the reference node of the same operator that
-reads those partners. Nothing is ever paired by a name's ending or by position.
+The backend's graph is walked once from its inputs. A tensor answers to the reference tensor of its name, or to the one
+it is said to stand for, if the nodes around the two bear that out; else to the output of the reference node that does
+the same on the partners of its node's inputs; else to that of the one node with its node's weights. Nothing is ever
+paired by a name's ending or by position.
 """
 
 from __future__ import annotations
 
-from qdebug.analysis.alignment import Alignment, Match, Pair, View
+from qdebug.analysis.alignment import Alignment, Match, View
+from qdebug.analysis.clamps import bounds_of, code_span, codes_clamp, is_after_codes
+from qdebug.analysis.found import Found
 from qdebug.analysis.layouts import with_layouts
-from qdebug.analysis.leftover import leftovers
-from qdebug.analysis.node_match import NodeMatcher
-from qdebug.analysis.ops import fused_activation, plain_op, same_family
+from qdebug.analysis.leftover import Search, leftovers
+from qdebug.analysis.names import Evidence, NameJudge
+from qdebug.analysis.node_match import Answer, NodeMatcher
+from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op, same_family
 from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording
 
 __all__ = ["align"]
+
+_NEUTRAL = frozenset({"Add", "Sub", "Mul", "Div"})
 
 
 def align(reference: Recording, backend: Recording) -> Alignment:
@@ -28,15 +34,22 @@ def align(reference: Recording, backend: Recording) -> Alignment:
     Raises:
         AlignmentError: Not one tensor beyond the network's inputs has a partner.
     """
-    ref, be = Run.of(reference), Run.of(backend)
+    ref, be = Run.of(reference, expand=True), Run.of(backend, expand=True)
     aligner = _Aligner(ref, be)
-    pairs = aligner.pairs()
+    aligner.walk()
+    order = [name for name in tensor_order(be.graph) if name in aligner.found]
+    laid_out = with_layouts(aligner.found, order, ref, be)
+    pairs = tuple(
+        pair
+        for pair in (laid_out[name] for name in order)
+        if pair.backend in be.recorded and pair.reference in ref.recorded
+    )
     if not any(pair.backend not in backend.graph.inputs for pair in pairs):
         raise AlignmentError(
             f"No tensor of {_title(backend)} answers to a tensor of {_title(reference)}.",
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
-    return Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.notes))
+    return Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.search()))
 
 
 def _title(recording: Recording) -> str:
@@ -45,170 +58,339 @@ def _title(recording: Recording) -> str:
 
 
 class _Aligner:
-    """State of one alignment: `found` maps backend tensors to their reference tensor, whether recorded or not."""
+    """State of one alignment."""
 
     def __init__(self, ref: Run, be: Run) -> None:
-        self.reference, self.backend = ref.recording, be.recording
-        self.ref, self.be = ref.classes, be.classes
-        self.recorded_ref, self.recorded_be = ref.recorded, be.recorded
-        self._runs = ref, be
-        self.found: dict[str, Pair] = {}
+        self.ref, self.be = ref, be
+        self.found = Found(ref, be)
         self.notes: dict[str, str] = {}
-        self._after_codes: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._undecided: set[str] = set()
+        self._clamped_later: dict[str, str] = {}
         self._sources = self._stand_ins()
         self._matcher = NodeMatcher(ref, be)
+        self._judge = NameJudge(ref, be, self.found)
 
     def _stand_ins(self) -> dict[str, str]:
         """Reference tensors by the name they stand for; a recorded one is preferred."""
         sources: dict[str, str] = {}
-        for info in self.reference.graph.tensors.values():
-            if info.stands_for and (info.stands_for not in sources or info.name in self.recorded_ref):
+        for info in self.ref.graph.tensors.values():
+            if info.stands_for and (info.stands_for not in sources or info.name in self.ref.recorded):
                 sources[info.stands_for] = info.name
         return sources
 
-    def pairs(self) -> tuple[Pair, ...]:
-        """Run both passes and give the pairs whose two sides were recorded."""
-        order = [name for name in tensor_order(self.backend) if not self.be.folds(name)]
+    def walk(self) -> None:
+        """Find the partner of each tensor, in topological order."""
+        order = [name for name in tensor_order(self.be.graph) if not self.be.classes.folds(name)]
         for tensor in order:
-            self._by_name(tensor)
+            if self.be.graph.producer(tensor) is None:
+                self._by_name(tensor, Evidence.WEAK)
         self._by_lone_input()
         for tensor in order:
-            if tensor not in self.found:
-                self._by_walk(tensor)
-        laid_out = with_layouts(self.found, order, self._runs[0], self._runs[1])
-        both = (laid_out[t] for t in order if t in laid_out and t in self.recorded_be)
-        return tuple(pair for pair in both if pair.reference in self.recorded_ref)
+            node = self.be.graph.producer(tensor)
+            if node is not None and tensor not in self.found:
+                self._place(tensor, node)
+        for tensor in order:
+            self._hold_to_codes(tensor)
 
-    def _add(self, backend: str, reference: str, match: Match, reason: str, view: View | None = None) -> None:
-        self.found[backend] = Pair(backend=backend, reference=reference, match=match, reason=reason, backend_view=view)
-        self._taken.add(reference)
+    def _hold_to_codes(self, tensor: str) -> None:
+        """Compare a tensor that only becomes codes, with a partner that has been codes, within the range of its own."""
+        pair = self.found.get(tensor)
+        if pair is None or pair.backend_view is not None or tensor in self.be.graph.outputs:
+            return
+        if is_after_codes(self.be, tensor) or not is_after_codes(self.ref, pair.reference):
+            return
+        readers = self.be.graph.consumers(tensor)
+        spans = {code_span(self.be, node.outputs[0]) for node in readers if node.op == "QuantizeLinear"}
+        if not readers or len(spans) != 1 or any(node.op != "QuantizeLinear" for node in readers):
+            return
+        low, high = spans.pop() or (None, None)
+        if low is not None:
+            reason = f"{pair.reason}; held to the range of the codes that follow"
+            view = View(clamp_low=low, clamp_high=high)
+            self.found.add(tensor, pair.reference, pair.match, reason, view)
+
+    def _place(self, tensor: str, node: Node) -> None:
+        """Find the partner of a node's output."""
+        if self.be.classes.root(tensor) != tensor:
+            self._by_class(tensor, node)
+            return
+        said = self.be.graph.tensors[tensor].stands_for is not None
+        if self._by_name(tensor, Evidence.WEAK if said else Evidence.STRONG):
+            return
+        answer = self._by_structure(tensor, node)
+        outweighed = answer is None or answer.tensor is None or not self._outweighs_name(tensor, answer.tensor)
+        if outweighed and (self._by_name(tensor, Evidence.WEAK) or self._by_absorption(tensor, node)):
+            return
+        if answer is None or answer.tensor is None:
+            answer = self._by_weight(tensor, node, answer)
+        if answer.tensor is None:
+            self.notes[tensor] = answer.reason
+            if answer.undecided:
+                self._undecided.add(tensor)
+        else:
+            after = is_after_codes(self.be, tensor)
+            form = self._after_codes(tensor, answer.tensor) if after else answer.tensor
+            clamped = self._clamp_after(tensor, answer.tensor)
+            if clamped is not None:
+                self._clamped_later[tensor] = clamped
+            self.found.add(tensor, form, answer.match, answer.reason)
+
+    def search(self) -> Search:
+        """Give what the search ended with."""
+        return Search(found=self.found, notes=self.notes, undecided=self._undecided)
 
     # -- names ---------------------------------------------------------------------------------------------------
 
-    def _by_name(self, tensor: str) -> None:
-        """Pair a tensor by its name, or by the name it is said to stand for: a runtime may use old names anew."""
-        ref_tensors = self.reference.graph.tensors
-        said = self.backend.graph.tensors[tensor].stands_for
-        source = said or tensor
-        own = ref_tensors.get(source)
-        if own is not None and own.stands_for in (None, source) and not self.ref.folds(source):
-            if source == tensor:
-                self._by_exact_name(tensor)
-            else:
-                self._add(tensor, source, self._form(tensor), f"the model says that it is another form of {source!r}")
-        elif source in self._sources:
-            partner = self._same_form(tensor, source)
-            match = Match.EXACT if partner == tensor else Match.QUANTIZATION
-            reason = (
-                "same name" if partner == tensor else f"both are forms of {source!r}" if said else "another form of it"
-            )
-            self._add(tensor, partner, match, reason)
+    def _by_name(self, tensor: str, needed: Evidence) -> bool:
+        """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
+        reference = self._namesake(tensor)
+        if reference is None:
+            return False
+        named = self._before_clamp(tensor, reference) or reference
+        if self._judge.judge(tensor, named) < needed and self._judge.judge(tensor, reference) < needed:
+            return False
+        self._add_named(tensor, reference)
+        return True
 
-    def _same_form(self, tensor: str, source: str) -> str:
-        """Choose among the reference's forms of a source: the one of the same name, else the first."""
-        twin = self.reference.graph.tensors.get(tensor)
+    def _namesake(self, tensor: str) -> str | None:
+        """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values."""
+        said = self.be.graph.tensors[tensor].stands_for
+        source = said or tensor
+        own = self.ref.graph.tensors.get(source)
+        if own is not None and own.stands_for in (None, source) and not self.ref.classes.folds(source):
+            return source
+        if source not in self._sources:
+            return None
+        twin = self.ref.graph.tensors.get(tensor)
         return tensor if twin is not None and twin.stands_for == source else self._sources[source]
 
-    def _form(self, tensor: str) -> Match:
-        """Name the ground for a tensor that stands for another: by its codes, or as the same node in another guise."""
-        node = self.backend.graph.producer(tensor)
-        coded = self.backend.graph.tensors[tensor].quant is not None
-        return Match.QUANTIZATION if coded or (node is not None and node.op == "DequantizeLinear") else Match.ORIGIN
+    def _add_named(self, tensor: str, reference: str) -> None:
+        before = self._before_clamp(tensor, reference)
+        said = self.be.graph.tensors[tensor].stands_for
+        if before is not None:
+            self._add_before_clamp(tensor, reference, before)
+        elif reference == tensor and said is None:
+            self._add_same_name(tensor)
+        elif said is None:
+            self._add_form(tensor, reference, "another form of it")
+        elif said != reference:
+            self._add_form(tensor, reference, f"both are forms of {said!r}")
+        else:
+            self._add_form(tensor, reference, f"the model says that it is another form of {said!r}", Match.ORIGIN)
 
-    def _by_exact_name(self, tensor: str) -> None:
-        clamp = self._clamp_left_to_codes(tensor)
-        if clamp is None:
-            self._add_by_name(tensor)
-            return
-        before = clamp.inputs[0]
-        self._after_codes[tensor] = tensor
-        if before in self.recorded_ref:
-            reason = f"the backend leaves {clamp.op} to the codes that follow: compared with what enters {clamp.name!r}"
-            self._add(tensor, before, Match.FUSED, reason)
-            return
-        bounds = self._matcher.clamp_bounds(clamp)
-        view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
-        self._add(tensor, tensor, Match.EXACT, f"same name; {clamp.op} applied to the backend's values first", view)
-
-    def _add_by_name(self, tensor: str) -> None:
+    def _add_same_name(self, tensor: str) -> None:
         """Pair two tensors of one name; a runtime that folds what follows into a node may keep the earlier name."""
-        node = self.backend.graph.producer(tensor)
-        folded: list[Node] = []
-        reference = tensor
-        if node is not None and self.be.root(tensor) == tensor:
-            reference, folded = self._matcher.through_folded(node, tensor, tensor)
+        node = self.be.graph.producer(tensor)
+        if node is not None and self._is_clamped_later(tensor, tensor, node):
+            reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+            self.found.add(tensor, self._after_codes(tensor, tensor), Match.QUANTIZATION, reason)
+            return
+        reference, folded = (tensor, []) if node is None else self._matcher.through_folded(tensor, tensor)
         if folded:
             extra = " + ".join(n.op for n in folded)
-            self._add(tensor, reference, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+            self.found.add(tensor, reference, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
         else:
-            self._add(tensor, tensor, Match.EXACT, "same name")
+            self._add_form(tensor, tensor, "another form of it")
 
-    def _clamp_left_to_codes(self, tensor: str) -> Node | None:
-        """Give the reference's Relu or Clip whose work the backend leaves to the codes that the tensor turns into."""
-        theirs, ours = self.reference.graph.producer(tensor), self.backend.graph.producer(tensor)
-        if theirs is None or ours is None or theirs.op not in ("Relu", "Clip"):
+    # -- clamps that one side leaves to its codes ------------------------------------------------------------------
+
+    def _before_clamp(self, tensor: str, reference: str) -> str | None:
+        """Give the input of the reference's Relu or Clip whose work the backend leaves to the codes that follow."""
+        theirs, ours = self.ref.graph.producer(reference), self.be.graph.producer(tensor)
+        if theirs is None or ours is None or theirs.op not in ("Relu", "Clip") or is_after_codes(self.be, tensor):
             return None
-        if same_family(plain_op(ours), theirs.op) or fused_activation(ours):
+        if same_family(plain_op(ours), theirs.op):
             return None
-        before = self.reference.graph.producer(theirs.inputs[0])
+        before = self.ref.graph.producer(theirs.inputs[0])
+        while before is not None and before.op in GO_INTO_WEIGHTS and len(self.ref.classes.data_inputs(before)) == 1:
+            if same_family(plain_op(before), plain_op(ours)):
+                break
+            before = self.ref.graph.producer(self.ref.classes.data_inputs(before)[0])
         if before is None or not same_family(plain_op(before), plain_op(ours)):
             return None
-        if self._matcher.codes_clamp(tensor, theirs):
+        return theirs.inputs[0] if self._codes_follow(tensor, theirs) else None
+
+    def _codes_follow(self, tensor: str, clamp: Node) -> bool:
+        """Tell whether all that reads a backend tensor turns it into codes that do what a reference clamp does."""
+        bounds = bounds_of(self.ref, clamp)
+        readers = self.be.graph.consumers(tensor)
+        return bool(readers) and all(
+            node.op == "QuantizeLinear" and codes_clamp(self.be, node.outputs[0], bounds) for node in readers
+        )
+
+    def _clamp_after(self, tensor: str, reference: str) -> str | None:
+        """Give the result of the reference's Relu or Clip that the codes of a backend tensor's readers stand for."""
+        readers = self.ref.classes.consumers(reference)
+        if len(readers) != 1 or readers[0].op not in ("Relu", "Clip") or is_after_codes(self.be, tensor):
             return None
-        readers = self.backend.graph.consumers(tensor)
-        to_codes = [n for n in readers if n.op == "QuantizeLinear" and self._matcher.codes_clamp(n.outputs[0], theirs)]
-        return theirs if readers and len(to_codes) == len(readers) else None
+        return readers[0].outputs[0] if self._codes_follow(tensor, readers[0]) else None
+
+    def _add_before_clamp(self, tensor: str, reference: str, before: str) -> None:
+        clamp = self.ref.graph.producer(reference)
+        op, name = ("Relu", reference) if clamp is None else (clamp.op, clamp.name)
+        self._clamped_later[tensor] = reference
+        if before in self.ref.recorded:
+            reason = f"the backend leaves {op} to the codes that follow: compared with what enters {name!r}"
+            self.found.add(tensor, before, Match.FUSED, reason)
+            return
+        bounds = None if clamp is None else bounds_of(self.ref, clamp)
+        view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
+        reason = f"{'same name' if tensor == reference else 'the same tensor'}; {op} applied to the backend's values"
+        self.found.add(tensor, reference, Match.EXACT, f"{reason} first", view)
+
+    def _is_clamped_later(self, tensor: str, reference: str, clamp: Node) -> bool:
+        """Tell whether the reference leaves a backend's Relu or Clip to the codes that a tensor turns into."""
+        theirs = self.ref.graph.producer(reference)
+        if clamp.op not in ("Relu", "Clip") or theirs is None or same_family(plain_op(theirs), clamp.op):
+            return False
+        form = self._after_codes(tensor, reference)
+        coded = [m for m in self.ref.classes.members(form) if codes_clamp(self.ref, m, bounds_of(self.be, clamp))]
+        return form != reference and bool(coded)
+
+    def _after_codes(self, tensor: str, reference: str) -> str:
+        """Choose among the forms of a reference tensor: after its codes if there are any, of the same name if so."""
+        members = self.ref.classes.members(reference)
+        after = [name for name in members if is_after_codes(self.ref, name)]
+        if tensor in after:
+            return tensor
+        coded = self.be.graph.tensors[tensor].quant is not None
+        recorded = [name for name in after if name in self.ref.recorded] or after
+        alike = [name for name in recorded if (self.ref.graph.tensors[name].quant is not None) == coded]
+        return next(iter((*alike, *recorded, reference)))
+
+    # -- structure -------------------------------------------------------------------------------------------------
 
     def _by_lone_input(self) -> None:
         """Pair the one input without a partner on either side, if shape and dtype agree."""
-        ours = [name for name in self.backend.graph.inputs if name not in self.found]
-        theirs = [name for name in self.reference.graph.inputs if name not in self._taken]
+        ours = [name for name in self.be.graph.inputs if name not in self.found]
+        theirs = [name for name in self.ref.graph.inputs if name not in self.found.taken]
         if len(ours) == len(theirs) == 1 and self._matcher.same_kind(theirs[0], ours[0]):
-            self._add(ours[0], theirs[0], Match.SIGNATURE, "the only input of its shape and dtype on either side")
+            reason = "the only input of its shape and dtype on either side"
+            self.found.add(ours[0], theirs[0], Match.SIGNATURE, reason)
 
-    # -- walk ----------------------------------------------------------------------------------------------------
-
-    def _by_walk(self, tensor: str) -> None:
-        node = self.backend.graph.producer(tensor)
-        if node is None:
-            return
-        root = self.be.root(tensor)
-        if root != tensor:
-            self._by_class(tensor, node)
-            return
-        if node.op == "Transpose" and self._is_turned_copy(node, tensor):
-            return
-        sources = [self.found.get(name) for name in self.be.data_inputs(node)]
+    def _by_structure(self, tensor: str, node: Node) -> Answer | None:
+        """Look for the reference node that does the same on the partners of a node's inputs."""
+        if node.op == "Transpose" and self._is_turned_copy(node):
+            reason = f"{node.inputs[0]!r} with its dimensions turned"
+            return Answer(tensor=self.found[node.inputs[0]].reference, reason=reason)
+        sources = [self.found.get(name) for name in self.be.classes.data_inputs(node)]
         if not sources or any(pair is None for pair in sources):
-            self.notes[tensor] = f"an input of {node.op} {node.name!r} has no partner either"
-            return
+            return None
         names = [pair.reference for pair in sources if pair is not None]
-        answer = self._matcher.find(node, tensor, names, self._taken)
-        if answer.tensor is None:
-            self.notes[tensor] = answer.reason
-            return
-        self._add(tensor, answer.tensor, answer.match, answer.reason)
+        answer = self._matcher.find(node, tensor, names, self._is_claimed)
+        if answer.tensor is not None and self._made_with_what_follows(tensor, answer.tensor):
+            reason = f"the reference computes it together with what follows, to {answer.tensor!r}"
+            return Answer(tensor=None, reason=reason)
+        return answer
 
-    def _is_turned_copy(self, node: Node, tensor: str) -> bool:
-        """Pair a Transpose that the backend put in, for which the reference has none, with what it turns."""
+    def _is_claimed(self, reference: str) -> bool:
+        """Tell whether a reference tensor is another's partner: found, or by a name that the graphs bear out."""
+        if reference in self.found.taken:
+            return True
+        holder = self.be.graph.tensors.get(reference)
+        if holder is None or holder.stands_for is not None or holder.name in self.found:
+            return False
+        return self._judge.judge(reference, reference) is Evidence.STRONG
+
+    def _made_with_what_follows(self, tensor: str, reference: str) -> bool:
+        """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
+        seen = tensor
+        for _ in range(4):
+            readers = self.be.classes.consumers(seen)
+            if len(readers) != 1 or len(self.be.classes.data_inputs(readers[0])) != 1:
+                return False
+            reader = readers[0]
+            if reader.op not in ACTIVATIONS | GO_INTO_WEIGHTS:
+                return False
+            seen = reader.outputs[0]
+            forms = self.be.classes.members(seen)
+            for name in forms:
+                if self._namesake(name) == reference:
+                    if self.ref.graph.producer(reference) is None or self._is_clamped_later(name, reference, reader):
+                        return False
+                    return self._judge.used_alike(name, reference)
+        return False
+
+    def _outweighs_name(self, tensor: str, reference: str) -> bool:
+        """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
+        return not self._is_claimed(reference) and self._judge.used_alike(tensor, reference)
+
+    def _is_turned_copy(self, node: Node) -> bool:
+        """Tell whether the backend put a Transpose in, for which the reference has none."""
         pair = self.found.get(node.inputs[0])
         if pair is None:
             return False
-        readers = self.ref.consumers(pair.reference)
-        if any(n.op == "Transpose" and n.outputs[0] not in self._taken for n in readers):
+        readers = self.ref.classes.consumers(pair.reference)
+        return not any(n.op == "Transpose" and n.outputs[0] not in self.found.taken for n in readers)
+
+    def _by_absorption(self, tensor: str, node: Node) -> bool:
+        """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""
+        inputs = self.be.classes.data_inputs(node)
+        pair = self.found.get(inputs[0]) if len(inputs) == 1 else None
+        if pair is None or pair.match is Match.EXACT or pair.backend in self.be.graph.inputs:
             return False
-        self._add(tensor, pair.reference, Match.SIGNATURE, f"{node.inputs[0]!r} with its dimensions turned")
-        return True
+        if any(same_family(plain_op(n), plain_op(node)) for n in self.ref.classes.consumers(pair.reference)):
+            return False
+        if node.op in ("Relu", "Clip"):
+            bounds = bounds_of(self.be, node)
+            form = self._after_codes(tensor, pair.reference)
+            coded = [m for m in self.ref.classes.members(pair.reference) if codes_clamp(self.ref, m, bounds)]
+            if bounds is None or not coded:
+                return False
+            if is_after_codes(self.ref, pair.reference):
+                view = View(clamp_low=bounds[0], clamp_high=bounds[1])
+                reason = f"{pair.reason}; {node.op} applied to the backend's values first, as the reference's codes do"
+                self.found.add(pair.backend, pair.reference, pair.match, reason, view)
+            reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+            self.found.add(tensor, form, Match.QUANTIZATION, reason)
+            return True
+        if node.op in GO_INTO_WEIGHTS and self._has_weights(pair.reference):
+            self.found.drop(pair.backend)
+            self.notes[pair.backend] = f"the reference computes it together with {node.op} {node.name!r}"
+            reason = f"the reference does {node.op} {node.name!r} along with what comes before"
+            self.found.add(tensor, pair.reference, Match.FUSED, reason)
+            return True
+        return False
+
+    def _has_weights(self, reference: str) -> bool:
+        node = self.ref.graph.producer(reference)
+        return node is not None and any(name and self.ref.classes.folds(name) for name in node.inputs)
+
+    def _by_weight(self, tensor: str, node: Node, answer: Answer | None) -> Answer:
+        """Look for the one reference node that has a node's weights, where its inputs lead to none."""
+        found = self._matcher.with_weights_of(node, tensor, self.found.taken)
+        if found is not None:
+            return found
+        reason = f"an input of {node.op} {node.name!r} has no partner either" if answer is None else answer.reason
+        namesake = self._namesake(tensor)
+        if namesake is not None:
+            reason += f", and the reference makes its {namesake!r} of other tensors by another operator"
+        return Answer(tensor=None, reason=reason, undecided=answer is not None and answer.undecided)
+
+    # -- forms of one tensor ---------------------------------------------------------------------------------------
 
     def _by_class(self, tensor: str, node: Node) -> None:
         """Give a tensor the partner of the tensor it is another form of."""
-        source = self.be.handed_on(node) or node.inputs[0]
+        source = self.be.classes.handed_on(node) or node.inputs[0]
         pair = self.found.get(source)
+        if plain_op(node) in _NEUTRAL and self._by_name(tensor, Evidence.WEAK):
+            return  # what changes nothing here may change something in the reference
         if pair is None:
-            self.notes[tensor] = f"it is another form of {source!r}, which has no partner"
+            if not self._by_name(tensor, Evidence.WEAK):
+                self.notes[tensor] = f"it is another form of {source!r}, which has no partner"
             return
-        reference = self._after_codes.get(source, pair.reference)
-        self._after_codes[tensor] = reference
+        reference = self._clamped_later.get(source, pair.reference)
+        self._clamped_later[tensor] = reference
         forms = {"QuantizeLinear": "codes of", "DequantizeLinear": "real values of the codes"}
-        self._add(tensor, reference, Match.QUANTIZATION, f"{forms.get(node.op, 'same values as')} {source!r}")
+        self._add_form(tensor, reference, f"{forms.get(node.op, 'same values as')} {source!r}")
+
+    def _add_form(self, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> None:
+        """Pair a tensor with the form of a reference tensor that is most like it."""
+        after = is_after_codes(self.be, tensor)
+        form = self._after_codes(tensor, reference) if after else reference
+        if not after and tensor in self.ref.classes.members(reference) and not is_after_codes(self.ref, tensor):
+            form = tensor
+        if form == tensor:
+            self.found.add(tensor, form, Match.EXACT, "same name")
+        else:
+            self.found.add(tensor, form, Match.QUANTIZATION if after else match, reason)

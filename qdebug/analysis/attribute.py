@@ -15,8 +15,9 @@ import numpy as np
 
 from qdebug.analysis.alignment import clamp_of
 from qdebug.analysis.band import allowed_error, norm, unit_roundoff
-from qdebug.analysis.layouts import in_reference_order
-from qdebug.analysis.ops import clamp_bounds
+from qdebug.analysis.expand import parts_of
+from qdebug.analysis.layouts import in_one_order
+from qdebug.analysis.ops import clamp_bounds, fused_activation
 from qdebug.analysis.plan import PlannedNode
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording
@@ -26,7 +27,7 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["Attribution", "StandIn", "attribute", "folded_clamp", "recorded_places", "replay"]
+__all__ = ["Attribution", "StandIn", "attribute", "compute", "folded_clamp", "recorded_places", "replay"]
 
 _Clamp = tuple[float | None, float | None]
 
@@ -35,6 +36,8 @@ StandIn = Callable[[int, int], np.ndarray]
 
 _STAND_IN_UNITS = 1024.0
 """Units of roundoff that a float node may be off its reference nodes: constants may be folded in either."""
+_ROUNDED = 0.1
+"""Share of its signal that a float node may be off reference nodes whose constants are rounded to codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,12 @@ class Attribution:
 
 
 def attribute(
-    reference: Recording, backend: Recording, entry: PlannedNode, *, stand_in: StandIn | None = None
+    reference: Recording,
+    backend: Recording,
+    entry: PlannedNode,
+    *,
+    stand_in: StandIn | None = None,
+    rounded: bool = False,
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -76,7 +84,8 @@ def attribute(
         backend: The backend run.
         entry: The compared tensor.
         stand_in: Replays a node without kernel in another way: called with sample and step, gives real values in the
-            reference's order of dimensions.
+            model's order of dimensions.
+        rounded: Whether that is with constants that are rounded to codes.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -85,7 +94,7 @@ def attribute(
     known = has_kernel(form.op, form.domain)
     if not known and stand_in is None:
         return Attribution(reason=f"no kernel is known for {node.op}")
-    split = _Split(reference, backend, entry, node, None if known else stand_in)
+    split = _Split(reference, backend, entry, node, None if known else stand_in, rounded=rounded)
     try:
         for sample, step in recorded_places(reference, backend, entry):
             split.add(sample, step)
@@ -104,14 +113,21 @@ def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, st
         RecordingError: An input was not recorded.
     """
     form, opset = real_form(node, recording.graph.opset)
-    return _compute(node, form, opset, _inputs(recording, form, sample, step), tensor)
+    return compute(node, form, opset, _inputs(recording, form, sample, step))[tensor]
 
 
 class _Split:
     """Accumulates the two parts of one tensor's error over samples and steps."""
 
     def __init__(
-        self, reference: Recording, backend: Recording, entry: PlannedNode, node: Node, stand_in: StandIn | None
+        self,
+        reference: Recording,
+        backend: Recording,
+        entry: PlannedNode,
+        node: Node,
+        stand_in: StandIn | None,
+        *,
+        rounded: bool = False,
     ) -> None:
         self._reference, self._backend = reference, backend
         self._entry, self._node, self._stand_in = entry, node, stand_in
@@ -120,6 +136,8 @@ class _Split:
         self._view = pair.backend_view
         self._span = _code_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
+        self._rounded = rounded
+        self._reference_span = _span_before(reference.graph, pair.reference)
         self._parts: dict[int, _Part] = {}
 
     def add(self, sample: int, step: int) -> None:
@@ -129,9 +147,10 @@ class _Split:
             return
         entry = self._entry
         values = _inputs(self._backend, self._form, sample, step)
-        replayed = _compute(self._node, self._form, self._opset, values, entry.tensor)
-        if self._folded is not None:
-            replayed = np.clip(replayed, *self._folded)
+        replayed = compute(self._node, self._form, self._opset, values)[entry.tensor]
+        for bounds in (self._folded, clamp_of(self._view)):
+            if bounds is not None and bounds != (None, None):
+                replayed = np.clip(replayed, *bounds)
         ours = self._backend.load(entry.tensor, sample, step)
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
@@ -139,33 +158,41 @@ class _Split:
         part.introduced.update(replayed, ours, sample=sample)
         if self._span != (None, None):
             part.in_range.update(replayed, ours, sample=sample)
-            self._add_fit(part, sample, step)
+            self._add_fit(part, ours, sample, step)
         elif entry.quant is None:
             unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
         theirs = self._reference.load(entry.reference_tensor, sample, step)
-        part.propagated.update(theirs, in_reference_order(replayed, self._view, theirs.shape), sample=sample)
+        theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
+        part.propagated.update(theirs, replayed, sample=sample)
 
-    def _add_fit(self, part: _Part, sample: int, step: int) -> None:
+    def _add_fit(self, part: _Part, ours: np.ndarray, sample: int, step: int) -> None:
         """Add what holding the reference's values to the backend's codes makes of them, whatever was computed."""
         quant = self._entry.quant
         name = self._entry.reference_tensor
         theirs = dequantize(self._reference.load(name, sample, step), self._reference.graph.tensors[name].quant)
+        theirs, _ = in_one_order(theirs, self._entry.pair.reference_view, ours, self._view)
         if quant is not None and theirs.dtype.kind == "f":
             part.clipped.update(theirs, theirs, sample=sample)
             part.coded.update(theirs, quantize(theirs, quant), sample=sample)
 
     def _add_stand_in(self, sample: int, step: int, replayed: np.ndarray) -> None:
-        """Add a replay by the reference's own nodes, which is in the reference's order of dimensions."""
+        """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
         entry = self._entry
         theirs = self._reference.load(entry.reference_tensor, sample, step)
-        ours = in_reference_order(self._backend.load(entry.tensor, sample, step), self._view, theirs.shape)
+        stored = self._backend.load(entry.tensor, sample, step)
+        theirs, ours = in_one_order(theirs, entry.pair.reference_view, stored, self._view)
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         part = self._parts.setdefault(sample, self._new_part())
+        if (
+            self._reference_span != (None, None) and entry.quant is None
+        ):  # where the reference's codes end, it saturates
+            replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
         part.introduced.update(replayed, ours, sample=sample)
         part.propagated.update(theirs, replayed, sample=sample)
-        part.allowed += (_STAND_IN_UNITS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
+        units = _STAND_IN_UNITS * unit_roundoff(ours.dtype)
+        part.allowed += (max(units, _ROUNDED if self._rounded else 0.0) * norm(replayed)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
@@ -240,26 +267,35 @@ def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[st
     return values
 
 
-def _compute(
-    node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray], tensor: str
-) -> np.ndarray:
-    """Run a node's real form; kernels of real numbers want channels second."""
+def compute(
+    node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Run a node's real form; kernels of real numbers want channels second.
+
+    Args:
+        node: The node.
+        form: Its real form.
+        opset: Version of each operator set that the form is to be read by.
+        values: Its inputs.
+
+    Raises:
+        KernelError: There is no kernel, or the inputs do not fit it.
+    """
     if form.op != node.op and node.attrs.get("channels_last"):
         turned = {**values, form.inputs[0]: np.moveaxis(values[form.inputs[0]], -1, 1)}
-        return np.moveaxis(run_node(form, turned, opset)[tensor], 1, -1)
-    return run_node(form, values, opset)[tensor]
+        return {name: np.moveaxis(array, 1, -1) for name, array in run_node(form, turned, opset).items()}
+    return run_node(form, values, opset)
 
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
     """Give the interval of the reference's Relu or Clip that the backend computes along with its node."""
     theirs = _producer_of_values(reference.graph, entry.reference_tensor)
     ours = backend.graph.producer(entry.tensor)
-    if (
-        theirs is None
-        or ours is None
-        or theirs.op not in ("Relu", "Clip")
-        or ours.op in (theirs.op, "DequantizeLinear")
-    ):
+    if theirs is None or ours is None or ours.op == "DequantizeLinear":
+        return None
+    if fused_activation(theirs) in ("Relu", "Clip"):
+        theirs = parts_of(theirs)[-1]
+    if theirs.op not in ("Relu", "Clip") or ours.op == theirs.op:
         return None
     return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
 
@@ -270,6 +306,13 @@ def _code_span(quant: QuantParams | None) -> _Clamp:
         return None, None
     scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
     return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
+
+
+def _span_before(graph: Graph, tensor: str) -> _Clamp:
+    """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
+    node = graph.producer(tensor)
+    coded = node.inputs[0] if node is not None and node.op == "DequantizeLinear" else tensor
+    return _code_span(graph.tensors[coded].quant)
 
 
 def _producer_of_values(graph: Graph, tensor: str) -> Node | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, clamp_of
-from qdebug.analysis.layouts import in_reference_order, turned_quant
+from qdebug.analysis.layouts import in_one_order, turned_quant
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, one_lattice, same_elements
@@ -128,9 +128,7 @@ def _small(reference: Recording, backend: Recording, request: Request) -> Packed
         side.load(name, place.sample, place.step)
         for side, name in ((reference, pair.reference), (backend, pair.backend))
     )
-    shapes = ours.shape, theirs.shape
-    ours = in_reference_order(ours, pair.reference_view, shapes[1])
-    theirs = in_reference_order(theirs, pair.backend_view, shapes[0])
+    ours, theirs = in_one_order(ours, pair.reference_view, theirs, pair.backend_view)
     if _mismatch(ours, theirs) is not None or not 0 < theirs.size <= MOST_PACKED:
         return None
     quants = _turned_quants(reference, backend, pair)
@@ -198,9 +196,7 @@ def compare_pair(
         for step in steps:
             ours = reference.load(pair.reference, sample, step)
             theirs = backend.load(pair.backend, sample, step)
-            shapes = ours.shape, theirs.shape
-            ours = in_reference_order(ours, pair.reference_view, shapes[1])
-            theirs = in_reference_order(theirs, pair.backend_view, shapes[0])
+            ours, theirs = in_one_order(ours, pair.reference_view, theirs, pair.backend_view)
             reason = _mismatch(ours, theirs)
             if reason is None:
                 try:

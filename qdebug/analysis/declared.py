@@ -7,19 +7,21 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.analysis.alignment import Pair
+from qdebug.analysis.alignment import Pair, clamp_of
+from qdebug.analysis.attribute import compute
 from qdebug.analysis.band import unit_roundoff
-from qdebug.analysis.layouts import in_reference_order
+from qdebug.analysis.clamps import bounds_of, codes_clamp
+from qdebug.analysis.layouts import in_reference_order, into_stored_order, layouts_of, plain_shape
 from qdebug.analysis.ops import plain_op, same_family
 from qdebug.analysis.unheld import unheld
 from qdebug.analysis.value_classes import Run
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node, QuantParams, Recording
+from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
@@ -53,15 +55,24 @@ _MOST_NODES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The reference's nodes that one backend node stands for.
+    """What leads from compared tensors to one compared tensor, in either graph.
 
     Args:
-        nodes: In topological order; none if the backend node only hands values on.
+        nodes: The reference's nodes, in topological order; none if the backend only hands values on.
         feeds: Reference tensor to backend tensor, for what enters.
+        own: The backend's nodes, in topological order; the last one makes the compared tensor.
+        elsewhere: Whether the reference's nodes read compared tensors that the backend's do not.
     """
 
     nodes: tuple[Node, ...]
     feeds: Mapping[str, str]
+    own: tuple[Node, ...] = ()
+    elsewhere: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether several backend nodes are judged together, since what lies between them has no partner."""
+        return len(self.own) > 1
 
 
 class Declared:
@@ -77,27 +88,57 @@ class Declared:
         self._ref, self._be = Run.of(reference), Run.of(backend)
         self._reference, self._backend = reference, backend
         self._pairs = {pair.backend: pair for pair in pairs}
+        views = {pair.reference: pair.reference_view for pair in self._pairs.values() if pair.reference_view}
+        self._layouts = {**layouts_of(self._ref), **views}
+        self._partners: dict[str, str] = {}
+        for pair in self._pairs.values():
+            self._partners.setdefault(self._ref.classes.root(pair.reference), pair.backend)
 
     def segment(self, pair: Pair) -> Segment | None:
-        """Find the reference's nodes between the partners of a backend node's inputs and that of its output.
+        """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.
 
         Returns:
-            None if an input has no partner, or if the reference's way there begins elsewhere.
+            None if an input of the network that was not compared leads there, or if too many nodes do.
         """
-        node = self._backend.graph.producer(pair.backend)
-        if node is None:
+        own = self._own(pair.backend)
+        if own is None:
             return None
-        feeds: dict[str, str] = {}
-        for tensor in self._be.classes.data_inputs(node):
-            partner = self._pairs.get(tensor)
-            if partner is None:
-                return None
-            feeds[partner.reference] = tensor
-        ends = {self._ref.classes.root(name): name for name in feeds}
+        nodes, entries = own
+        feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
+        ends = {self._ref.classes.root(name) for name in feeds}
         found = self._between(pair.reference, ends)
-        return None if found is None else Segment(nodes=found, feeds=feeds)
+        if found is not None:
+            return Segment(nodes=found, feeds=feeds, own=nodes)
+        every = set(self._partners) - {self._ref.classes.root(pair.reference)}
+        found = self._between(pair.reference, ends | every)
+        if found is None:
+            return None
+        read = {self._ref.classes.root(name): name for node in found for name in self._ref.classes.data_inputs(node)}
+        more = {name: self._partners[root] for root, name in read.items() if root in every and root not in ends}
+        return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
 
-    def _between(self, output: str, ends: Mapping[str, str]) -> tuple[Node, ...] | None:
+    def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
+        """Give the backend's nodes between a tensor and the compared ones above it, and those."""
+        graph = self._backend.graph
+        found: dict[str, Node] = {}
+        entries: dict[str, None] = {}
+        waiting = [output]
+        while waiting:
+            tensor = waiting.pop()
+            node = graph.producer(tensor)
+            if node is None or len(found) > _MOST_NODES:
+                return None
+            if node.name in found:
+                continue
+            found[node.name] = node
+            for name in self._be.classes.data_inputs(node):
+                if name in self._pairs:
+                    entries[name] = None
+                else:
+                    waiting.append(name)
+        return _in_order(found.values(), graph), tuple(entries)
+
+    def _between(self, output: str, ends: Collection[str]) -> tuple[Node, ...] | None:
         graph, classes = self._reference.graph, self._ref.classes
         found: dict[str, Node] = {}
         waiting = [output]
@@ -111,13 +152,14 @@ class Declared:
             if node.name not in found:
                 found[node.name] = node
                 waiting += classes.data_inputs(node)
-        places = {name: graph.position(node.outputs[0]) or 0 for name, node in found.items()}
-        return tuple(sorted(found.values(), key=lambda node: places[node.name]))
+        return _in_order(found.values(), graph)
 
     def same(self, pair: Pair, node: Node, segment: Segment) -> bool:
         """Tell whether a backend node is declared exactly as its one reference node, operands included."""
+        if segment.wide:
+            return False
         if not segment.nodes:
-            return self._be.classes.handed_on(node) is not None
+            return self._be.classes.handed_on(node) is not None or self._clamped_before(node, pair)
         theirs = segment.nodes[0]
         if len(segment.nodes) != 1 or pair.reference not in theirs.outputs:
             return False
@@ -130,6 +172,15 @@ class Declared:
             and len(ours_form.inputs) == len(theirs_form.inputs)
             and all(map(self._same_operand, ours_form.inputs, theirs_form.inputs))
         )
+
+    def _clamped_before(self, node: Node, pair: Pair) -> bool:
+        """Tell whether a backend's Relu or Clip does what the reference's codes, or its node before, have done."""
+        bounds = bounds_of(self._be, node)
+        before = self._pairs.get(node.inputs[0]) if node.inputs else None
+        if bounds is None or before is None:
+            return False
+        members = self._ref.classes.members(pair.reference)
+        return clamp_of(before.backend_view) == bounds or any(codes_clamp(self._ref, m, bounds) for m in members)
 
     def _same_operand(self, ours: str, theirs: str) -> bool:
         """Tell whether two operands are partners, or constants with equal real values."""
@@ -146,19 +197,30 @@ class Declared:
 
         Not where a node takes codes for numbers, nor where rounded constants of the reference's own stand in between.
         """
+        return self.real(segment) and (segment.wide or not takes_codes(node))
+
+    def real(self, segment: Segment) -> bool:
+        """Tell whether the reference's nodes compute with constants that are not rounded to codes."""
         constants = (name for other in segment.nodes for name in other.inputs if name and self._ref.classes.folds(name))
-        coded = any(
+        return not any(
             self._reference.graph.tensors[form].quant is not None
             for name in constants
             for form in self._ref.classes.members(name)
         )
-        return not coded and not takes_codes(node)
+
+    def coded(self, segment: Segment) -> bool:
+        """Tell whether the backend's nodes compute with codes, or with constants that are rounded to them."""
+        tensors = self._backend.graph.tensors
+        names = {name for node in segment.own for name in (*node.inputs, *node.outputs) if name}
+        return any(takes_codes(node) for node in segment.own) or any(
+            tensors[form].quant is not None for name in names for form in self._be.classes.members(name)
+        )
 
     def replay(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Replay a segment on the backend's recorded inputs with the reference's constants.
 
         Returns:
-            Real values in the reference's order of dimensions.
+            Real values in the order of dimensions that the model has.
 
         Raises:
             KernelError: A node cannot be replayed.
@@ -167,20 +229,31 @@ class Declared:
         values: dict[str, np.ndarray] = {}
         for name, tensor in segment.feeds.items():
             stored = _real(self._backend, tensor, sample, step)
-            shape = self._reference.load(name, sample, step).shape
-            values[name] = in_reference_order(stored, self._pairs[tensor].backend_view, shape)
+            entry = self._pairs[tensor]
+            shape = plain_shape(self._reference.load(entry.reference, sample, step).shape, entry.reference_view)
+            values[name] = in_reference_order(stored, entry.backend_view, shape)
         by_root = {self._ref.classes.root(name): name for name in segment.feeds}
         for node in segment.nodes:
-            form, opset = real_form(node, self._reference.graph.opset)
-            if not has_kernel(form.op, form.domain):
-                raise KernelError(f"no kernel is known for {node.op}")
-            for name in form.inputs:
-                if name and name not in values:
-                    fed = by_root.get(self._ref.classes.root(name))
-                    values[name] = values[fed] if fed else _real(self._reference, name)
-            values.update(run_node(form, values, opset))
-        fed = by_root.get(self._ref.classes.root(pair.reference))
-        return values[fed] if fed else values[pair.reference]
+            self._run(node, values, by_root)
+        return values[by_root.get(self._ref.classes.root(pair.reference), pair.reference)]
+
+    def _run(self, node: Node, values: dict[str, np.ndarray], by_root: Mapping[str, str]) -> None:
+        """Run a reference node on values in the model's order of dimensions, and add what it gives in that order.
+
+        The node itself sees each tensor in the order that the reference keeps it in.
+        """
+        form, opset = real_form(node, self._reference.graph.opset)
+        if not has_kernel(form.op, form.domain):
+            raise KernelError(f"no kernel is known for {node.op}")
+        inputs: dict[str, np.ndarray] = {}
+        for name in form.inputs:
+            if name and name not in values:
+                fed = by_root.get(self._ref.classes.root(name))
+                values[name] = values[fed] if fed else _real(self._reference, name)
+            if name:
+                inputs[name] = into_stored_order(values[name], self._layouts.get(name))
+        for name, made in compute(node, form, opset, inputs).items():
+            values[name] = in_reference_order(made, self._layouts.get(name), made.shape)
 
     def rounding(self, node: Node, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
@@ -244,6 +317,10 @@ class Declared:
         """Say in a clause what the graphs declare differently."""
         form, _ = real_form(node, self._backend.graph.opset)
         main = _main(node, segment)
+        if segment.wide:
+            known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
+            read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
+            return f"{own} on {read} does not do what {known or 'no node'} of the reference does"
         if main is None:
             known = " + ".join(n.op for n in segment.nodes)
             return f"{node.op} stands where the reference has {known or 'no node'}"
@@ -253,8 +330,18 @@ class Declared:
             name = attrs[0]
             return f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
         said = self.unheld(node, segment) or self._constants_said(form, theirs)
+        if not said and segment.elsewhere:
+            said = self._operands_said(form, theirs)
         extra = [n.op for n in segment.nodes if n is not main]
         return said or f"it does not do what {' + '.join([main.op, *extra])} does"
+
+    def _operands_said(self, ours: Node, theirs: Node) -> str:
+        root = self._ref.classes.root
+        mine = [self._pairs[name].reference for name in self._be.classes.data_inputs(ours) if name in self._pairs]
+        missing = [n for n in self._ref.classes.data_inputs(theirs) if root(n) not in set(map(root, mine))]
+        if not missing or not mine:
+            return ""
+        return f"it reads {' and '.join(map(repr, dict.fromkeys(mine)))}, and not {missing[0]!r} as the reference does"
 
     def _constants_said(self, ours: Node, theirs: Node) -> str:
         for slot, title in enumerate(_TITLES.get(plain_op(theirs), ("constant", "constant"))):
@@ -278,6 +365,10 @@ class Declared:
 def _main(node: Node, segment: Segment) -> Node | None:
     """Give the reference node of the same operator among those that a backend node stands for."""
     return next((n for n in segment.nodes if same_family(plain_op(n), plain_op(node))), None)
+
+
+def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:
+    return tuple(sorted(nodes, key=lambda node: graph.position(next(name for name in node.outputs if name)) or 0))
 
 
 def _differing_attrs(one: Node, other: Node) -> Sequence[str]:

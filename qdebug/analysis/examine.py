@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
-import numpy as np
-
 from qdebug.analysis.alignment import Pair
-from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, recorded_places, replay
-from qdebug.analysis.band import norm
+from qdebug.analysis.attribute import Attribution
 from qdebug.analysis.compare import Comparison, Request, compare_pair, compare_small
-from qdebug.analysis.declared import Declared, Segment
-from qdebug.analysis.layouts import in_reference_order
+from qdebug.analysis.declaration_check import DeclarationCheck
 from qdebug.analysis.limit_rules import RuleFinder
-from qdebug.analysis.limits import DERIVED_LSB, Limits
+from qdebug.analysis.limits import Limits
 from qdebug.analysis.misread import misread
 from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.recent import RecentTensors
 from qdebug.analysis.reproduce import Reproduced, Reproducer
 from qdebug.analysis.result import NodeResult, SampleError, SampleResult, Status
 from qdebug.analysis.timing import Timing
-from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
-from qdebug.numerics.accumulate import same_elements
 
 __all__ = ["Examiner"]
 
 _AHEAD = 32
 """Tensors that are looked at ahead: the small ones among them are compared together."""
-
-_FOLDING = 4.0
-"""Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
 
 
 class Examiner:
@@ -51,7 +42,7 @@ class Examiner:
         reference, backend = RecentTensors(reference), RecentTensors(backend)
         self._reference, self._backend = reference, backend
         self._limits, self._rules = limits, RuleFinder(limits.rules)
-        self._declared = Declared(reference, backend, pairs)
+        self._declared = DeclarationCheck(reference, backend, pairs)
         self._reproducer = Reproducer(backend)
         self.timing = Timing()
 
@@ -87,10 +78,10 @@ class Examiner:
         node = self._backend.graph.producer(entry.tensor)
         segment = None if node is None else self._declared.segment(entry.pair)
         if comparison.stats is None:
-            declared = self._declared_shape(entry, node, segment)
+            declared = self._declared.shape(entry, node, segment)
             reason = f"{comparison.reason}; {declared}" if declared else comparison.reason
             return _node_result(entry, comparison, None, (Status.INCOMPARABLE, reason), limits, declared=declared)
-        attribution = self._attribution(entry, segment)
+        attribution = self._declared.attribution(entry, segment)
         judged = limits.judge(comparison.stats, attribution)
         reproduced = self._reproduced(entry, node, comparison, limits)
         why = None
@@ -100,7 +91,7 @@ class Examiner:
                 judged = limits.judge(comparison.stats, attribution, reproduced=True)
         declared = None
         if node is not None and segment is not None and comparison.stats.mismatches:
-            declared = self._declared_difference(entry, node, segment, attribution, comparison)
+            declared = self._declared.difference(entry, node, segment, attribution, comparison)
         if judged[0] is Status.DIVERGED and not limits.given and attribution.in_range is None:
             judged = judged[0], f"{judged[1]}; judged by its whole error, since {attribution.reason}"
         if declared is not None and not limits.given and judged[0] in (Status.WITHIN, Status.DIVERGED):
@@ -122,75 +113,6 @@ class Examiner:
         if not limits.explain or node is None or comparison.stats is None or not comparison.stats.mismatches:
             return None
         return self._reproducer.reproduce(node, entry.tensor)
-
-    def _attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
-        if segment is None:
-            return attribute(self._reference, self._backend, entry)
-
-        def by_reference_nodes(sample: int, step: int) -> np.ndarray:
-            return self._declared.replay(entry.pair, segment, sample=sample, step=step)
-
-        return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes)
-
-    def _declared_shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
-        """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
-        places = recorded_places(self._reference, self._backend, entry)
-        place = next(places, None)
-        if node is None or segment is None or not segment.nodes or place is None:
-            return None
-        try:
-            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
-        except (KernelError, RecordingError):
-            return None
-        ours = self._backend.load(entry.tensor, *place)
-        ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
-        return None if same_elements(theirs.shape, ours.shape) else self._declared.difference(node, segment)
-
-    def _declared_difference(
-        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
-    ) -> str | None:
-        """Say what the graphs declare differently, if it changes this tensor by more than rounding does.
-
-        Looked at for the first sample and the worst one.
-        """
-        if attribution.in_range is None or self._declared.same(entry.pair, node, segment):
-            return None
-        if not self._declared.checkable(node, segment):
-            return None
-        worst = comparison.stats.worst_sample if comparison.stats else None
-        places = list(recorded_places(self._reference, self._backend, entry))
-        chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
-        try:
-            found = any(self._differs(entry, node, segment, attribution, place) for place in chosen)
-        except (KernelError, RecordingError):
-            return None  # what cannot be replayed is judged without this check
-        return self._declared.difference(node, segment) if found else None
-
-    def _differs(
-        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, place: tuple[int, int]
-    ) -> bool:
-        sample, step = place
-        theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
-        ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
-        clamp = folded_clamp(self._reference, self._backend, entry)
-        if clamp is not None:
-            ours = np.clip(ours, *clamp)
-        allowed = self._declared.rounding(node, sample=sample, step=step)
-        if allowed is None:
-            return False
-        view = entry.pair.backend_view
-        ours = in_reference_order(ours, view, theirs.shape)
-        if ours.shape != theirs.shape:
-            return True
-        if isinstance(allowed, np.ndarray):
-            allowed = in_reference_order(allowed, view, theirs.shape)
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
-            excess = np.abs(np.subtract(theirs, ours, dtype=np.float64)) - 1.001 * allowed
-            excess = np.maximum(np.nan_to_num(excess, nan=0.0, posinf=np.inf), 0)
-        if entry.quant is not None and entry.quant.qmin is not None:
-            return bool(np.max(excess, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale)))
-        part = attribution.samples.get(sample, attribution)
-        return norm(excess) > _FOLDING * (part.allowed or 0.0)
 
 
 def _node_result(

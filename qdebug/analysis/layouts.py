@@ -14,11 +14,22 @@ import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
 from qdebug.analysis.value_classes import Run, tensor_order
+from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
 
-__all__ = ["in_reference_order", "turned_quant", "with_layouts"]
+__all__ = [
+    "in_one_order",
+    "in_reference_order",
+    "into_stored_order",
+    "layouts_of",
+    "plain_shape",
+    "turned_quant",
+    "with_layouts",
+]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
+_ENDS_LAYOUT = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Gemm", "QGemm", "MatMul", "QLinearMatMul"})
+"""Operators whose result has dimensions of its own."""
 
 
 def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, ...]) -> np.ndarray:
@@ -40,6 +51,40 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
     if view.transpose is not None and len(view.transpose) == array.ndim:
         return np.ascontiguousarray(array.transpose(view.transpose))
     return array
+
+
+def plain_shape(shape: tuple[int, ...], view: View | None) -> tuple[int, ...]:
+    """Give the extents of a tensor of a shape when its dimensions are turned as a view tells."""
+    if view is None or view.transpose is None or len(view.transpose) != len(shape):
+        return shape
+    return tuple(shape[axis] for axis in view.transpose)
+
+
+def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
+    """Undo `in_reference_order`: bring a tensor in the model's order of dimensions into the one that a view undoes.
+
+    Raises:
+        KernelError: The view is of blocks of channels, which nothing computes on here.
+    """
+    if view is None or (view.transpose is None and view.channel_block is None):
+        return array
+    if view.transpose is None:
+        raise KernelError("nothing is replayed on blocks of channels")
+    return array.transpose(np.argsort(view.transpose)) if len(view.transpose) == array.ndim else array
+
+
+def in_one_order(
+    reference: np.ndarray, reference_view: View | None, backend: np.ndarray, backend_view: View | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bring both tensors of a pair into the order of dimensions that the model has.
+
+    What is kept in blocks of channels is brought there last: the other side tells padding channels from real ones.
+    """
+    if backend_view is not None and backend_view.channel_block is not None:
+        reference = in_reference_order(reference, reference_view, backend.shape)
+        return reference, in_reference_order(backend, backend_view, reference.shape)
+    backend = in_reference_order(backend, backend_view, reference.shape)
+    return in_reference_order(reference, reference_view, backend.shape), backend
 
 
 def turned_quant(quant: QuantParams | None, view: View | None) -> QuantParams | None:
@@ -69,24 +114,48 @@ def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: 
         ref: The reference run.
         be: The backend run.
     """
-    turned: dict[str, Pair] = {}
+    partners: dict[str, str] = {}
     for pair in pairs.values():
-        turned.setdefault(pair.reference, replace(pair, reference=pair.backend, backend=pair.reference))
-    ours = _layouts(pairs, order, ref, be)
-    theirs = _layouts(turned, tensor_order(ref.recording), be, ref)
-    return {tensor: _with_layout(pair, ours.get(tensor), theirs.get(pair.reference)) for tensor, pair in pairs.items()}
+        partners.setdefault(pair.reference, pair.backend)
+    ours = _layouts({name: pair.reference for name, pair in pairs.items()}, ref, be)
+    theirs = _layouts(partners, be, ref)
+    laid_out: dict[str, Pair] = {}
+    for name in order:
+        pair = pairs[name]
+        turned = ours.get(name), theirs.get(pair.reference)
+        laid_out[name] = _with_layout(pair, *_fitting(pair, turned, ref, be))
+    return laid_out
 
 
-def _layouts(pairs: Mapping[str, Pair], order: Iterable[str], other: Run, run: Run) -> dict[str, View]:
-    """Find the tensors of one run that are kept in another order than their partners, as its own graph tells."""
+def _fitting(pair: Pair, turned: tuple[View | None, View | None], ref: Run, be: Run) -> tuple[View | None, View | None]:
+    """Leave out a layout that makes the recorded shapes differ where they are equal without it."""
+    sides = (ref, pair.reference), (be, pair.backend)
+    if turned == (None, None) or not all(name in run.recorded and run.recording.has(name) for run, name in sides):
+        return turned
+    theirs, ours = (run.recording.load(name) for run, name in sides)
+    for mine, other in (turned, (turned[0], None), (None, turned[1])):
+        one, two = in_one_order(theirs, other, ours, mine)
+        if one.shape == two.shape:
+            return mine, other
+    return (None, None) if theirs.shape == ours.shape else turned
+
+
+def layouts_of(run: Run) -> dict[str, View]:
+    """Find the tensors of a run that are kept in another order than in the model, as its graph alone tells."""
+    return _layouts({}, run, run)
+
+
+def _layouts(partners: Mapping[str, str], other: Run, run: Run) -> dict[str, View]:
+    """Find the tensors of one run that are kept in another order than in the model, as its own graph tells."""
     layouts: dict[str, View] = {}
-    for tensor in order:
-        pair = pairs.get(tensor)
-        node = run.recording.graph.producer(tensor)
-        if pair is not None and node is not None:
-            layout = _layout_of(tensor, node, pairs, layouts, (other, run))
-            if layout is not None and _fits(layout, pair, other, run):
-                layouts[tensor] = layout
+    graph = run.recording.graph
+    for tensor in tensor_order(graph):
+        node = graph.producer(tensor)
+        if node is None:
+            continue
+        layout = _layout_of(tensor, node, partners, layouts, (other, run))
+        if layout is not None and _fits(layout, tensor, run):
+            layouts[tensor] = layout
     return layouts
 
 
@@ -110,37 +179,47 @@ def _said(layout: View) -> str:
 
 
 def _layout_of(
-    tensor: str, node: Node, pairs: Mapping[str, Pair], layouts: Mapping[str, View], runs: tuple[Run, Run]
+    tensor: str, node: Node, partners: Mapping[str, str], layouts: Mapping[str, View], runs: tuple[Run, Run]
 ) -> View | None:
-    ref, be = runs
-    blocked = _BLOCKED.fullmatch(be.recording.graph.tensors[tensor].layout or "")
+    other, run = runs
+    blocked = _BLOCKED.fullmatch(run.graph.tensors[tensor].layout or "")
     if blocked:
         return View(channel_block=int(blocked.group(1)))
     if node.op == "ReorderOutput":
         return _channels_last(4) if node.attrs.get("channels_last") else None
     if node.attrs.get("channels_last") or node.op.startswith("Nhwc"):
-        rank = be.recording.load(tensor).ndim if tensor in be.recorded else 4
+        rank = run.recording.load(tensor).ndim if tensor in run.recorded else 4
         return _channels_last(rank)
     source = node.inputs[0] if node.inputs else ""
-    if node.op == "Transpose" and _same_partner(source, tensor, pairs, ref):
+    if node.op == "Transpose" and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
         return _turned(layouts.get(source), node)
+    readers = run.graph.consumers(tensor)
+    if node.op == "Transpose" and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
+        return _channels_last(len(perm)) if isinstance(perm := node.attrs.get("perm"), tuple) else None
+    if node.op in _ENDS_LAYOUT and not run.classes.changes_layout(node):
+        return None
     return next((layouts[name] for name in node.inputs if name in layouts), None)
+
+
+def _wants_channels_last(reader: Node, tensor: str) -> bool:
+    turned = bool(reader.attrs.get("channels_last")) or reader.op.startswith("Nhwc")
+    return turned and reader.op != "ReorderOutput" and reader.inputs[0] == tensor
 
 
 def _channels_last(rank: int) -> View | None:
     return View(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
 
 
-def _same_partner(source: str, tensor: str, pairs: Mapping[str, Pair], ref: Run) -> bool:
-    """Tell whether a Transpose only turns what it reads, instead of standing for a Transpose of the reference."""
-    if source not in pairs:
+def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: Run) -> bool:
+    """Tell whether a Transpose only turns what it reads, instead of standing for a Transpose of the other run."""
+    if source not in partners or tensor not in partners:
         return False
-    root = ref.classes.root
-    return root(pairs[source].reference) == root(pairs[tensor].reference)
+    root = other.classes.root
+    return root(partners[source]) == root(partners[tensor])
 
 
 def _turned(before: View | None, node: Node) -> View | None:
-    """Give the layout after a Transpose: where each of the reference's dimensions has gone."""
+    """Give the layout after a Transpose: where each of the model's dimensions has gone."""
     perm = node.attrs.get("perm")
     if not isinstance(perm, tuple) or (before is not None and before.transpose is None):
         return None
@@ -149,10 +228,8 @@ def _turned(before: View | None, node: Node) -> View | None:
     return None if new == tuple(range(len(perm))) else View(transpose=new)
 
 
-def _fits(layout: View, pair: Pair, ref: Run, be: Run) -> bool:
-    """Tell whether a layout makes the recorded shapes equal, where both are known."""
-    if pair.backend not in be.recorded or pair.reference not in ref.recorded:
+def _fits(layout: View, tensor: str, run: Run) -> bool:
+    """Tell whether a layout can be that of a tensor, if it was recorded."""
+    if layout.transpose is None or tensor not in run.recorded or not run.recording.has(tensor):
         return True
-    theirs = ref.recording.load(pair.reference).shape if ref.recording.has(pair.reference) else None
-    ours = be.recording.load(pair.backend) if be.recording.has(pair.backend) else None
-    return theirs is None or ours is None or in_reference_order(ours, layout, theirs).shape == theirs
+    return run.recording.load(tensor).ndim == len(layout.transpose)

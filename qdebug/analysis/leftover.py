@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from qdebug.analysis.alignment import Kind, Pair, Side, Unmatched
 from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
+from qdebug.analysis.region import between
 from qdebug.analysis.value_classes import Run, ValueClasses
 from qdebug.model import Recording
 
-__all__ = ["leftovers"]
+__all__ = ["Search", "leftovers"]
 
 
-def leftovers(ref: Run, be: Run, pairs: Sequence[Pair], notes: Mapping[str, str]) -> tuple[Unmatched, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What the search for partners ended with.
+
+    Args:
+        found: Every pair by backend tensor, whether its tensors were recorded or not.
+        notes: Why a backend tensor has no partner.
+        undecided: Backend tensors that several reference tensors fit equally well.
+    """
+
+    found: Mapping[str, Pair]
+    notes: Mapping[str, str]
+    undecided: Collection[str]
+
+
+def leftovers(ref: Run, be: Run, pairs: Sequence[Pair], search: Search) -> tuple[Unmatched, ...]:
     """List every tensor of two recordings that is in no pair.
 
     Args:
         ref: The reference run.
         be: The backend run.
         pairs: The pairs found.
-        notes: What the search for a partner ended with, by backend tensor.
+        search: What else the search for partners ended with.
     """
-    inside = _folded_into(ref.classes, be, pairs)
-    held = _Held(ref, be, pairs)
+    theirs_inside, ours_inside = _inside(ref, be, pairs, search.undecided)
+    held = _Held(ref, be, pairs, search)
     reference, backend = ref.recording, be.recording
     theirs = (
-        _reference_entry(tensor, held, inside) for tensor in reference.names if tensor not in held.paired_reference
+        _reference_entry(tensor, held, theirs_inside)
+        for tensor in reference.names
+        if tensor not in held.paired_reference
     )
-    ours = (_backend_entry(tensor, held, notes) for tensor in backend.names if tensor not in held.paired_backend)
+    ours = (
+        _backend_entry(tensor, held, ours_inside, search.notes)
+        for tensor in backend.names
+        if tensor not in held.paired_backend
+    )
     return (*theirs, *ours, *_skipped(reference, Side.REFERENCE), *_skipped(backend, Side.BACKEND))
 
 
 class _Held:
     """What is known while the reasons are found."""
 
-    def __init__(self, ref: Run, be: Run, pairs: Sequence[Pair]) -> None:
+    def __init__(self, ref: Run, be: Run, pairs: Sequence[Pair], search: Search) -> None:
         self.ref, self.be = ref.classes, be.classes
         self.reference, self.backend = ref.recording, be.recording
         self.paired_reference = {pair.reference for pair in pairs}
@@ -43,6 +66,10 @@ class _Held:
         self.reference_doubles = {self.ref.number(tensor): tensor for tensor in self.paired_reference}
         self.backend_names = set(self.backend.names)
         self.reference_names = set(self.reference.names)
+        apart = [pair for pair in search.found.values() if pair.backend in self.backend.graph.tensors]
+        apart = [pair for pair in apart if pair.reference in self.reference.graph.tensors]
+        self.without_backend = {p.reference for p in apart if p.backend not in self.backend_names}
+        self.without_reference = {p.backend for p in apart if p.reference not in self.reference_names}
 
 
 def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unmatched:
@@ -54,8 +81,10 @@ def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unm
     twin = held.reference_roots.get(held.ref.root(tensor))
     if twin is not None:
         return entry(Kind.BENIGN, f"another form of {twin!r}, which is compared")
-    if tensor in inside:
-        return entry(Kind.BENIGN, f"computed inside {inside[tensor]}")
+    if tensor in held.without_backend:
+        return entry(Kind.LOST, "the backend's recording has no values of it")
+    if tensor in inside and tensor not in held.reference.graph.outputs:
+        return entry(Kind.BENIGN, inside[tensor])
     double = held.reference_doubles.get(held.ref.number(tensor))
     if double is not None:
         return entry(Kind.BENIGN, f"the same computation as {double!r}, which is compared")
@@ -67,12 +96,16 @@ def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unm
     return entry(Kind.LOST, "no tensor of the backend answers to it")
 
 
-def _backend_entry(tensor: str, held: _Held, notes: Mapping[str, str]) -> Unmatched:
+def _backend_entry(tensor: str, held: _Held, inside: Mapping[str, str], notes: Mapping[str, str]) -> Unmatched:
     def entry(kind: Kind, reason: str) -> Unmatched:
         return Unmatched(side=Side.BACKEND, tensor=tensor, kind=kind, reason=reason)
 
     if held.be.folds(tensor):
         return entry(Kind.BENIGN, _constant_reason(held.backend, tensor))
+    if tensor in held.without_reference:
+        return entry(Kind.LOST, "the reference's recording has no values of it")
+    if tensor in inside and tensor not in held.backend.graph.outputs:
+        return entry(Kind.BENIGN, inside[tensor])
     harmless = _harmless(tensor, held.be, held.paired_backend)
     if harmless:
         return entry(Kind.BENIGN, harmless)
@@ -119,45 +152,38 @@ def _skipped(recording: Recording, side: Side) -> Iterable[Unmatched]:
         yield Unmatched(side=side, tensor=tensor, kind=Kind.LOST, reason=f"not recorded: {reason}")
 
 
-def _folded_into(ref: ValueClasses, be: Run, pairs: Sequence[Pair]) -> dict[str, str]:
-    """Find the reference tensors that a single backend node computes on its way.
+def _inside(
+    ref: Run, be: Run, pairs: Sequence[Pair], undecided: Collection[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Find the tensors of either side that lie in a part of the network that the two compute in different ways.
 
-    From the partner of a node's output the reference's graph is searched backwards down to tensors that have
-    partners. If all of those are partners of what the node reads, then what lies between belongs to the node.
+    From each compared tensor both graphs are searched backwards down to compared ones. Where all of those that the
+    reference's result hangs on are partners of those that the backend's hangs on, what lies between is accounted for by
+    the result.
+
+    Returns:
+        For each tensor of the reference and of the backend, where it is computed.
     """
-    partner = {pair.backend: ref.root(pair.reference) for pair in pairs}
-    ends = set(partner.values())
-    inside: dict[str, str] = {}
+    roots: dict[str, set[str]] = {}
+    for pair in pairs:
+        roots.setdefault(be.classes.root(pair.backend), set()).add(ref.classes.root(pair.reference))
+    theirs: dict[str, str] = {}
+    ours: dict[str, str] = {}
     for pair in pairs:
         node = be.recording.graph.producer(pair.backend)
-        if node is None or be.classes.root(pair.backend) != pair.backend:
+        mine = None if node is None else between(be.classes, pair.backend, roots)
+        if node is None or mine is None:
             continue
-        between, reached = _search_back(ref, pair.reference, ends)
-        fed = {
-            partner[m] for tensor in be.classes.data_inputs(node) for m in be.classes.members(tensor) if m in partner
-        }
-        if between and reached <= fed:
-            inside.update((tensor, f"{node.op} {node.name!r}") for tensor in between if tensor not in inside)
-    return inside
-
-
-def _search_back(ref: ValueClasses, tensor: str, ends: set[str]) -> tuple[set[str], set[str]]:
-    """Give the tensors between one tensor and the nearest classes in `ends` before it, and those classes."""
-    between: set[str] = set()
-    reached: set[str] = set()
-    waiting = [tensor]
-    while waiting:
-        current = waiting.pop()
-        node = ref.graph.producer(current)
-        if node is None:
-            if current != tensor:
-                reached.add(current)
+        fed = {name for root in mine[1] for name in roots[root]}
+        other = between(ref.classes, pair.reference, fed)
+        if other is None or not mine[0].isdisjoint(undecided):
             continue
-        for name in ref.data_inputs(node):
-            root = ref.root(name)
-            if root in ends and root != ref.root(tensor):
-                reached.add(root)
-            elif name not in between:
-                between.add(name)
-                waiting.append(name)
-    return between, reached
+        real = [name for name in mine[0] if name in be.recorded]
+        place = f"computed inside {node.op} {node.name!r}"
+        part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
+        for name in other[0]:
+            theirs.setdefault(name, part if real else place)
+        if other[1] == fed:
+            for name in real:
+                ours.setdefault(name, part)
+    return theirs, ours

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qdebug.analysis.alignment import Match
-from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, clamp_bounds, fused_activation, plain_op, same_family
+from qdebug.analysis.clamps import bounds_of, codes_clamp
+from qdebug.analysis.ops import GO_INTO_WEIGHTS, plain_op, same_family
 from qdebug.analysis.value_classes import Run
+from qdebug.analysis.weights import FAR, weight_distance, weight_of
 from qdebug.model import Node
-from qdebug.numerics.affine import dequantize
 
 __all__ = ["Answer", "NodeMatcher"]
 
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
+_TELLING = 16
+"""Elements from which a weight tells a node from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The reference tensor for a node's output, or why there is none."""
+    """The reference tensor for a node's output, or why there is none; undecided if several fit equally well."""
 
     tensor: str | None
     reason: str
     match: Match = Match.SIGNATURE
+    undecided: bool = False
 
 
 class NodeMatcher:
@@ -36,27 +40,29 @@ class NodeMatcher:
         self.ref, self.be = ref.classes, be.classes
         self._runs = ref, be
 
-    def find(self, node: Node, tensor: str, sources: Sequence[str], taken: set[str]) -> Answer:
+    def find(self, node: Node, tensor: str, sources: Sequence[str], taken: Callable[[str], bool]) -> Answer:
         """Find the reference tensor for one output of a backend node.
 
         Args:
             node: The backend node.
             tensor: Which of its outputs.
             sources: Reference tensors that its data inputs stand for, in order.
-            taken: Reference tensors that already have a partner.
+            taken: Tells of a reference tensor whether it is another's partner.
         """
         candidates = [other for other in self.ref.consumers(sources[0]) if self._reads_same(node, other, sources)]
         slot = node.outputs.index(tensor)
         candidates = [c for c in candidates if slot < len(c.outputs) and c.outputs[slot]]
-        fresh = [c for c in candidates if c.outputs[slot] not in taken]
+        fresh = [c for c in candidates if not taken(c.outputs[slot])]
         chosen = self._choose(node, fresh or candidates)
         if chosen is None:
             if not candidates:
                 return Answer(tensor=None, reason=f"no {plain_op(node)} of the reference reads the same tensors")
             names = ", ".join(repr(c.name) for c in candidates[:4])
-            return Answer(tensor=None, reason=f"{len(candidates)} reference nodes fit equally well: {names}")
-        output, folded = self.through_folded(node, tensor, chosen.outputs[slot], into_weights=True)
-        quantized = node.op != plain_op(node) and self.backend.graph.tensors[tensor].quant is not None
+            return Answer(
+                tensor=None, reason=f"{len(candidates)} reference nodes fit equally well: {names}", undecided=True
+            )
+        output, folded = self.through_folded(tensor, chosen.outputs[slot], into_weights=True)
+        quantized = node.op != plain_op(node) and self.be.graph.tensors[tensor].quant is not None
         whole = " + ".join([chosen.op, *(n.op for n in folded)])
         reason = f"{node.op} reads and does what {whole} {chosen.name!r} does"
         if folded:
@@ -89,19 +95,13 @@ class NodeMatcher:
 
     def _by_constants(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
         """Keep the candidate whose weight is nearest, if it is near and plainly nearer than the next."""
-        ours = _weight(self._runs[1], node)
-        if ours is None:
-            return []
         ranked: list[tuple[float, Node]] = []
         for other in candidates:
-            theirs = _weight(self._runs[0], other)
-            if theirs is not None and theirs.size == ours.size:
-                theirs = _shaped_like(theirs, ours)
-                norm = float(np.linalg.norm(theirs))
-                distance = float(np.linalg.norm(ours - theirs)) / norm if norm else float("inf")
+            distance = weight_distance(self._runs[0], other, self._runs[1], node)
+            if distance is not None and np.isfinite(distance):
                 ranked.append((distance, other))
         ranked.sort(key=lambda entry: entry[0])
-        if not ranked or ranked[0][0] > 0.5:
+        if not ranked or ranked[0][0] > FAR:
             return []
         if len(ranked) > 1 and ranked[1][0] < 2 * ranked[0][0]:
             return []
@@ -118,14 +118,11 @@ class NodeMatcher:
 
     # -- nodes folded into the backend's node ----------------------------------------------------------------------
 
-    def through_folded(
-        self, node: Node, tensor: str, output: str, *, into_weights: bool = False
-    ) -> tuple[str, list[Node]]:
+    def through_folded(self, tensor: str, output: str, *, into_weights: bool = False) -> tuple[str, list[Node]]:
         """Follow the reference from a tensor through the nodes that the backend computes along with its node.
 
         Args:
-            node: The backend node.
-            tensor: Which of its outputs.
+            tensor: The backend tensor.
             output: The reference tensor to start from.
             into_weights: Also follow nodes whose constants can have gone into the backend node's weights.
         """
@@ -135,66 +132,45 @@ class NodeMatcher:
             if len(readers) != 1 or len(self.ref.data_inputs(readers[0])) != 1:
                 return output, folded
             reader = readers[0]
-            if not (self._is_clamped(node, tensor, reader) or (into_weights and reader.op in GO_INTO_WEIGHTS)):
+            if not (self._is_clamped(tensor, reader) or (into_weights and reader.op in GO_INTO_WEIGHTS)):
                 return output, folded
             if any(same_family(plain_op(other), plain_op(reader)) for other in self.be.consumers(tensor)):
                 return output, folded
             folded.append(reader)
             output = reader.outputs[0]
 
-    def _is_clamped(self, node: Node, tensor: str, activation: Node) -> bool:
-        """Tell whether a backend node shows that it computes an activation: by its attribute or its codes."""
-        if activation.op not in ACTIVATIONS:
+    def _is_clamped(self, tensor: str, activation: Node) -> bool:
+        """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
+        if activation.op not in ("Relu", "Clip"):
             return False
-        fused = fused_activation(node)
-        if fused is not None:
-            return same_family(fused, activation.op)
-        return activation.op in ("Relu", "Clip") and self.codes_clamp(tensor, activation)
+        return codes_clamp(self._runs[1], tensor, bounds_of(self._runs[0], activation))
 
-    # -- clamps --------------------------------------------------------------------------------------------------
+    def with_weights_of(self, node: Node, tensor: str, taken: Container[str]) -> Answer | None:
+        """Find the one reference node of the same operator that has a backend node's weights; None if none stands out.
 
-    def clamp_bounds(self, node: Node) -> tuple[float, float] | None:
-        """Give the interval that a Relu or Clip of the reference clamps to, if it is known."""
-        constants = {name: self.reference.load(name) for name in node.inputs[1:] if name and self.reference.has(name)}
-        return clamp_bounds(node, constants)
-
-    def codes_clamp(self, tensor: str, clamp: Node) -> bool:
-        """Tell whether the range of a backend tensor's codes does what a clamp of the reference does."""
-        quant = self.backend.graph.tensors[tensor].quant
-        bounds = self.clamp_bounds(clamp)
-        if quant is None or quant.qmin is None or quant.qmax is None or bounds is None:
-            return False
-        low = float(np.min(quant.scale * (quant.qmin - quant.zero_point)))
-        high = float(np.max(quant.scale * (quant.qmax - quant.zero_point)))
-        step = float(np.max(quant.scale))
-        return low >= bounds[0] - step / 2 and high <= bounds[1] + step / 2
+        Args:
+            node: The backend node.
+            tensor: Which of its outputs.
+            taken: Reference tensors that already have a partner.
+        """
+        ours = weight_of(self._runs[1], node)
+        slot = node.outputs.index(tensor)
+        if ours is None or ours.size < _TELLING:
+            return None
+        candidates = [
+            other
+            for other in self.ref.graph.nodes
+            if same_family(plain_op(node), plain_op(other)) and slot < len(other.outputs) and other.outputs[slot]
+        ]
+        best = self._by_constants(node, [other for other in candidates if other.outputs[slot] not in taken])
+        if not best or weight_distance(self._runs[0], best[0], self._runs[1], node) is None:
+            return None
+        output, _ = self.through_folded(tensor, best[0].outputs[slot], into_weights=True)
+        return Answer(tensor=output, reason=f"{node.op} has the weights of {best[0].op} {best[0].name!r}")
 
     def same_kind(self, reference: str, backend: str) -> bool:
         """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
         if self.reference.has(reference) and self.backend.has(backend):
             return self.reference.load(reference).shape == self.backend.load(backend).shape
-        theirs, ours = self.reference.graph.tensors[reference], self.backend.graph.tensors[backend]
+        theirs, ours = self.ref.graph.tensors[reference], self.be.graph.tensors[backend]
         return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)
-
-
-def _weight(run: Run, node: Node) -> np.ndarray | None:
-    """Give the largest recorded constant a node reads, as real values."""
-    recording = run.recording
-    sizes: list[tuple[int, str]] = []
-    for tensor in node.inputs:
-        if tensor and run.classes.folds(tensor):
-            held = next((m for m in reversed(run.classes.members(tensor)) if recording.has(m)), None)
-            if held is not None:
-                sizes.append((recording.load(held).size, held))
-    if not sizes or max(sizes)[0] <= 1:
-        return None
-    name = max(sizes)[1]
-    values = dequantize(recording.load(name), recording.graph.tensors[name].quant)
-    return np.asarray(values, np.float64)
-
-
-def _shaped_like(weight: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Bring a weight into the shape of another of the same size; a transposed matrix is turned."""
-    if weight.shape != other.shape and weight.T.shape == other.shape:
-        return weight.T
-    return weight.reshape(other.shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.analysis.alignment import Pair, View, clamp_of
 from qdebug.analysis.compare import compared_places
-from qdebug.analysis.layouts import in_reference_order, turned_quant
+from qdebug.analysis.layouts import in_one_order, turned_quant
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator
@@ -73,10 +73,7 @@ class PairReader:
         pair = self._pair
         theirs = self._reference.load(pair.reference, sample, step)
         ours = self._backend.load(pair.backend, sample, step)
-        return (
-            in_reference_order(theirs, pair.reference_view, ours.shape),
-            in_reference_order(ours, pair.backend_view, theirs.shape),
-        )
+        return in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
 
     def places(self) -> list[tuple[int, int]]:
         """Give the samples and steps that both sides hold; those of a constant once."""

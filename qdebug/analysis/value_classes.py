@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.analysis.expand import expanded
 from qdebug.analysis.ops import KEEPS_VALUES
 from qdebug.model import Graph, Node, Recording
 from qdebug.model.dtypes import is_float
@@ -60,9 +61,19 @@ class ValueClasses:
 
     def handed_on(self, node: Node) -> str | None:
         """Give the input whose values a node hands on as its first output; None if it computes something else."""
-        if node.inputs and node.inputs[0] and (node.op in KEEPS_VALUES or self._changes_format(node)):
-            return node.inputs[0]
+        source = node.inputs[0] if node.inputs else ""
+        if source and (node.op in KEEPS_VALUES or self._changes_format(node) or self.changes_layout(node)):
+            return source
         return self._neutral.get(node.name)
+
+    def changes_layout(self, node: Node) -> bool:
+        """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
+        if node.op not in _ARRANGES or not (node.inputs and node.inputs[0] and node.outputs):
+            return False
+        before, after = (self.graph.tensors[name] for name in (node.inputs[0], node.outputs[0]))
+        if before.stands_for is None and after.stands_for is None:
+            return False
+        return (before.stands_for or before.name) == (after.stands_for or after.name)
 
     def _changes_format(self, node: Node) -> bool:
         """Tell whether a node only casts real numbers from one float format to another."""
@@ -118,6 +129,8 @@ def _attrs_key(node: Node) -> Hashable:
     return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in node.attrs.items())
 
 
+_ARRANGES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+
 _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}
 _NEUTRAL_HAIR = 1e-6
 """How far a quantized 1 may be off through the rounding of its scale."""
@@ -155,17 +168,27 @@ class Run:
     classes: ValueClasses
     recorded: frozenset[str]
 
+    @property
+    def graph(self) -> Graph:
+        """The graph that the classes are of."""
+        return self.classes.graph
+
     @classmethod
-    def of(cls, recording: Recording) -> Run:
-        """Derive the classes of a recording's graph."""
-        classes = ValueClasses(recording.graph, _neutral_nodes(recording))
+    def of(cls, recording: Recording, *, expand: bool = False) -> Run:
+        """Derive the classes of a recording's graph.
+
+        Args:
+            recording: The recording.
+            expand: Show fused activations and sums as nodes of their own, see `expanded`.
+        """
+        graph = expanded(recording.graph) if expand else recording.graph
+        classes = ValueClasses(graph, _neutral_nodes(recording))
         recorded = frozenset(name for name in recording.names if not classes.folds(name))
         return cls(recording=recording, classes=classes, recorded=recorded)
 
 
-def tensor_order(recording: Recording) -> tuple[str, ...]:
-    """Give the tensors of a recording's graph, constants left out: inputs first, then outputs node by node."""
-    graph = recording.graph
+def tensor_order(graph: Graph) -> tuple[str, ...]:
+    """Give the tensors of a graph, constants left out: inputs first, then outputs node by node."""
     produced = (tensor for node in graph.nodes for tensor in node.outputs if tensor)
     free = (name for name in graph.tensors if graph.producer(name) is None and not graph.is_constant(name))
     return tuple(dict.fromkeys((*graph.inputs, *free, *produced)))

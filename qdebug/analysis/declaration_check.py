@@ -1,0 +1,139 @@
+"""Holds what a backend's nodes are declared to do against what the reference's nodes make of the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.analysis.alignment import Pair, clamp_of
+from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, recorded_places, replay
+from qdebug.analysis.band import norm, unit_roundoff
+from qdebug.analysis.compare import Comparison
+from qdebug.analysis.declared import Declared, Segment
+from qdebug.analysis.layouts import in_reference_order
+from qdebug.analysis.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
+from qdebug.analysis.plan import PlannedNode
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, Recording
+from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["DeclarationCheck"]
+
+_FOLDING = 4.0
+"""Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
+_WIDE_UNITS = 1024.0
+"""Units of roundoff that the result of several float nodes may be off what the reference's nodes give."""
+
+
+class DeclarationCheck:
+    """Tells of each compared tensor whether the graphs declare another computation for it.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: All pairs of the alignment.
+    """
+
+    def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair]) -> None:
+        self._reference, self._backend = reference, backend
+        self._declared = Declared(reference, backend, pairs)
+
+    def segment(self, pair: Pair) -> Segment | None:
+        """Find what leads to a compared tensor in either graph, see `Declared.segment`."""
+        return self._declared.segment(pair)
+
+    def unheld(self, node: Node, segment: Segment) -> str | None:
+        """Say which constant of a node its format cannot hold; None if there is none."""
+        return None if segment.wide else self._declared.unheld(node, segment)
+
+    def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
+        """Split a tensor's error; a node without kernel is replayed by the reference's nodes that it stands for."""
+        if segment is None or segment.wide:
+            return attribute(self._reference, self._backend, entry)
+
+        def by_reference_nodes(sample: int, step: int) -> np.ndarray:
+            return self._declared.replay(entry.pair, segment, sample=sample, step=step)
+
+        rounded = not self._declared.real(segment)
+        return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes, rounded=rounded)
+
+    def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
+        """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
+        places = recorded_places(self._reference, self._backend, entry)
+        place = next(places, None)
+        if node is None or segment is None or not segment.nodes or place is None:
+            return None
+        try:
+            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        except (KernelError, RecordingError):
+            return None
+        ours = in_reference_order(self._backend.load(entry.tensor, *place), entry.pair.backend_view, theirs.shape)
+        return None if same_elements(theirs.shape, ours.shape) else self._declared.difference(node, segment)
+
+    def difference(
+        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
+    ) -> str | None:
+        """Say what the graphs declare differently, if it changes this tensor by more than rounding does.
+
+        Looked at for the first sample and the worst one.
+        """
+        if not segment.wide and (attribution.in_range is None or self._declared.same(entry.pair, node, segment)):
+            return None
+        if not self._declared.checkable(node, segment):
+            return None
+        worst = comparison.stats.worst_sample if comparison.stats else None
+        places = list(recorded_places(self._reference, self._backend, entry))
+        chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
+        try:
+            if segment.wide:
+                found = any(self._differs_wide(entry, segment, place) for place in chosen)
+            else:
+                found = any(self._differs(entry, node, segment, attribution, place) for place in chosen)
+        except (KernelError, RecordingError):
+            return None  # what cannot be replayed is judged without this check
+        return self._declared.difference(node, segment) if found else None
+
+    def _differs(
+        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, place: tuple[int, int]
+    ) -> bool:
+        sample, step = place
+        theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
+        ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
+        for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view)):
+            if clamp is not None and clamp != (None, None):
+                ours = np.clip(ours, *clamp)
+        allowed = self._declared.rounding(node, sample=sample, step=step)
+        if allowed is None:
+            return False
+        ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
+        if ours.shape != theirs.shape:
+            return True
+        if isinstance(allowed, np.ndarray):
+            allowed = in_reference_order(allowed, entry.pair.backend_view, theirs.shape)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
+            excess = np.abs(np.subtract(theirs, ours, dtype=np.float64)) - 1.001 * allowed
+            excess = np.maximum(np.nan_to_num(excess, nan=0.0, posinf=np.inf), 0)
+        if entry.quant is not None and entry.quant.qmin is not None:
+            return bool(np.max(excess, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale)))
+        part = attribution.samples.get(sample, attribution)
+        return norm(excess) > _FOLDING * (part.allowed or 0.0)
+
+    def _differs_wide(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> bool:
+        """Hold what several backend nodes gave against what the reference's make of the same inputs."""
+        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        stored = self._backend.load(entry.tensor, *place)
+        ours = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
+        ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
+        bounds = clamp_of(entry.pair.backend_view)
+        if bounds != (None, None):
+            ours = np.clip(ours, *bounds)
+        if not same_elements(ours.shape, theirs.shape):
+            return True
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = norm(np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64))
+        share = 10 ** (-DEFAULT_MIN_SQNR / 20)
+        if not self._declared.coded(segment):
+            share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
+        return difference > share * norm(theirs)

@@ -1,0 +1,106 @@
+"""Shows what a node computes along with its own operator as nodes of their own: a fused activation, a sum.
+
+Two graphs of one network differ in what their nodes do at once. Where each does one thing, they can be walked together,
+whichever of them is the more optimized. The tensors in between were never made and so were never recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from qdebug.analysis.ops import fused_activation
+from qdebug.model import AttrValue, Graph, Node, TensorInfo
+
+__all__ = ["expanded", "parts_of"]
+
+_SUMMED = {"FusedConv": 3, "Conv": 3}
+"""Position of the tensor that a convolution of ONNX Runtime adds to its result, by operator."""
+_PARAMETERS = {
+    "Clip": ("min", "max"),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Elu": ("alpha",),
+}
+"""What the numbers in `activation_params` are, in order (ONNX Runtime, fused_activation.cc)."""
+
+
+def expanded(graph: Graph) -> Graph:
+    """Give a graph in which no node computes an activation or a sum beside its own operator.
+
+    Every tensor of the given graph is one of the new graph; the last node of several keeps the name of the output.
+    """
+    if not any(_extra(node) for node in graph.nodes):
+        return graph
+    taken = {*graph.tensors}
+    names = {node.name for node in graph.nodes}
+    nodes = [part for node in graph.nodes for part in _parts(node, taken, names)]
+    infos = dict(graph.tensors)
+    for node in nodes:
+        for name in node.outputs:
+            if name and name not in infos:
+                infos[name] = TensorInfo(name=name)
+    return Graph(
+        nodes,
+        tensors=infos.values(),
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
+def parts_of(node: Node) -> tuple[Node, ...]:
+    """Give the nodes that one node is shown as: itself if it does nothing beside its own operator."""
+    return tuple(_parts(node, set(), {node.name}))
+
+
+def _extra(node: Node) -> bool:
+    return fused_activation(node) is not None or _summed(node) is not None
+
+
+def _summed(node: Node) -> str | None:
+    """Give the tensor that a convolution adds to its result; standard convolutions have no such input."""
+    place = _SUMMED.get(node.op)
+    if place is None or (node.op == "Conv" and not node.domain) or len(node.inputs) <= place:
+        return None
+    return node.inputs[place] or None
+
+
+def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+    activation, summed = fused_activation(node), _summed(node)
+    if activation is None and summed is None:
+        yield node
+        return
+    output = node.outputs[0]
+    extra = [*(["Add"] if summed else []), *([activation] if activation else [])]
+    made = [_fresh(f"{output}/before {op}", taken) for op in extra]
+    bare = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
+    inputs = node.inputs[:3] if summed else node.inputs
+    yield replace(node, inputs=inputs, outputs=(made[0], *node.outputs[1:]), attrs=bare)
+    for op, source, target in zip(extra, made, (*made[1:], output), strict=True):
+        yield Node(
+            name=_fresh(f"{node.name}/{op}", names),
+            op=op,
+            inputs=(source, summed) if op == "Add" and summed else (source,),
+            outputs=(target,),
+            attrs={} if op == "Add" else _attributes(node, op),
+            origin=node.origin,
+        )
+
+
+def _attributes(node: Node, activation: str) -> dict[str, AttrValue]:
+    given = node.attrs.get("activation_params", ())
+    values = given if isinstance(given, tuple) else ()
+    known: dict[str, AttrValue] = dict(zip(_PARAMETERS.get(activation, ()), values, strict=False))
+    for name, value in node.attrs.items():  # FusedGemm has them by name
+        if name.startswith("activation_") and name != "activation_params":
+            known[name.removeprefix("activation_")] = value
+    return known
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name
