@@ -158,6 +158,7 @@ class Limits:
         if not self.given:
             plain |= {
                 "introduced_lsb": DERIVED_LSB,
+                "reproduced_is_within": self.explain,
                 "min_sqnr_of_range": DEFAULT_MIN_SQNR,
                 "min_sqnr_of_scale": COARSE_SQNR,
                 "min_sqnr_without_replay": DEFAULT_MIN_SQNR,

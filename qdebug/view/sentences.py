@@ -43,6 +43,8 @@ _RANKINGS_SHOWN = 10
 
 _ARITHMETICS_SHOWN = 3
 
+_REPRODUCED = " (any number if a known arithmetic reproduces it)"
+
 _QUOTED = re.compile("'[^']*'")
 
 _FIDELITY = {
@@ -77,7 +79,8 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
     if source == "derived":
         steps, floor = limits.get("introduced_lsb", 1), limits.get("min_sqnr_without_replay", 0)
         return (
-            f"derived: a quantized node may introduce {steps:g} LSB beside saturation, and its codes must hold the "
+            f"derived: a quantized node may introduce {steps:g} LSB beside saturation"
+            f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, and its codes must hold the "
             f"reference's values (SQNR {limits.get('min_sqnr_of_range', 0):g} dB after saturation, "
             f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce what rounding its "
             f"sums accounts for; a node that cannot be replayed needs an SQNR of {floor:g} dB; "

@@ -41,6 +41,7 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
     assert Limits().to_dict() == {
         "source": "derived",
         "introduced_lsb": DERIVED_LSB,
+        "reproduced_is_within": True,
         "min_sqnr_of_range": DEFAULT_MIN_SQNR,
         "min_sqnr_of_scale": COARSE_SQNR,
         "min_sqnr_without_replay": DEFAULT_MIN_SQNR,

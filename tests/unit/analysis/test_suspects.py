@@ -1,0 +1,81 @@
+"""Known mistakes: each is made only where it would show, and is found where it was made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.evidence import residual_of
+from qdebug.analysis.residual import PATTERNS
+from qdebug.analysis.search import search
+from qdebug.analysis.suspects import suspects
+from qdebug.analysis.units import Units
+from qdebug.replay.evaluate import compute
+from qdebug.replay.variant import Variant
+
+
+def unit_of(recording):
+    return Units(recording).find(recording.graph.nodes[0], "y").unit((0, 0))
+
+
+def names(unit):
+    return {suspect.name for suspect in suspects(unit)}
+
+
+def test_suspects_are_many_and_of_known_patterns(quantized):
+    found = list(suspects(unit_of(quantized.conv("", per_channel=True))))
+    assert len({suspect.name for suspect in found}) == len(found) > 8
+    assert {suspect.pattern for suspect in found} <= set(PATTERNS)
+
+
+def test_no_suspect_changes_what_is_not_there(quantized):
+    unit = unit_of(quantized.conv(""))
+    assert "one scale 1" not in names(unit)
+    assert "no zero point 1" not in names(unit)
+    assert "no clamp" not in names(unit)
+    constants, feeds = quantized.conv_parts(zero=0)
+    constants["x_zero"] = np.zeros((), np.int8)
+    constants["b"] = np.zeros_like(constants["b"])
+    bare = unit_of(quantized.recording_of(quantized.node, constants, feeds[:1], ""))
+    assert not {"no bias", "zero padding", "no zero point 0", "no output zero point"} & names(bare)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no bias", "the bias is dropped"),
+        ("moved bias", "one channel off"),
+        ("no zero point 0", "the first operand's zero point is dropped"),
+        ("no output zero point", "the output's zero point is not added"),
+        ("zero padding", "the code 0 in place of the zero point"),
+        ("edge padding", "repeats the outermost values"),
+        ("padding end", "the padding is (0, 0, 2, 2), not (1, 1, 1, 1)"),
+        ("moved scale 1", "the scales are read one channel off"),
+    ],
+)
+def test_a_mistake_is_found_by_what_it_gives(quantized, name, words):
+    plain = quantized.conv("", per_channel=True)
+    units = Units(plain)
+    node = plain.graph.nodes[0]
+    sample = iter([0, 1])
+
+    def fault(_, codes):
+        unit = units.find(node, "y").unit((next(sample), 0))
+        return compute(next(s.unit for s in suspects(unit) if s.name == name), Variant())
+
+    wrong = quantized.conv("", per_channel=True, fault=fault)
+    finding = search(Units(wrong).find(node, "y"))
+    assert finding.matching == ()
+    found = residual_of(finding, Variant())
+    assert words in found.likely
+    assert found.likely.endswith("that reproduces every element")
+
+
+def test_one_more_wrong_element_clears_the_suspects(quantized):
+    def fault(sample, codes):
+        codes[:, 3:5, 2:4] += 30
+        return codes
+
+    wrong = quantized.conv("", fault=fault)
+    found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
+    assert "reproduces every element" not in found.likely
