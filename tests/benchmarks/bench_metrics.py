@@ -26,9 +26,12 @@ from threadpoolctl import threadpool_limits
 
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.numerics.blocks import RealBlocks
 from qdebug.numerics.full_tier import profile_tensor
+from qdebug.numerics.lsb import Steps
+from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
 
-SIZES = (256, 65_536, 2**20, 2**24)
+SIZES = (256, 1024, 65_536, 2**20, 2**24)
 POLYGRAPHY_MOST = 2**20
 """Elements beyond which one call of Polygraphy's takes too long to repeat."""
 QUANT = QuantParams(dtype="int8", scale=np.float32(0.02), zero_point=3)
@@ -39,6 +42,17 @@ def full_report(a: np.ndarray, b: np.ndarray, **quants: QuantParams) -> object:
     accumulator = ErrorAccumulator(**quants)
     accumulator.update(a, b, sample=0)
     return accumulator.stats()
+
+
+PACKED = 32
+"""Small tensors that are compared together, as a session does."""
+
+
+def packed_report(a: np.ndarray, b: np.ndarray) -> object:
+    """Compute every metric of several small tensors in one pass."""
+    sides = RealBlocks(a), RealBlocks(b)
+    pair = PackedPair(reference=sides[0], backend=sides[1], steps=Steps(None, b.shape))
+    return [tally and tally.stats() for tally in packed_tallies([pair] * PACKED)]
 
 
 def naive_report(reference: np.ndarray, backend: np.ndarray) -> tuple[object, ...]:
@@ -102,6 +116,8 @@ def measure(size: int, rounds: int) -> list[str]:
         "int8": lambda: full_report(codes[0], codes[1], reference_quant=QUANT, backend_quant=QUANT),
         "detail": lambda: profile_tensor(a, b),
     }
+    if size <= MOST_PACKED:
+        jobs["packed"] = lambda: packed_report(a, b)
     polygraphy = polygraphy_job(a, b) if size <= POLYGRAPHY_MOST else None
     if polygraphy is not None:
         jobs["polygraphy"] = polygraphy
@@ -110,6 +126,7 @@ def measure(size: int, rounds: int) -> list[str]:
     return [
         f"{size:,}",
         f"{full * 1e6:,.0f}",
+        f"{times['packed'] / PACKED * 1e6:,.0f}" if "packed" in times else "-",
         f"{8 * size / full / 1e9:.2f}",
         f"{times['dot'] / full:.3f}",
         f"{times['naive'] / full:.1f}",
@@ -130,6 +147,7 @@ def main() -> int:
     for head in (
         "elements",
         "us",
+        "us packed",
         "GB/s",
         "of np.dot's speed",
         "x naive float64",
