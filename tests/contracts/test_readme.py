@@ -8,8 +8,10 @@ import sys
 
 import pytest
 
+from qdebug.pytest_plugin.options import add_options
 from qdebug.tui.keys import markdown_table
 from qdebug.view.rows import columns
+from qdebug.workflow.limits_file import load_limits
 
 FIRST_SCREEN = 30
 MAIN_JOB = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/qdebug demo"
@@ -86,6 +88,24 @@ def test_every_python_block_compiles(readme):
     assert found
     for block in found:
         compile(block, "README.md", "exec")
+
+
+def test_every_limits_file_shown_is_read(readme, tmp_path):
+    found = blocks(readme, "toml")
+    assert found
+    for number, block in enumerate(found):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(block, encoding="utf-8")
+        assert load_limits(path).acknowledged
+
+
+def test_the_options_of_the_pytest_plugin_are_shown_and_exist(readme):
+    section = readme.partition("## In your tests")[2].partition("\n## ")[0]
+    shown = set(re.findall(r"--qdebug-[a-z]+", section))
+    parser = pytest.Parser(_ispytest=True)
+    add_options(parser)
+    known = {name for group in parser._groups for option in group.options for name in option.names()}
+    assert shown == {name for name in known if name.startswith("--qdebug-")}
 
 
 def test_every_local_link_and_file_exists(readme, root):
