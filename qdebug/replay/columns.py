@@ -16,6 +16,9 @@ BLOCK = 1 << 15
 """Elements that are worked on at a time, so that what is between two steps stays in a core's cache."""
 
 
+_COORDINATES = "coordinates"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Columns:
     """The numbers that programs start from.
@@ -69,7 +72,9 @@ class Columns:
             return parameter.reshape(())
         if self.places is None:
             return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
-        return np.broadcast_to(parameter, self.shape)[np.unravel_index(self.places, self.shape)]
+        if _COORDINATES not in self.spreads:
+            self.spreads[_COORDINATES] = np.unravel_index(self.places, self.shape)
+        return np.asarray(np.broadcast_to(parameter, self.shape)[self.spreads[_COORDINATES]])
 
     def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, ...]]:
         """Cut the values into blocks of about `limit` elements at most, as indices into arrays that broadcast."""

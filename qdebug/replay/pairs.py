@@ -37,16 +37,15 @@ def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> 
     first, second = _partners(weights.shape[1], distance)
     x, w = _with_zero(columns, axis=0), _with_zero(weights, axis=1)
     lost = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
-    for a, b in zip(first, second, strict=True):
-        low = np.minimum(w[:, a] * x[a].min(initial=0), w[:, a] * x[a].max(initial=0))
-        low = low + np.minimum(w[:, b] * x[b].min(initial=0), w[:, b] * x[b].max(initial=0))
-        high = np.maximum(w[:, a] * x[a].min(initial=0), w[:, a] * x[a].max(initial=0))
-        high = high + np.maximum(w[:, b] * x[b].min(initial=0), w[:, b] * x[b].max(initial=0))
-        rows = np.flatnonzero((low < _ENDS[0]) | (high > _ENDS[1]))
-        if rows.size:
-            total = w[rows, a][:, None] * x[a][None] + w[rows, b][:, None] * x[b][None]
-            held = np.clip(total, *_ENDS) if kind == "pairsat16" else total.astype(np.int16)
-            lost[rows] += total - held
+    ends = np.stack([w * x.min(axis=1, initial=0), w * x.max(axis=1, initial=0)])
+    low, high = ends.min(axis=0), ends.max(axis=0)
+    low, high = low[:, first] + low[:, second], high[:, first] + high[:, second]
+    reach = (low < _ENDS[0]) | (high > _ENDS[1])
+    for pair in np.flatnonzero(reach.any(axis=0)):
+        a, b, rows = first[pair], second[pair], np.flatnonzero(reach[:, pair])
+        total = w[rows, a][:, None] * x[a][None] + w[rows, b][:, None] * x[b][None]
+        held = np.clip(total, *_ENDS) if kind == "pairsat16" else total.astype(np.int16)
+        lost[rows] += total - held
     return lost
 
 

@@ -60,13 +60,13 @@ def compile_steps(
         key = (start.dtype, start.tag, operand, step.op, step.rounding, context)
         operation = memo.get(key)
         if operation is None:
-            operation = memo[key] = make(unit, start, step, multiplier, context)
+            operation = memo[key] = make(unit, start, step, multiplier, (context, memo, operand))
         found.append(operation)
         real_units = step.op == "scale" or (real_units and step.op == "bias")
     return found
 
 
-def _real_operation(unit: Unit, start: Start, step: Step, multiplier: Multiplier, real_units: object) -> Operation:
+def _real_operation(unit: Unit, start: Start, step: Step, multiplier: Multiplier, context: Any) -> Operation:
     scales, dtype = start.scales, start.dtype
     if step.op not in FLOAT_STEPS:
         raise ValueError(f"the step {step} needs an integer multiplier")
@@ -79,7 +79,7 @@ def _real_operation(unit: Unit, start: Start, step: Step, multiplier: Multiplier
     if step.op == "inv":
         return _binary(np.multiply, (1 / scales.y.astype(np.float32)).astype(dtype))
     if step.op == "bias":
-        return _binary(np.add, _real_bias(unit, scales, real_units=bool(real_units)).astype(dtype))
+        return _binary(np.add, _real_bias(unit, scales, real_units=bool(context[0])).astype(dtype))
     if step.op == "zp":
         return _binary(np.add, unit.out.zero_point.astype(dtype))
     return _rounded(step.rounding) if step.op == "round" else _ending(unit, step)
@@ -172,11 +172,12 @@ def _integer_operation(unit: Unit, start: Start, step: Step, multiplier: Multipl
         return _ending(unit, step)
     if step.op not in _MULTIPLYING:
         raise ValueError(f"the step {step} needs a real multiplier")
-    whole = start.whole
-    shl, mulhi, averages = context[1]
+    (_, (shl, mulhi, averages)), memo, operand = context
+    key = ("fixed", start.tag, operand, multiplier, averages)
+    whole = memo.get(key) if start.whole is None else start.whole
     if whole is None:
         scales = replace(start.scales, n=_ONE) if averages else start.scales  # the step avg divides by the count
-        whole = fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
+        whole = memo[key] = fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
     left = np.maximum(whole.exponent, 0) if shl else np.zeros_like(whole.exponent)
     rest = left - whole.exponent + (0 if mulhi else whole.bits)
     return _shifting(step, whole, left, rest)
