@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from qdebug.analysis.limits import Limits
 from qdebug.analysis.residual import Residual
 from qdebug.analysis.result import json_safe
 from qdebug.model import Fidelity, RunInfo
@@ -94,6 +95,7 @@ class NodeExplanation:
         residual: What the best variant leaves; None if nothing.
         tried: Number of variants tried.
         band: How far a float node is from its replay; None for a quantized one.
+        accepted: Why an unexplained node is no failure; None if it is one.
     """
 
     node: str
@@ -115,6 +117,7 @@ class NodeExplanation:
     residual: Residual | None = None
     tried: int = 0
     band: Band | None = None
+    accepted: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the entry as plain values, with the keys of the explain JSON."""
@@ -144,6 +147,7 @@ _PLAIN = (
     "match",
     "witnesses",
     "tried",
+    "accepted",
 )
 
 
@@ -180,7 +184,19 @@ class Explanation:
         """What `qdebug explain` exits with: 3 if the recording cannot be relied on, 1 if a node is unexplained."""
         if not self.run.complete or self.run.fidelity is Fidelity.DIFFERS:
             return 3
-        return 1 if self.of(ExplainStatus.UNEXPLAINED) else 0
+        return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
+
+    def accepting(self, limits: Limits) -> Explanation:
+        """Give the explanation with unexplained nodes accepted that limits allow.
+
+        Args:
+            limits: Acknowledged nodes, and the largest error in steps that no one has to explain.
+        """
+        nodes = tuple(
+            replace(node, accepted=_allowed(node, limits)) if node.status is ExplainStatus.UNEXPLAINED else node
+            for node in self.nodes
+        )
+        return replace(self, nodes=nodes)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the explanation as plain values; non-finite numbers are strings."""
@@ -199,3 +215,14 @@ class Explanation:
     def to_json(self, *, indent: int | None = 2) -> str:
         """Give the explanation as JSON text that validates against the committed schema."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+
+def _allowed(node: NodeExplanation, limits: Limits) -> str | None:
+    """Say why a node need not be explained; None if it must."""
+    known = limits.acknowledgement(node.node)
+    if known is not None and not known.expired:
+        return f"acknowledged: {known.reason}"
+    bound = limits.max_lsb
+    if bound is not None and node.residual is not None and node.residual.max_lsb <= bound:
+        return f"its error is at most {bound:g} LSB"
+    return None

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import INCOMPLETE, say
+from qdebug.cli.limits import add_limits_file, limits_of
 from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, natural, suffix_format, typed
+from qdebug.cli.parser import (
+    Parser,
+    add_debug,
+    add_format,
+    add_output,
+    add_untrusted,
+    limit,
+    natural,
+    suffix_format,
+    typed,
+)
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
@@ -53,6 +64,8 @@ class ExplainOptions:
     sample: int | None
     everything: bool
     write_arithmetic: Path | None
+    limits: Path | None
+    max_lsb: float | None
     format: str | None
     output: Path | None
     force: bool
@@ -78,6 +91,10 @@ def add_parser(verbs: Verbs) -> None:
         metavar="FILE",
         help="write the arithmetic found to a TOML file, for --backend interpreter:arithmetic=FILE",
     )
+    add_limits_file(parser)
+    parser.add_argument(
+        "--max-lsb", type=limit, metavar="N", help="an unexplained node that is wrong by at most N steps is no failure"
+    )
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "backend")
@@ -90,11 +107,13 @@ def run(arguments: argparse.Namespace) -> int:
     options = typed(ExplainOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.backend])
     check_target(options.write_arithmetic, force=options.force, sources=[options.backend])
+    limits = limits_of(options.limits)
+    limits = limits if options.max_lsb is None else replace(limits, max_lsb=options.max_lsb)
     recording = _opened(options)
     from qdebug.workflow.explain import explain
 
     with progress("explaining") as note:
-        explanation = explain(recording, node=options.node, progress=note)
+        explanation = explain(recording, node=options.node, limits=limits, progress=note)
     write_result(_text(explanation, options), options.output)
     if options.write_arithmetic is not None:
         _write_arithmetic(explanation, options.write_arithmetic)
@@ -158,6 +177,6 @@ def _after(explanation: Explanation, options: ExplainOptions) -> None:
         say(f"qdebug: exit code {INCOMPLETE}: {safe_text(what)}")
     if options.form != "table" or options.output is not None or options.node is not None:
         return
-    left = [node for node in explanation.nodes if str(node.status) == "unexplained"]
+    left = [node for node in explanation.nodes if str(node.status) == "unexplained" and node.accepted is None]
     if left:
         say(f"next: {command('qdebug', 'explain', options.backend, '--node', left[0].node)}")

@@ -85,7 +85,8 @@ def headline(explanation: Explanation) -> str:
     quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED]
     parts = [f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit"]
     if counts[ExplainStatus.UNEXPLAINED]:
-        parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained")
+        accepted = sum(node.accepted is not None for node in explanation.nodes)
+        parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}")
     if counts[ExplainStatus.IN_BAND]:
         parts.append(f"{_counted(counts[ExplainStatus.IN_BAND], 'float node')} within what rounding sums accounts for")
     missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
@@ -125,6 +126,8 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
     if node.residual is not None:
         wrong = f"{numbers.grouped(node.residual.wrong)} of {numbers.grouped(node.residual.total)} wrong"
         left = f"{wrong}, at most {node.residual.max_lsb} LSB, {node.residual.pattern}: {node.residual.detail}"
+    if node.accepted is not None:
+        left = f"accepted ({node.accepted}): {left}"
     best = node.words or ", ".join(node.variants[:1])
     return (
         str(node.status),
@@ -151,6 +154,8 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", str(node.status))]
     if node.reason:
         facts.append(("because", node.reason))
+    if node.accepted is not None:
+        facts.append(("accepted", node.accepted))
     if node.dtypes:
         facts.append(("types", node.dtypes))
     if node.elements:

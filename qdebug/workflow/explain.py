@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qdebug.analysis.explain import explain_recording, siblings, wanted
 from qdebug.analysis.explanation import Explanation
+from qdebug.analysis.limits import Limits
 from qdebug.model import Recording
 from qdebug.replay import arithmetic_file
 from qdebug.replay.variant import parse_variant
@@ -20,6 +21,7 @@ def explain(
     backend: str | Path | Recording,
     *,
     node: str | None = None,
+    limits: Limits | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Explanation:
     """Find the arithmetic that reproduces each node of a recording bit for bit.
@@ -27,6 +29,7 @@ def explain(
     Args:
         backend: A path or an open recording.
         node: Name of one node or tensor to answer for; all if None. Its siblings are looked at too, for their evidence.
+        limits: Acknowledged nodes, and the largest error in steps that need not be explained; nothing if None.
         progress: Called with the number of outputs looked at, their total and the name of the next node.
 
     Raises:
@@ -34,11 +37,12 @@ def explain(
         UsageError: There is no such node.
     """
     recording = backend if isinstance(backend, Recording) else open_recording(backend)
+    limits = limits or Limits()
     if node is None:
-        return explain_recording(recording, progress=progress)
+        return explain_recording(recording, progress=progress).accepting(limits)
     asked = wanted(recording, node)
     found = explain_recording(recording, tensors=siblings(recording, asked), progress=progress)
-    return replace(found, nodes=tuple(answer for answer in found.nodes if answer.tensor in asked))
+    return replace(found, nodes=tuple(answer for answer in found.nodes if answer.tensor in asked)).accepting(limits)
 
 
 def arithmetic_text(explanation: Explanation) -> str:

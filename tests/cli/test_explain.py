@@ -83,6 +83,20 @@ def test_one_sample_alone(run, broken):
     assert run("explain", broken, "--sample", "2").code == 2
 
 
+def test_an_accepted_node_is_no_failure(run, tmp_path, broken):
+    assert run("explain", broken, "--max-lsb", "2").code == 1
+    done = run("explain", broken, "--max-lsb", "200")
+    assert done.code == 0
+    assert "1 unexplained, 1 accepted" in done.out
+    assert "its error is at most 200 LSB" in done.out
+    assert "next:" not in done.err
+    limits = tmp_path / "limits.toml"
+    limits.write_text('[[acknowledged]]\nnode = "sum\\u001b[2J"\nreason = "ticket 7"\n')
+    known = run("explain", broken, "--limits", limits)
+    assert known.code == 0, known.err
+    assert "acknowledged: ticket 7" in known.out
+
+
 def test_markdown_and_every_node(run, broken):
     text = run("explain", broken, "-f", "markdown").out
     assert text.startswith("## 0 of 1 node reproduced bit for bit; 1 unexplained")
