@@ -111,6 +111,10 @@ def _head(result: DiffResult) -> list[str]:
     arithmetic = sentences.arithmetic_sentence(result.nodes)
     if arithmetic is not None:
         lines.append(f"- **arithmetic**: {markdown_text(arithmetic, limit=1000)}")
+    lines += [
+        f"- **compounding** {markdown_text(said, limit=500)}"
+        for said in sentences.compounding_sentences(result.verdict.compounding)
+    ]
     lines += [f"- **output** {markdown_text(said, limit=500)}" for said in sentences.ranking_sentences(result.outputs)]
     return [*lines, ""]
 

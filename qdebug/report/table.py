@@ -110,6 +110,8 @@ def _run_facts(result: DiffResult) -> list[tuple[str, Text]]:
     if arithmetic is not None:
         style = "yellow" if any(node.reproduced is False for node in result.nodes) else ""
         facts.append(("arithmetic", Text(arithmetic, style=style)))
+    for position, said in enumerate(sentences.compounding_sentences(result.verdict.compounding)):
+        facts.append(("" if position else "compounding", Text(said)))
     same = all(output.top1_agreement == 1.0 for output in result.outputs)
     for position, said in enumerate(sentences.ranking_sentences(result.outputs)):
         facts.append(("" if position else "outputs", Text(said, style="" if same else "yellow")))

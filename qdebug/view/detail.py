@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from qdebug.analysis.result import NodeResult
+from qdebug.analysis.result import NodeResult, SampleResult
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.metric_table import metric
@@ -168,14 +168,31 @@ def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]
     """
     samples = list(result.samples)
     if len(samples) > most:
-        samples.sort(key=lambda sample: -math.inf if sample.sqnr_db is None else sample.sqnr_db)
+        samples.sort(key=_level)
     lines = [
         f"sample {sample.sample}: {sample.status}, SQNR {_db(sample.sqnr_db)}, max abs {numbers.number(sample.max_abs)}"
+        f"{_own_part(sample)}"
         for sample in samples[:most]
     ]
     if len(samples) > most:
         lines.append(f"{len(samples) - most} better samples not shown")
     return lines
+
+
+def _level(sample: SampleResult) -> float:
+    """Give the SQNR to sort by: where there is none, or a NaN, nothing could be worse."""
+    known = sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)
+    return sample.sqnr_db if known and sample.sqnr_db is not None else -math.inf
+
+
+def _own_part(sample: SampleResult) -> str:
+    """Say what the node introduces in one sample; "" if that is not known."""
+    own = sample.introduced
+    if own is None:
+        return ""
+    if own.max_lsb is not None:
+        return f", introduced {numbers.number(own.max_lsb)} LSB"
+    return f", introduced max abs {numbers.number(own.max_abs)}"
 
 
 def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from qdebug.analysis.alignment import Kind, Unmatched
 from qdebug.analysis.origin import breaks_limit
-from qdebug.analysis.result import DiffResult, NodeResult, OutputRanking, Status
+from qdebug.analysis.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.analysis.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers
@@ -19,6 +19,7 @@ __all__ = [
     "acknowledged_sentences",
     "arithmetic_sentence",
     "benign_reasons",
+    "compounding_sentences",
     "coverage_sentence",
     "fidelity_sentence",
     "limits_sentence",
@@ -40,6 +41,7 @@ _OPTIONS_SHOWN = 3
 """Options of a run that a comparison repeats; `qdebug info` shows them all."""
 
 _RANKINGS_SHOWN = 10
+_COMPOUNDING_SHOWN = 5
 
 _ARITHMETICS_SHOWN = 3
 
@@ -210,6 +212,18 @@ def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
         parts.append(f"{numbers.grouped(left)} unexplained")
     done = f"{numbers.grouped(len(looked) - left)} of {total} differing quantized nodes reproduced bit for bit"
     return f"{done}: {'; '.join(parts)}"
+
+
+def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
+    """Say of each node where error compounds by how much, at most so many."""
+    said = [
+        f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} hands on {numbers.number(entry.gain)} "
+        f"times the error it gets; {numbers.number(entry.usual)} times is usual for {numbers.grouped(entry.nodes)} of "
+        "its kind"
+        for entry in compounding[:_COMPOUNDING_SHOWN]
+    ]
+    more = len(compounding) - len(said)
+    return [*said, f"{numbers.grouped(more)} more nodes; the JSON has them all"] if more else said
 
 
 def timing_sentence(timing: Timing) -> str:

@@ -1,6 +1,7 @@
 """qdebug diff: exit codes, forms of the result, what is allowed to be missing."""
 
 import json
+import shutil
 
 import jsonschema
 import pytest
@@ -141,10 +142,43 @@ def test_several_backends(run, recordings):
 
 def test_what_to_type_next_is_on_stderr_and_works(run, recordings):
     done = run("diff", recordings.reference, recordings.diverged)
-    first, second = done.err.splitlines()
+    first, second = (line for line in done.err.splitlines() if not line.startswith("time: "))
     assert first == f"next: qdebug diff {recordings.reference} {recordings.diverged} --node conv2"
     assert second.strip() == f"qdebug tui {recordings.reference} {recordings.diverged}"
     assert run(*first.split()[2:]).code == 1
+
+
+def test_where_the_time_went_is_on_stderr_and_never_in_the_result(run, recordings, tmp_path):
+    pair = [shutil.copy(path, tmp_path) for path in (recordings.reference, recordings.diverged)]
+    assert "time: " in run("diff", *pair).err
+    kept = run("diff", *pair)
+    assert "time: " not in kept.err
+    plain = run("diff", *pair, "--json").out
+    shutil.rmtree(f"{pair[1]}.qdebug-cache")
+    fresh = run("diff", *pair, "--json")
+    assert (fresh.out, fresh.err) == (plain, "")
+
+
+def test_a_node_in_full_has_histograms_channels_and_where_it_is_wrong(run, recordings):
+    shown = run("diff", recordings.reference, recordings.diverged, "--node", "conv2").out
+    for part in ("abs(difference)/abs(reference)", "values", "channels along axis"):
+        assert part in shown
+    plain = valid("diff", run("diff", recordings.reference, recordings.diverged, "--node", "conv2", "--json").out)
+    detail = plain["nodes"][0]["detail"]
+    count = plain["nodes"][0]["metrics"]["count"]
+    assert sum(detail["errors_by_exponent"]["counts"]) + detail["errors_by_exponent"]["zeros"] == count
+    assert plain["shortcomings"] == []
+
+
+def test_several_backends_stand_beside_each_other_first(run, recordings):
+    paths = (recordings.reference, recordings.within, recordings.diverged)
+    done = run("diff", *paths)
+    head, *_ = done.out.partition("==> ")
+    for part in ("A ", "B ", "wrong alike", "conv2", "all backends differ from the reference"):
+        assert part in head
+    assert run("diff", *paths, "-f", "markdown").out.startswith("## qdebug: several backends\n")
+    plain = valid("diffs", run("diff", *paths, "--json").out)
+    assert plain["matrix"]["agreement"][0]["elements"] > 0
 
 
 def test_a_result_goes_to_a_file_whole_and_never_over_another(run, recordings, tmp_path):

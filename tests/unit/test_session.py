@@ -150,3 +150,50 @@ def test_what_is_missing_and_accepted_is_said_all_the_same():
     result = diff(chain(samples=2), chain(), limits=Limits(allow_partial=True))
     assert result.shortcomings == ()
     assert "Accepted as it is: values of 1 of 2 samples compared" in result.verdict.sentence
+
+
+class TestProfile:
+    """One tensor in full detail, on the session."""
+
+    def test_it_has_the_metrics_of_the_result_and_the_elements_behind_them(self):
+        session = DiffSession(chain(samples=3), chain(wrong=np.float32(0.5), samples=3))
+        before = session.profile("a")
+        result = session.result().nodes[1]
+        after = session.profile("first")
+        assert before.stats == after.stats == result.metrics
+        assert (after.tensors, after.sample, after.channels.axis) == (3, None, 2)
+        assert after.errors.counts.sum() == result.metrics.mismatches
+        assert after.worst[0].index == result.metrics.worst_index
+        assert {element.sample for element in after.worst} == {0, 1, 2}
+
+    def test_one_sample_alone(self):
+        session = DiffSession(chain(samples=3), chain(wrong=np.float32(0.5), samples=3))
+        found = session.profile("a", sample=2, k=4)
+        assert (found.tensors, found.stats.count) == (1, X.size)
+        assert {element.sample for element in found.worst} == {2}
+        with pytest.raises(UsageError, match="sample 7"):
+            session.profile("a", sample=7)
+
+    def test_it_can_be_cancelled(self):
+        session = DiffSession(chain(), chain())
+        assert session.profile("a", cancelled=lambda: True) is None
+
+    def test_what_is_not_compared_is_refused(self):
+        with pytest.raises(UsageError, match="called 'nope'"):
+            DiffSession(chain(), chain()).profile("nope")
+
+
+def test_time_is_measured_and_no_part_of_the_result():
+    session = DiffSession(chain(), chain(wrong=np.float32(3)))
+    result = session.result()
+    assert session.timing.tensors == session.total
+    assert session.timing.comparing > 0
+    assert "timing" not in result.to_json()
+
+
+def test_the_error_of_each_sample_is_split():
+    result = diff(chain(samples=2), chain(wrong=np.float32(3), samples=2))
+    for sample in result.nodes[1].to_dict()["samples"]:
+        assert sample["introduced"]["max_abs"] == pytest.approx(3.0)
+        assert sample["propagated"]["max_abs"] == 0.0
+    assert result.verdict.worst_sample == 0

@@ -2,13 +2,15 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from qdebug.analysis.alignment import Kind, Side
-from qdebug.analysis.result import Status
+from qdebug.analysis.result import Compounding, Status
 from qdebug.model import Fidelity, RunInfo
+from qdebug.report.markdown import diff_markdown
 from qdebug.report.table import diff_report, fitting_width, plain_grid
 
 
@@ -139,3 +141,15 @@ def test_the_agreement_on_the_winner_has_a_line_for_each_output(made):
     assert lines[0].startswith("outputs    logits, if these are scores: top-1 agreement 14 of 16")
     assert lines[1].startswith("aux, if these are scores")
     assert "scores" not in shown(diff_report(made.result([made.node(0)]), width=100))
+
+
+def test_nodes_where_error_compounds_are_listed(made):
+    result = made.result([made.node(0)])
+    found = Compounding(node="conv0", op="Conv", tensor="t", gain=8.0, usual=1.1, nodes=24)
+    listed = replace(result, verdict=replace(result.verdict, compounding=(found,)))
+    said = "Conv conv0 hands on 8.00 times the error it gets"
+    text = shown(diff_report(listed, width=160), 160)
+    assert "compounding" in text
+    assert said in text
+    assert said in diff_markdown(listed)
+    assert "compounding" not in shown(diff_report(result, width=160), 160)

@@ -1,10 +1,11 @@
 """One node in full: both sides, metrics with definitions, rails, samples, worst elements."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from qdebug.analysis.result import SampleResult, Status
+from qdebug.analysis.result import SampleError, SampleResult, Status
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.view.detail import (
     WORST_TITLES,
@@ -116,6 +117,18 @@ def test_samples_keep_their_numbers_and_the_worst_come_first_when_not_all_fit(ma
     lines = sample_lines(made.node(samples=many), most=2)
     assert [line.partition(":")[0] for line in lines[:2]] == ["sample 19", "sample 18"]
     assert lines[2] == "18 better samples not shown"
+    spoilt = (*many[:3], replace(many[3], sqnr_db=math.nan), *many[4:])
+    assert sample_lines(made.node(samples=spoilt), most=1)[0].startswith("sample 3:")
+
+
+def test_a_sample_says_what_the_node_introduces_in_it(made):
+    own = SampleError(max_abs=0.25, rmse=0.1, sqnr_db=30.0, max_lsb=5.0)
+    samples = [
+        SampleResult(sample=n, max_abs=0.5, sqnr_db=25.0, status=Status.WITHIN, introduced=part)
+        for n, part in enumerate((own, replace(own, max_lsb=None), None))
+    ]
+    endings = [line.partition("0.500")[2] for line in sample_lines(made.node(samples=tuple(samples)))]
+    assert endings == [", introduced 5.00 LSB", ", introduced max abs 0.250", ""]
 
 
 def test_worst_elements_show_codes_where_there_are_codes(made):

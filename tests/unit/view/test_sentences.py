@@ -4,7 +4,8 @@ import pytest
 
 from qdebug.analysis.alignment import Kind, Side
 from qdebug.analysis.limits import Limits
-from qdebug.analysis.result import Status
+from qdebug.analysis.result import Compounding, Status
+from qdebug.analysis.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import sentences
 
@@ -134,3 +135,18 @@ def test_no_more_than_ten_outputs_are_said(made):
 
 def test_the_name_of_an_output_is_safe_to_print(made):
     assert "\x1b" not in sentences.ranking_sentence(made.ranking("a\x1b[31m"))
+
+
+def test_nodes_where_error_compounds_are_said_with_what_is_usual():
+    one = Compounding(node="a\x1b[31m", op="Conv", tensor="t", gain=8.0, usual=1.1, nodes=24)
+    assert sentences.compounding_sentences([one]) == [
+        r"Conv a\x1b[31m hands on 8.00 times the error it gets; 1.10 times is usual for 24 of its kind"
+    ]
+    assert sentences.compounding_sentences([one] * 7)[5:] == ["2 more nodes; the JSON has them all"]
+    assert sentences.compounding_sentences([]) == []
+
+
+def test_where_the_time_went():
+    timing = Timing(comparing=0.25, replaying=2.0, tensors=205)
+    assert sentences.timing_sentence(timing) == "0.250 s to read and compare 205 tensors, 2.00 s to replay nodes"
+    assert "1 tensor," in sentences.timing_sentence(Timing(tensors=1))
