@@ -27,8 +27,9 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
     lines: list[str] = []
     if comparison is not None:
         details = failure_lines(comparison.result, files=comparison.files)
-        said = details[-2] in shown  # the message of an assertion says it all; only the command stands out here
-        lines = details[-1:] if said else details
+        # The message of an assertion says it all, that of a marker the first line: nothing is said twice.
+        said = len(details) - 1 if details[-2] in shown else int(details[0] in shown)
+        lines = details[said:]
     if recorder is not None and recorder.path is not None and settings.keep != "never":
         lines.append(f"recording: {safe_text(recorder.path)}")
     return "\n".join(lines)

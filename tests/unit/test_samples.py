@@ -20,8 +20,9 @@ def run(tmp_path):
 
     def go(name):
         environment = os.environ | {"TMPDIR": str(scratch), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            [sys.executable, SAMPLES / name],
+            ["bash" if name.endswith(".sh") else sys.executable, SAMPLES / name],
             cwd=here,
             env=environment,
             capture_output=True,
@@ -51,6 +52,31 @@ def test_harness_passes(run):
     assert "Ran 2 tests" in run("harness.py")
 
 
+def test_assertions_hold_and_fail_as_they_should(run):
+    printed = run("assertions.py")
+    holds = [line.split(":")[0] for line in printed.splitlines() if line.endswith(": holds")]
+    assert holds == ["a table of 256 entries", "an 8-bit net against its float form", "its arithmetic"]
+    assert "2.970 LSB" in printed
+    assert "\n>  diverged  fc2" in printed
+
+
+@pytest.mark.slow
+def test_the_plugin_passes_a_good_device_and_names_the_node_of_a_bad_one(run):
+    good, bad = run("pytest_device.py").split("--- device with a bug")
+    assert "pytest exits with 0" in good
+    assert "1 comparison: 1 within" in good
+    assert "pytest exits with 1" in bad
+    assert "\n>  diverged   edges" in bad
+    assert "--node edges" in bad
+
+
+def test_a_harness_in_shell_branches_on_exit_codes(run):
+    printed = run("shell_harness.sh")
+    assert "a node diverges: DIVERGED  The backend diverges first at QLinearConv 'pwconv_quant'" in printed
+    assert "report.xml: 13 cases" in printed
+    assert "pwconv_quant acknowledged: exit code 0" in printed
+
+
 def test_onnxruntime_int8_agrees_on_the_digits(run):
     pytest.importorskip("onnxruntime")
     printed = run("onnxruntime_int8.py")
@@ -58,7 +84,7 @@ def test_onnxruntime_int8_agrees_on_the_digits(run):
 
 
 def test_every_sample_has_a_test_and_a_line_in_the_list():
-    scripts = {path.name for path in SAMPLES.glob("*.py")}
+    scripts = {path.name for ending in ("py", "sh") for path in SAMPLES.glob(f"*.{ending}")}
     listed = (SAMPLES / "README.md").read_text(encoding="utf-8")
     tests = Path(__file__).read_text(encoding="utf-8")
     assert scripts
