@@ -5,8 +5,8 @@ Run it: python tests/benchmarks/bench_explain.py [--rounds 7] [--recording FILE.
 Every figure is the best of several rounds on one thread of BLAS. Targets: integer sums of a convolution, from codes to
 sums, at no less than half the speed of NumPy's float32 matrix product of the same multiplications; requantization of
 300 million sums a second for one multiplication or one shift, 100 million with two roundings; 50,000 variants a
-second on samples of up to 1,024 elements. With a recording of a quantized run: what explaining its first sample takes on
-one core, 3 seconds for a net of 53 convolutions.
+second on samples of up to 1,024 elements. With a recording of a quantized run: what explaining its first sample
+takes on one core, 3 seconds for a net of 53 convolutions.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def samples(rng: np.random.Generator, rounds: int) -> Iterator[Row]:
 
 
 def recording(path: Path, rounds: int) -> Iterator[Row]:
-    """Explain all nodes of a recorded run on its first sample; processor time, so that what else runs does not count."""
+    """Explain all nodes of a recorded run on its first sample, in processor time: what else runs does not count."""
     held = qdebug.open_recording(path)
     only = OneSample(held, 0) if held.samples > 1 else held
     times = []
