@@ -13,6 +13,7 @@ import numpy as np
 from qdebug.errors import RecordingError
 from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.model.graph import Graph
+from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
 __all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo", "quant_of"]
@@ -112,7 +113,7 @@ class Recording(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the tensors that have values, constants included, in the order they were first recorded."""
+        """Names of the tensors of which anything was kept, constants included, in the order of their first values."""
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
@@ -147,6 +148,7 @@ class MemoryRecording:
         arrays: Values by (tensor, sample, step); constants under sample 0 and step 0. Copied if writable.
         info: Facts of the run.
         quants: Quantization of values that do not have their tensor's.
+        partly: What was kept of values that were not kept in full.
     """
 
     def __init__(
@@ -156,13 +158,16 @@ class MemoryRecording:
         info: RunInfo | None = None,
         *,
         quants: Mapping[tuple[str, int, int], QuantParams] | None = None,
+        partly: Mapping[tuple[str, int, int], Kept] | None = None,
     ) -> None:
         self.info = info or RunInfo(backend="memory")
         self.graph = graph
         self.event_quants: Mapping[tuple[str, int, int], QuantParams] = MappingProxyType(dict(quants or {}))
         self._arrays = {key: _readonly(array) for key, array in arrays.items()}
-        self.names: Sequence[str] = tuple(dict.fromkeys(name for name, _, _ in self._arrays))
-        varying = [key for key in self._arrays if not graph.is_constant(key[0])]
+        self._partly = dict(partly or {})
+        places = [*self._arrays, *self._partly]
+        self.names: Sequence[str] = tuple(dict.fromkeys(name for name, _, _ in places))
+        varying = [key for key in places if not graph.is_constant(key[0])]
         self.samples = max((sample for _, sample, _ in varying), default=0) + 1
         self.steps = max((step for _, _, step in varying), default=0) + 1
 
@@ -184,10 +189,16 @@ class MemoryRecording:
         try:
             return self._arrays[self._key(tensor, sample, step)]
         except KeyError:
+            if self.kept(tensor, sample, step) is not None:
+                raise not_in_full(tensor, sample, step) from None
             raise no_values(tensor, sample, step, self.names) from None
 
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        return self._partly.get(self._key(tensor, sample, step))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.graph, self._arrays, self.info, dict(self.event_quants))
+        return _rebuild, (self.graph, self._arrays, self.info, dict(self.event_quants), self._partly)
 
     def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
         return (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)
@@ -198,9 +209,10 @@ def _rebuild(
     arrays: Mapping[tuple[str, int, int], np.ndarray],
     info: RunInfo,
     quants: Mapping[tuple[str, int, int], QuantParams],
+    partly: Mapping[tuple[str, int, int], Kept],
 ) -> MemoryRecording:
     """Make a recording from its parts: what unpickling calls."""
-    return MemoryRecording(graph, arrays, info, quants=quants)
+    return MemoryRecording(graph, arrays, info, quants=quants, partly=partly)
 
 
 def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> RecordingError:
@@ -209,6 +221,14 @@ def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> Reco
         return RecordingError(f"Tensor {tensor!r} has no values for sample {sample}, step {step}.")
     return RecordingError(
         f"The recording has no tensor {tensor!r}.", hint="List what it holds: qdebug info FILE --tensors."
+    )
+
+
+def not_in_full(tensor: str, sample: int, step: int) -> RecordingError:
+    """Make the error for values of which a recording kept a part alone."""
+    return RecordingError(
+        f"Of tensor {tensor!r}, sample {sample}, step {step}, not all values were kept.",
+        hint="Record the run again and keep them: qdebug record --keep full.",
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
-from qdebug.model.recording import no_values
+from qdebug.model.kept import Kept
+from qdebug.model.recording import no_values, not_in_full
 from qdebug.record.recovery import Account
 from qdebug.store.journal_bodies import JournalEvent
 from qdebug.store.journal_reader import JournalReader, journal_at
@@ -70,6 +71,7 @@ class FollowedRecording:
         self._account = Account(self._reader)
         self._model = ""
         self._events: dict[tuple[str, int, int], JournalEvent] = {}
+        self._partly: dict[tuple[str, int, int], JournalEvent] = {}
         self._quants: dict[tuple[str, int, int], QuantParams] = {}
         self._said: dict[str, Any] = {}
         self._constants: set[str] = set()
@@ -107,7 +109,7 @@ class FollowedRecording:
 
     def _take(self, event: JournalEvent) -> None:
         key = (event.name, int(event.row["sample"]), int(event.row["step"]))
-        self._events[key] = event
+        (self._partly if event.partly else self._events)[key] = event
         if (quant := self._said.pop("quant", None)) is not None:
             self._quants[key] = quant
         if event.constant:
@@ -177,9 +179,18 @@ class FollowedRecording:
         if self._reader is None:
             return self._whole().load(tensor, sample, step)
         event = self._events.get(self._key(tensor, sample, step))
+        if event is None and self._key(tensor, sample, step) in self._partly:
+            raise not_in_full(tensor, sample, step)
         if event is None:
             raise no_values(tensor, sample, step, self.names)
         return self._reader.load(event)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        if self._reader is None:
+            return self._whole().kept(tensor, sample, step)
+        event = self._partly.get(self._key(tensor, sample, step))
+        return None if event is None else self._reader.kept(event)
 
     def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
         return (tensor, 0, 0) if tensor in self._constants else (tensor, sample, step)

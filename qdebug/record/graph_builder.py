@@ -56,6 +56,11 @@ class GraphBuilder:
         info = self._tensors.get(tensor)
         return info is not None and info.role is Role.CONSTANT
 
+    def quant(self, tensor: str) -> QuantParams | None:
+        """Give the quantization of a tensor as far as it is known."""
+        info = self._tensors.get(tensor)
+        return None if info is None else info.quant
+
     def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> Noted:
         """Note what is said of a tensor with its values.
 

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.model import RunInfo
+from qdebug.model import QuantParams, RunInfo
 from qdebug.record.arrays import as_array
 from qdebug.record.fidelity import FidelityCheck
 from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.node_facts import NodeFacts
 from qdebug.record.notes import put_note
+from qdebug.record.policy import Keep, KeepPolicy
 from qdebug.record.sinks import Place, Sink
+from qdebug.record.statistics import keep_partly
 from qdebug.record.stopping import warn_stopped
 
 __all__ = ["Ledger"]
@@ -28,14 +30,19 @@ class Ledger:
         sink: Where the arrays go.
         builder: What puts the graph together.
         facts: Facts of the run known beforehand, fields of `RunInfo`.
+        policy: How much of each tensor is kept; all of it if None.
     """
 
-    def __init__(self, sink: Sink, builder: GraphBuilder, facts: Mapping[str, Any]) -> None:
+    def __init__(
+        self, sink: Sink, builder: GraphBuilder, facts: Mapping[str, Any], policy: KeepPolicy | None = None
+    ) -> None:
         self.sink = sink
         self.builder = builder
         self.checked = FidelityCheck()
         self.open = True
         self._facts = facts
+        self._policy = policy or KeepPolicy()
+        self._used = 0
         self._places: set[tuple[str, int, int]] = set()
         self._names: dict[str, str | None] = {}
         self._constants = 0
@@ -86,16 +93,41 @@ class Ledger:
         """
         if self.failure is not None:
             return
+        sample = None if place is None else place[0]
+        wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
+        keep = self._policy.without_room(wanted, self._used, data.nbytes)
         noted = self.builder.note(name, data.shape, facts, **said)
         with self._stopping():
             if noted.new:
-                self.sink.note(put_note(name, data.shape, facts, said), now=False)
-            self.sink.append(name, data, place or (0, 0), constant=place is None, quant=noted.quant)
+                self.sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
+            if keep.anything:
+                self._keep(name, data, place, keep, noted.quant, truncated=keep is not wanted)
             self._names.setdefault(name, dtype)
             if place is None:
                 self._constants += 1
             else:
                 self._places.add((name, *place))
+
+    def _keep(
+        self,
+        name: str,
+        data: np.ndarray,
+        place: Place | None,
+        keep: Keep,
+        quant: QuantParams | None,
+        *,
+        truncated: bool,
+    ) -> None:
+        """Write as much of an array as is to be kept."""
+        where, constant = place or (0, 0), place is None
+        if keep.values or 0 < data.size <= keep.elements:
+            self.sink.append(name, data, where, constant=constant, quant=quant)
+            self._used += data.nbytes
+            return
+        info = self.builder.quant(name) if quant is None else quant
+        kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
+        self.sink.append_kept(name, kept, where, constant=constant, quant=quant)
+        self._used += 0 if kept.values is None else kept.values.nbytes
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from qdebug.record.environment import run_facts
 from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.ledger import Ledger
 from qdebug.record.node_facts import NodeFacts, check_texts, node_facts
+from qdebug.record.policy import KeepPolicy, policy_of
 from qdebug.record.quantization import QuantFacts
 from qdebug.record.sinks import FileSink, MemorySink, Sink
 from qdebug.store.encode import check_storable
@@ -45,11 +46,17 @@ class Recorder:
         versions: Versions of further packages that take part.
         options: Backend options in force.
         cpu_flags: Instruction sets that matter; read from this machine if None.
+        keep: How much of each tensor is kept: "full", "stats" (statistics and a histogram, no values), "elements:1000"
+            (statistics, elements at fixed random places, and the largest ones) or "none"; or several texts, of which
+            the last that fits a tensor holds: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
+        every: Keep every so-many-th sample.
+        max_bytes: Bytes of values, as a number or like "2G", after which statistics and some elements alone are kept.
         durable: Force what was recorded to the disk every second, or every so many seconds, so that it outlives not
             the process alone but the machine.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
+        UsageError: `keep` or `max_bytes` cannot be understood.
         RecordingError: The file cannot be made, somebody else is writing it, an earlier run that did not finish left
             values there and `force` is not set, or an attribute or a tensor of the graph cannot be stored.
     """
@@ -67,8 +74,12 @@ class Recorder:
         versions: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         cpu_flags: Sequence[str] | None = None,
+        keep: str | Iterable[str] | KeepPolicy | None = None,
+        every: int = 1,
+        max_bytes: int | str | None = None,
         durable: bool | float = False,
     ) -> None:
+        policy = policy_of(keep, every=every, max_bytes=max_bytes)
         if graph is not None:
             check_storable(graph)  # what a file could not take is refused here, not after the run
         self.path = None if path is None else _path(path)
@@ -81,7 +92,9 @@ class Recorder:
             options=options,
             flags=cpu_flags,
         )
-        self._ledger = Ledger(self._sink(facts, graph, force=force, durable=durable), GraphBuilder(graph), facts)
+        self._ledger = Ledger(
+            self._sink(facts, graph, force=force, durable=durable), GraphBuilder(graph), facts, policy
+        )
         self._sample = self._step = 0
 
     def _sink(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:

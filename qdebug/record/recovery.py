@@ -206,8 +206,12 @@ class _Rebuilding:
             self._lost.append((name, sample, step))
             self._account.skipped[name] = "its values were damaged or missing when the run was recovered"
             return
-        array = self._reader.load(event)
-        self.writer.append(name, array, sample=sample, step=step, constant=event.constant, quant=quant)
+        facts: dict[str, Any] = {"sample": sample, "step": step, "constant": event.constant, "quant": quant}
+        kept = self._reader.kept(event)
+        if kept is None:
+            self.writer.append(name, self._reader.load(event), **facts)
+        else:
+            self.writer.append_kept(name, kept, **facts)
 
     def finish(self, out: Path) -> Recovered:
         """Write the recording."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, MemoryRecording, QuantParams, RunInfo
+from qdebug.model.kept import Kept
 from qdebug.store.payload import storable_dtype
 from qdebug.store.payload_store import Stored
 from qdebug.store.writer import RecordingWriter
@@ -34,6 +35,11 @@ class Sink(Protocol):
         self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
         """Keep the values of a tensor; the caller may change the array afterwards."""
+
+    def append_kept(
+        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Keep what there is of a tensor that is not kept in full."""
 
     def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were kept, or None."""
@@ -75,6 +81,13 @@ class FileSink:
             name, array, sample=sample, step=step, constant=constant, quant=quant
         )
 
+    def append_kept(
+        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Write what there is of a tensor that is not kept in full."""
+        sample, step = place
+        self._writer.append_kept(name, kept, sample=sample, step=step, constant=constant, quant=quant)
+
     def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were written, or None."""
         stored = self._stored.get((name, *place))
@@ -101,6 +114,7 @@ class MemorySink:
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, int, int], np.ndarray] = {}
         self._quants: dict[tuple[str, int, int], QuantParams] = {}
+        self._partly: dict[tuple[str, int, int], Kept] = {}
         self._open = True
         self.recording: MemoryRecording | None = None
 
@@ -120,6 +134,16 @@ class MemorySink:
         if quant is not None:
             self._quants[name, *place] = quant
 
+    def append_kept(
+        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Keep what there is of a tensor that is not kept in full."""
+        del constant
+        self._check_open()
+        self._partly[name, *place] = kept
+        if quant is not None:
+            self._quants[name, *place] = quant
+
     def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were kept, or None."""
         return self._arrays.get((name, *place))
@@ -128,7 +152,7 @@ class MemorySink:
         """Make the recording."""
         self._check_open()
         self._open = False
-        self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants)
+        self.recording = MemoryRecording(graph, self._arrays, info, quants=self._quants, partly=self._partly)
 
     def leave(self) -> None:
         """Forget everything: memory cannot be recovered."""

@@ -12,7 +12,15 @@ import numpy as np
 from h5py import h5f, h5p
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
-from qdebug.store.layout import FORMAT_NAME, FORMAT_VERSION, PAYLOADS, TABLES, TablesHash, payload_key
+from qdebug.store.layout import (
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    OPTIONAL_TABLES,
+    PAYLOADS,
+    TABLES,
+    TablesHash,
+    payload_key,
+)
 from qdebug.store.lock import lock_holder
 from qdebug.store.safety import (
     MAX_ROWS,
@@ -55,6 +63,7 @@ class Container:
             self._file = _open_hdf5(path, self.fd)
             self.complete = self._check_format()
             self.tables = {name: self._table(name) for name in TABLES}
+            self.optional = {name: self._table(name) for name in OPTIONAL_TABLES if self._has(name)}
             self.tables_hash = read_text_attribute(self._file, b"tables_hash")
             self._payloads = open_group(self._file, PAYLOADS.encode())
             self.payloads = int(self._payloads.get_num_objs())
@@ -92,9 +101,12 @@ class Container:
         attribute.read(value)
         return int(value)
 
+    def _has(self, name: str) -> bool:
+        return bool(self._file.links.exists(name.encode()))
+
     def _table(self, name: str) -> np.ndarray:
         """Read a whole table; fields that this version does not know are dropped."""
-        dtype = TABLES[name]
+        dtype = _row_type(name)
         raw, stored = self._raw(name)
         table: np.ndarray = raw.view(stored)
         if dtype.names is None and stored != dtype:
@@ -104,7 +116,7 @@ class Container:
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and give the type of its rows as the file has it."""
         dataset, extent = open_checked(self._file, name.encode(), file_size=self.size)
-        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if TABLES[name].names else _POOL_ITEMS):
+        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if _row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
@@ -119,7 +131,7 @@ class Container:
     def hash_tables(self) -> str:
         """Give the hash of the tables as they lie in the file, in hexadecimal."""
         digest = TablesHash()
-        for name in TABLES:
+        for name in (*TABLES, *self.optional):
             digest.add(name, self._raw(name)[0])
         return digest.hexdigest()
 
@@ -211,6 +223,10 @@ def _open_hdf5(path: Path, fd: int) -> Any:
         file.close()
         raise ValueError("it was replaced while it was opened")
     return file
+
+
+def _row_type(name: str) -> np.dtype[Any]:
+    return TABLES[name] if name in TABLES else OPTIONAL_TABLES[name]
 
 
 def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

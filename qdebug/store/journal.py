@@ -23,10 +23,11 @@ Bodies
             then all tables of the recording's layout but /index, one after the other in that order
     NOTE    JSON, what was said of the run or of a tensor: the recorder's business
     EVENT   a tensor's values: a row of /index (its fields, without padding; `tensor` and `quant` count nothing),
-            offset of the payload in NAME.part u64, offset and number of the positions of a sampled one u64 u32,
-            then four u8: where the payload is (0 nowhere, 1 in NAME.part, 2 behind the body), what `hash` is
-            (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a constant, 0;
-            the shape as u64 each if there are more than 8 dimensions; the name in UTF-8
+            offset of the payload in NAME.part u64, then four u8: where the payload is (0 nowhere, 1 in NAME.part,
+            2 behind the body), what `hash` is (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a
+            constant, 0; if its flag SAMPLED is set, the offsets of elements and positions in NAME.part u64 u64, then
+            `count`, `hash` and `check` of /samples; if its flag HISTOGRAM is set, `counts` of /exponents; the shape as
+            u64 each if there are more than 8 dimensions; the name in UTF-8
     END     JSON {"complete": bool, "events": number}: nothing follows, and the recording has been finished
 
 The first frame that is not whole ends the journal: what a killed process left unfinished was never acknowledged.

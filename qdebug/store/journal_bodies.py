@@ -6,17 +6,32 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.kept import EXPONENT_BINS
+from qdebug.store.index_rows import Partly
 from qdebug.store.journal import decode_json, encode_json
 from qdebug.store.layout import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
 
-__all__ = ["HashKind", "JournalEvent", "Where", "decode_event", "decode_tables", "encode_event", "encode_tables_body"]
+__all__ = [
+    "HashKind",
+    "JournalEvent",
+    "Sampled",
+    "Where",
+    "decode_event",
+    "decode_tables",
+    "encode_event",
+    "encode_kept_event",
+    "encode_tables_body",
+]
 
 _LENGTH = struct.Struct("<I")
-_TAIL = struct.Struct("<QQIBBBB")
+_TAIL = struct.Struct("<QBBBB")
+_SAMPLED = struct.Struct("<QQQ16s16s")
+_BINS = np.zeros((2, EXPONENT_BINS), "<u8")
 _ROW_BYTES = TABLES["index"].itemsize
 _MAX_NAME = 1 << 20
 
@@ -37,6 +52,24 @@ class HashKind(IntEnum):
     CRC32 = 2
 
 
+class Sampled(NamedTuple):
+    """Where the elements of a sampled event are.
+
+    Args:
+        values: Where they begin in NAME.part.
+        positions: Where their positions begin.
+        size: How many there are.
+        digest: Hash of the elements.
+        check: Hash of their positions.
+    """
+
+    values: int
+    positions: int
+    size: int
+    digest: bytes
+    check: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEvent:
     """A tensor's values at one sample and step, as the journal has them.
@@ -46,7 +79,8 @@ class JournalEvent:
         row: A row of the table /index; `tensor` and `quant` are meaningless.
         shape: The tensor's shape.
         offset: Where the payload begins; meaningless if it is nowhere.
-        positions: Where the positions of sampled elements begin, and the number of their payload.
+        sampled: Where the elements are that were kept of a sampled one.
+        bins: Its histogram, as in /exponents.
         where: What `offset` counts in.
         hash_kind: What the row's `hash` is.
         constant: Whether the tensor is a constant.
@@ -56,7 +90,8 @@ class JournalEvent:
     row: np.void
     shape: tuple[int, ...]
     offset: int = 0
-    positions: tuple[int, int] = (0, 0)
+    sampled: Sampled | None = None
+    bins: np.ndarray | None = None
     where: Where = Where.PART
     hash_kind: HashKind = HashKind.XXH3
     constant: bool = False
@@ -72,39 +107,42 @@ class JournalEvent:
         return Flag(int(self.row["flags"]))
 
     @property
-    def kept(self) -> int:
-        """Number of elements that the payload holds."""
-        return int(self.row["nbytes"]) // physical_dtype(self.dtype).itemsize
-
-    @property
-    def stored_shape(self) -> tuple[int, ...]:
-        """Shape of the payload: the tensor's, or the number of elements that were kept."""
-        return (self.kept,) if Flag.SAMPLED in self.flags else self.shape
+    def partly(self) -> bool:
+        """Whether not all values were kept."""
+        return bool(self.flags & (Flag.SAMPLED | Flag.STATS_ONLY))
 
 
-def encode_event(
-    row: bytes,
-    shape: Sequence[int],
-    name: str,
-    *,
-    offset: int | None,
-    constant: bool,
-    positions: tuple[int, int] = (0, 0),
-) -> bytes:
+def encode_event(row: bytes, shape: Sequence[int], name: str, *, offset: int | None, constant: bool) -> bytes:
     """Give the body of an event whose payload lies in NAME.part.
 
     Args:
         row: The row of /index.
         shape: The tensor's shape.
         name: The tensor.
-        offset: Where the payload begins; None if it has no bytes or is not kept.
+        offset: Where the payload begins; None if it has no bytes.
         constant: Whether the tensor is a constant.
-        positions: Where the positions of sampled elements begin, and the number of their payload.
     """
+    return _encode(row, shape, name, offset=offset, constant=constant)
+
+
+def encode_kept_event(row: bytes, partly: Partly, name: str, *, constant: bool) -> bytes:
+    """Give the body of an event whose values are not kept in full; arguments as of `encode_event`."""
+    kept, values, positions = partly
+    parts = []
+    if values is not None and positions is not None:
+        count = values.shape[0]
+        parts += [_SAMPLED.pack(values.offset or 0, positions.offset or 0, count, values.digest, positions.digest)]
+    parts += [bins.astype("<u8").tobytes() for bins in (kept.statistics.negative, kept.statistics.positive)]
+    return _encode(row, kept.shape, name, offset=None, constant=constant, extra=b"".join(parts))
+
+
+def _encode(
+    row: bytes, shape: Sequence[int], name: str, *, offset: int | None, constant: bool, extra: bytes = b""
+) -> bytes:
     where = Where.NOWHERE if offset is None else Where.PART
-    tail = _TAIL.pack(offset or 0, *positions, where, HashKind.XXH3, constant, 0)
+    tail = _TAIL.pack(offset or 0, where, HashKind.XXH3, constant, 0)
     extents = struct.pack(f"<{len(shape)}Q", *shape) if len(shape) > INDEX_DIMS else b""
-    return b"".join((row, tail, extents, name.encode("utf-8", "surrogatepass")))
+    return b"".join((row, tail, extra, extents, name.encode("utf-8", "surrogatepass")))
 
 
 def decode_event(body: bytes) -> JournalEvent:
@@ -113,20 +151,18 @@ def decode_event(body: bytes) -> JournalEvent:
     Raises:
         ValueError: It is none.
     """
-    if len(body) < _ROW_BYTES + _TAIL.size:
-        raise ValueError("an event is too short")
-    row = np.frombuffer(body, dtype=TABLES["index"], count=1)[0]
-    offset, at, number, where, hash_kind, constant, _ = _TAIL.unpack_from(body, _ROW_BYTES)
-    rest, ndim = _ROW_BYTES + _TAIL.size, int(row["ndim"])
+    rest = _Rest(body)
+    row = np.frombuffer(rest.take(_ROW_BYTES), dtype=TABLES["index"])[0]
+    offset, where, hash_kind, constant, _ = _TAIL.unpack(rest.take(_TAIL.size))
+    flags, ndim = Flag(int(row["flags"])), int(row["ndim"])
     if int(row["dtype"]) >= len(LOGICAL_DTYPES) or ndim > MAX_NDIM:
         raise ValueError("an event has an impossible dtype or shape")
+    sampled = Sampled(*_SAMPLED.unpack(rest.take(_SAMPLED.size))) if Flag.SAMPLED in flags else None
+    bins = np.frombuffer(rest.take(_BINS.nbytes), "<u8").reshape(_BINS.shape) if Flag.HISTOGRAM in flags else None
     shape = tuple(int(extent) for extent in row["shape"][: min(ndim, INDEX_DIMS)])
     if ndim > INDEX_DIMS:
-        if len(body) < rest + 8 * ndim:
-            raise ValueError("an event lacks its shape")
-        shape = struct.unpack_from(f"<{ndim}Q", body, rest)
-        rest += 8 * ndim
-    name = body[rest:]
+        shape = struct.unpack(f"<{ndim}Q", rest.take(8 * ndim))
+    name = rest.take(len(body))
     if not 0 < len(name) <= _MAX_NAME:
         raise ValueError("an event has no name, or one that is too long")
     event = JournalEvent(
@@ -134,7 +170,8 @@ def decode_event(body: bytes) -> JournalEvent:
         row=row,
         shape=shape,
         offset=offset,
-        positions=(at, number),
+        sampled=sampled,
+        bins=bins,
         where=Where(where),
         hash_kind=HashKind(hash_kind),
         constant=bool(constant),
@@ -143,13 +180,28 @@ def decode_event(body: bytes) -> JournalEvent:
     return event
 
 
+class _Rest:
+    """Bytes that are taken from the front."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        """Take so many bytes, or all that are left if fewer are, where that is allowed: at the end."""
+        part = self._body[self._at : self._at + size]
+        if len(part) < size and size != len(self._body):
+            raise ValueError("an event is too short")
+        self._at += len(part)
+        return part
+
+
 def _check_size(event: JournalEvent) -> None:
     count = 1
     for extent in event.shape:
         count *= extent
     itemsize, nbytes = physical_dtype(event.dtype).itemsize, int(event.row["nbytes"])
-    fits = nbytes % itemsize == 0 and nbytes <= count * itemsize
-    if not fits or (nbytes != count * itemsize and not event.flags & (Flag.SAMPLED | Flag.STATS_ONLY)):
+    if nbytes != count * itemsize or (event.sampled is not None and event.sampled.size > count):
         raise ValueError("size and shape of an event contradict each other")
 
 

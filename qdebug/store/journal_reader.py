@@ -7,6 +7,7 @@ checked against the file's size and against the hash they were written with.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import zlib
@@ -19,11 +20,13 @@ import numpy as np
 
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph
+from qdebug.model.kept import Kept
 from qdebug.store.container import BAD_FILE, damaged
 from qdebug.store.decode import check_graph, decode_graph, decode_run, decode_texts
 from qdebug.store.journal import Frame, Kind, decode_json, read_frames
 from qdebug.store.journal_bodies import HashKind, JournalEvent, Where, decode_event, decode_tables
-from qdebug.store.layout import physical_dtype
+from qdebug.store.kept_rows import check_positions, statistics_of
+from qdebug.store.layout import Flag, physical_dtype
 from qdebug.store.payload import from_physical, payload_hash
 from qdebug.store.safety import MAX_ROWS, read_bytes
 from qdebug.store.target import journal_of, part_of
@@ -144,22 +147,50 @@ class JournalReader:
         Raises:
             RecordingError: They are not there, or not those that were written.
         """
-        raw = self._read(event, event.offset, event.stored_shape, physical_dtype(event.dtype))
+        fd = self._fd if event.where is Where.INLINE else self._part
+        raw = self._read(event, fd, event.offset, event.shape, physical_dtype(event.dtype))
         if not _is_whole(event, raw):
             raise damaged(self.path, f"the values of {event.name!r} are not those recorded")
         array = from_physical(raw, event.dtype)
         array.flags.writeable = False
         return array
 
-    def positions(self, event: JournalEvent) -> np.ndarray:
-        """Give the positions of the elements of which a sampled event has the values, int64."""
-        return self._read(event, event.positions[0], (event.kept,), np.dtype("<i8"))
+    def kept(self, event: JournalEvent) -> Kept | None:
+        """Give what was kept of an event whose values were not kept in full; None if they were.
 
-    def _read(self, event: JournalEvent, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        fd = self._fd if event.where is Where.INLINE else self._part
-        nbytes = event.kept * dtype.itemsize
+        Raises:
+            RecordingError: It is not there, or not what was written.
+        """
+        if not event.partly:
+            return None
+        positions = values = None
+        if event.sampled is not None:
+            where, shape = event.sampled, (event.sampled.size,)
+            positions = self._read(event, self._part, where.positions, shape, np.dtype("<i8"))
+            values = self._read(event, self._part, where.values, shape, physical_dtype(event.dtype))
+            try:
+                check_positions(positions, int(event.row["count"]))
+                if payload_hash(_bytes(positions)) != where.check or payload_hash(_bytes(values)) != where.digest:
+                    raise ValueError(f"the kept elements of {event.name!r} are not those recorded")
+            except ValueError as exc:
+                raise damaged(self.path, exc) from None
+            values = from_physical(values, event.dtype)
+        return Kept(
+            dtype=event.dtype,
+            shape=event.shape,
+            digest=bytes(event.row["hash"].tobytes()),
+            statistics=statistics_of(event.row, event.bins),
+            positions=positions,
+            values=values,
+            truncated=Flag.TRUNCATED in event.flags,
+        )
+
+    def _read(
+        self, event: JournalEvent, fd: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> np.ndarray:
+        nbytes = math.prod(shape) * dtype.itemsize
         try:
-            if nbytes and event.where is Where.NOWHERE:
+            if nbytes and event.where is Where.NOWHERE and event.sampled is None:
                 raise ValueError(f"the values of {event.name!r} were not kept")
             if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
                 raise ValueError(f"the values of {event.name!r} are not in the file")
@@ -171,10 +202,9 @@ class JournalReader:
 
     def is_whole(self, event: JournalEvent) -> bool:
         """Tell whether the values of an event are there and are those that were written."""
-        if event.where is Where.NOWHERE:
-            return True
         try:
-            self.load(event)
+            if self.kept(event) is None:
+                self.load(event)
         except RecordingError:
             return False
         return True
@@ -190,8 +220,12 @@ class JournalReader:
         self.close()
 
 
+def _bytes(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
 def _is_whole(event: JournalEvent, raw: np.ndarray) -> bool:
-    data = np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data
+    data = _bytes(raw)
     recorded = bytes(event.row["hash"].tobytes())
     if event.hash_kind is HashKind.XXH3:
         return payload_hash(data) == recorded

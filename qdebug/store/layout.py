@@ -15,8 +15,8 @@ Root attributes
 
 /t/00000000 ...      one dataset per stored payload, numbered in the order of recording, with the
                      real shape and the type of the table below; contiguous and unfiltered as recorded,
-                     or chunked with the filters shuffle, deflate and fletcher32. Equal payloads (same
-                     dtype, shape and xxh3-128 hash) are stored once.
+                     or chunked with the filters shuffle, deflate, fletcher32 and Zstandard (32015). Equal
+                     payloads (same dtype, shape and xxh3-128 hash) are stored once.
 
     logical dtype                        element in the file
     bool                                 8-bit enum FALSE = 0, TRUE = 1
@@ -35,17 +35,18 @@ Tables: one-dimensional, contiguous, unfiltered datasets in the root. "Text" is 
     seq         number of the event in the order of recording
     tensor      row of /tensors
     sample, step    0 for a constant, whose values hold for all samples and steps
-    payload     number of the dataset in /t; 4294967295 if only statistics were kept
+    payload     number of the dataset in /t; 4294967295 if not all values were kept
     quant       row of /quants if this event has a quantization other than its tensor's, else -1
     flags       bits, see `Flag`
     dtype       logical dtype, an enum in the order of `qdebug.model.dtypes.LOGICAL_DTYPES` (append only)
     ndim, shape shape; beyond 8 dimensions the dataset's own shape counts
-    nbytes      size of the payload
-    hash        xxh3-128 of the payload's bytes in C order, big-endian digest
+    nbytes      size of the values, whether they are kept or not
+    hash        xxh3-128 of their bytes in C order, big-endian digest
     count       number of elements
     nan, inf, zero, sat_lo, sat_hi      counts of elements; valid if their flag is set
     min, max    extremes of the elements that are not NaN, rounded to float64
-    absmax, mean, std, l2       NaN where not computed
+    absmax, mean, std, l2       largest magnitude, mean, standard deviation and root of the sum of squares of the finite
+                real values, scale * (element - zero_point) where it is quantized; valid if their flag is set
     t_start, duration       seconds since the start of the run; NaN if not measured
 /tensors    one row per tensor of the graph or of the index
     name, stands_for, layout    text; names are unique
@@ -73,6 +74,16 @@ Tables: one-dimensional, contiguous, unfiltered datasets in the root. "Text" is 
 /names      uint8: the texts in UTF-8 (lone surrogates encoded as such), one after the other
 /dims       int64    /operands int32    /origins int32    /integers int64
 /scales32   float32  /scales64 float64  /attributes uint8
+/samples    only in files that have such events: one row per event with the flag SAMPLED: the elements kept
+    event       row of /index
+    values      number of the dataset in /t with the elements, one-dimensional
+    positions   number of the one with their positions in the tensor in C order, ascending, int64
+    count       number of elements
+    hash, check     xxh3-128 of the elements, and of the positions
+/exponents  only in files that have such events: one row per event with the flag HISTOGRAM
+    event       row of /index
+    counts      [2, 64]: finite real values by binary exponent, negative ones first. Entry k counts magnitudes from
+                2^(k - 40) up to below 2^(k - 39); the first also smaller ones but 0, the last also larger ones
 /run        uint8: a JSON object in ASCII:
             "info": facts of the run, with the keys of `qdebug.model.RunInfo`
             "graph": {"name", "opset": {domain: version}, "inputs": rows of /tensors, "outputs": same}
@@ -93,6 +104,7 @@ import numpy as np
 import xxhash
 
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
+from qdebug.model.kept import EXPONENT_BINS
 from qdebug.model.tensor import Role
 
 __all__ = [
@@ -144,6 +156,8 @@ class Flag(IntFlag):
     EXTREMES = 128  # min and max are valid, and so are HAS_NAN and HAS_INF
     COUNTS = 256  # nan, inf and zero are valid, and so are HAS_NAN and HAS_INF
     RAILS = 512  # sat_lo and sat_hi are valid
+    SUMMARY = 1024  # absmax, mean, std and l2 are valid
+    HISTOGRAM = 2048  # it has a row in /exponents
 
 
 class Has(IntFlag):
@@ -230,7 +244,14 @@ TABLES: dict[str, np.dtype[Any]] = {
 """Row type of every table, by its name in the root group."""
 
 OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
-    "samples": np.dtype([("event", "<u4"), ("positions", "<u4")]),
+    "samples": np.dtype(
+        [
+            *((name, "<u4") for name in ("event", "values", "positions")),
+            ("count", "<u8"),
+            *((name, "u1", (16,)) for name in ("hash", "check")),
+        ]
+    ),
+    "exponents": np.dtype([("event", "<u4"), ("counts", "<u8", (2, EXPONENT_BINS))]),
 }
 """Row type of the tables that only some recordings have."""
 

@@ -20,7 +20,16 @@ import xxhash
 from h5py import h5d, h5f, h5g, h5p, h5s
 
 import qdebug
-from qdebug.store.layout import FORMAT_NAME, OPTIONAL_TABLES, PAYLOADS, TABLES, TablesHash, hdf5_type, payload_key
+from qdebug.store.layout import (
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    OPTIONAL_TABLES,
+    PAYLOADS,
+    TABLES,
+    TablesHash,
+    hdf5_type,
+    payload_key,
+)
 
 __all__ = ["PayloadFile", "write_all"]
 
@@ -91,7 +100,7 @@ class PayloadFile:
             write_all(self.fd, part, offset + start)
         return digest.digest()
 
-    def write_tables(self, tables: Mapping[str, np.ndarray], *, version: int, complete: bool) -> None:
+    def write_tables(self, tables: Mapping[str, np.ndarray], *, complete: bool) -> None:
         """Write the tables and the attributes of the root.
 
         Raises:
@@ -102,7 +111,7 @@ class PayloadFile:
             if name in tables:
                 digest.add(name, self._write_table(name, tables[name]))
         _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
-        _write_attribute(self._file, b"format_version", np.int32(version))
+        _write_attribute(self._file, b"format_version", np.int32(FORMAT_VERSION))
         _write_attribute(self._file, b"complete", np.uint8(complete))
         _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {qdebug.__version__}"))
         _write_attribute(self._file, b"tables_hash", np.bytes_(digest.hexdigest()))

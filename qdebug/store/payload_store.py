@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +9,13 @@ import numpy as np
 import xxhash
 
 from qdebug.model.dtypes import logical_dtype
-from qdebug.store.census import NOTHING, Census
-from qdebug.store.layout import DTYPE_CODES, INDEX_DIMS, Flag, physical_dtype
+from qdebug.store.layout import Flag, physical_dtype
 from qdebug.store.payload import from_physical, payload_hash, to_bytes
 from qdebug.store.payload_file import PayloadFile, write_all
 from qdebug.store.safety import read_bytes
 
-__all__ = ["ROW_BYTES", "PayloadStore", "Stored", "pack_row"]
+__all__ = ["PayloadStore", "Stored"]
 
-_ROW = struct.Struct("<5IiHBBf8QQ16s6Q7d")  # one row of TABLES["index"]
-ROW_BYTES = _ROW.size
-_ZEROS = (0,) * INDEX_DIMS
 _HEAD_BYTES = 1 << 12
 """Bytes at the beginning of a payload that tell whether an equal one may have been stored before."""
 
@@ -112,23 +106,3 @@ class PayloadStore:
         if stored.offset is not None:
             read_bytes(self.file.fd, stored.offset, out.reshape(-1).view(np.uint8))
         return from_physical(out, stored.dtype).view(logical_dtype(stored.dtype))
-
-
-def pack_row(numbers: tuple[int, int, int, int], stored: Stored, flags: Flag, census: Census = NOTHING) -> bytes:
-    """Make a row of the index; `numbers` are event, tensor, sample and step."""
-    shape, count = stored.shape[:INDEX_DIMS], math.prod(stored.shape)
-    return _ROW.pack(
-        *numbers,
-        stored.payload,
-        -1,
-        int(flags) | int(census.flags),
-        DTYPE_CODES[stored.dtype],
-        len(stored.shape),
-        math.nan,
-        *shape,
-        *_ZEROS[len(shape) :],
-        count * physical_dtype(stored.dtype).itemsize,
-        stored.digest,
-        *(count, census.nan, census.inf, census.zero, 0, 0),
-        *(census.low, census.high, math.nan, math.nan, math.nan, math.nan, math.nan),
-    )

@@ -16,7 +16,8 @@ import xxhash
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.model.recording import no_values
+from qdebug.model.kept import Kept
+from qdebug.model.recording import no_values, not_in_full
 from qdebug.store.container import BAD_FILE, Container, damaged
 from qdebug.store.decode import (
     check_graph,
@@ -28,7 +29,8 @@ from qdebug.store.decode import (
     decode_run,
     decode_texts,
 )
-from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES
+from qdebug.store.kept_rows import PARTLY, check_optional, check_positions, statistics_of
+from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES, Flag, physical_dtype
 from qdebug.store.payload import from_physical
 from qdebug.store.payload_reader import Expected, payload_digest, read_payload
 
@@ -87,9 +89,11 @@ class FileRecording:
         self.path = Path(path)
         self._container = Container(self.path)
         self._tables = self._container.tables
+        self._order: dict[str, np.ndarray] = {}
         try:
             self._run = decode_run(self._tables)
             check_index(self._tables, self._run, self._container.payloads)
+            check_optional(self._container.optional, self._tables["index"])
             check_graph(self._tables)
             self.info: RunInfo = decode_info(self._run, complete=self._container.complete)
             self._texts = decode_texts(self._tables)
@@ -138,9 +142,9 @@ class FileRecording:
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Names of the tensors that have values, in the order they were first recorded."""
+        """Names of the tensors of which anything was kept, in the order they were first recorded."""
         index = self._tables["index"]
-        rows, first = np.unique(index["tensor"][index["payload"] != NO_PAYLOAD], return_index=True)
+        rows, first = np.unique(index["tensor"], return_index=True)
         return tuple(self._tensor_names[row] for row in rows[np.argsort(first)].tolist())
 
     @cached_property
@@ -149,13 +153,20 @@ class FileRecording:
 
     @cached_property
     def _events(self) -> dict[tuple[str, int, int], int]:
-        """Row of the index by tensor, sample and step, where values were kept."""
-        index, names = self._tables["index"], self._tensor_names
-        columns = (index[name].tolist() for name in ("tensor", "sample", "step", "payload"))
+        """Row of the index by tensor, sample and step, where all values were kept."""
+        return self._rows_where(self._tables["index"]["flags"] & PARTLY == 0)
+
+    @cached_property
+    def _partly(self) -> dict[tuple[str, int, int], int]:
+        """The same where not all were."""
+        return self._rows_where(self._tables["index"]["flags"] & PARTLY != 0)
+
+    def _rows_where(self, chosen: np.ndarray) -> dict[tuple[str, int, int], int]:
+        index, names, rows = self._tables["index"], self._tensor_names, np.flatnonzero(chosen)
+        columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step"))
         return {
             (names[tensor], sample, step): row
-            for row, (tensor, sample, step, payload) in enumerate(zip(*columns, strict=True))
-            if payload != NO_PAYLOAD
+            for row, tensor, sample, step in zip(rows.tolist(), *columns, strict=True)
         }
 
     @property
@@ -165,8 +176,9 @@ class FileRecording:
 
     @cached_property
     def tensor_bytes(self) -> int:
-        """Bytes of all values as recorded, shared payloads counted for each tensor that has them."""
-        return int(self._tables["index"]["nbytes"].sum(dtype=np.uint64))
+        """Bytes of all values in the file, shared payloads counted for each tensor that has them."""
+        index = self._tables["index"]
+        return int(index["nbytes"][index["payload"] != NO_PAYLOAD].sum(dtype=np.uint64))
 
     @cached_property
     def content_hash(self) -> str:
@@ -208,11 +220,72 @@ class FileRecording:
             RecordingError: No values are kept under this name, sample and step, or the file is damaged or closed.
         """
         row = self._row(tensor, sample, step)
+        if row is None and self.kept(tensor, sample, step) is not None:
+            raise not_in_full(tensor, sample, step)
         if row is None:
             raise no_values(tensor, sample, step, self.names)
         array = from_physical(self._stored(row), LOGICAL_DTYPES[self._tables["index"]["dtype"][row]])
         array.flags.writeable = False
         return array
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; None if they were, or there are none.
+
+        Raises:
+            RecordingError: The file is damaged or closed.
+        """
+        place = (tensor, 0, 0) if tensor in self._constants else (tensor, sample, step)
+        event = self._partly.get(place)
+        if event is None:
+            return None
+        row, dtype = self._tables["index"][event], LOGICAL_DTYPES[self._tables["index"]["dtype"][event]]
+        bins = self._optional_row("exponents", event)
+        positions, values = self._sampled(event) or (None, None)
+        return Kept(
+            dtype=dtype,
+            shape=tuple(int(size) for size in row["shape"][: min(int(row["ndim"]), INDEX_DIMS)]),
+            digest=row["hash"].tobytes(),
+            statistics=statistics_of(row, None if bins is None else bins["counts"]),
+            positions=positions,
+            values=values,
+            truncated=Flag.TRUNCATED in Flag(int(row["flags"])),
+        )
+
+    def _optional_row(self, table: str, event: int) -> Any:
+        """Give the row of an event in a table that only some events have a row in; None if it has none."""
+        rows = self._container.optional.get(table)
+        if rows is None:
+            return None
+        if table not in self._order:
+            self._order[table] = np.argsort(rows["event"])
+        order = self._order[table]
+        at = int(np.searchsorted(rows["event"], event, sorter=order))
+        return rows[order[at]] if at < len(rows) and rows["event"][order[at]] == event else None
+
+    def _sampled(self, event: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Read the positions and values of the elements that were kept of an event, checked; None if none were."""
+        row, found, container = (
+            self._tables["index"][event],
+            self._optional_row("samples", event),
+            self._open_container(),
+        )
+        if found is None:
+            return None
+        dtype, parts = LOGICAL_DTYPES[row["dtype"]], []
+        try:
+            for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
+                count = int(found["count"])
+                nbytes = count * physical_dtype(logical).itemsize
+                where = Expected(number=int(found[name]), dtype=logical, nbytes=nbytes, ndim=1, shape=(count,))
+                if payload_digest(container, where) != found[digest].tobytes():
+                    raise ValueError(
+                        f"the kept elements of {self._tensor_names[row['tensor']]!r} are not those recorded"
+                    )
+                parts.append(from_physical(read_payload(container, where), logical))
+            check_positions(parts[0], int(row["count"]))
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+        return parts[0], parts[1]
 
     def check_payload(self, event: int) -> None:
         """Compare the values of one row of the index with the hash they were recorded with.
@@ -221,6 +294,9 @@ class FileRecording:
             RecordingError: They differ.
         """
         row = self._tables["index"][event]
+        if int(row["payload"]) == NO_PAYLOAD:
+            self._sampled(event)
+            return
         try:
             right = payload_digest(self._open_container(), self._expected(event)) == row["hash"].tobytes()
         except BAD_FILE as exc:

@@ -20,14 +20,15 @@ import numpy as np
 
 import qdebug
 from qdebug.errors import QdebugError, RecordingError
-from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.kept import Kept
 from qdebug.store.encode import encode_tables, plain_facts
+from qdebug.store.index_rows import IndexRows, Partly, pack_kept_row, pack_row
 from qdebug.store.journal import Journal, Kind, encode_json
-from qdebug.store.journal_bodies import encode_event, encode_tables_body
-from qdebug.store.layout import TABLES
+from qdebug.store.journal_bodies import encode_event, encode_kept_event, encode_tables_body
 from qdebug.store.lock import WriterLock
 from qdebug.store.payload import storable_dtype
-from qdebug.store.payload_store import ROW_BYTES, PayloadStore, Stored, pack_row
+from qdebug.store.payload_store import PayloadStore, Stored
 from qdebug.store.reader import FileRecording
 from qdebug.store.target import (
     cannot_write,
@@ -81,12 +82,7 @@ class RecordingWriter:
                 raise
             raise cannot_write(Path(path), exc) from None
         self._force = force
-        self._rows = bytearray()
-        self._tensors: dict[str, tuple[int, str]] = {}
-        self._constants: set[str] = set()
-        self._quants: dict[int, QuantParams] = {}
-        self._last: Stored | None = None
-        self._extent = [0, 0]
+        self._index = IndexRows()
         self._sync_every, self._synced = sync_every, time.monotonic()
         self.failure: str | None = None
         """Why nothing is written any more; None while all is well."""
@@ -133,7 +129,7 @@ class RecordingWriter:
     @property
     def events(self) -> int:
         """Number of events appended so far."""
-        return len(self._rows) // ROW_BYTES
+        return self._index.count
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
         """Write into the journal what was said of the run or of a tensor.
@@ -175,29 +171,48 @@ class RecordingWriter:
             RecordingError: The dtype cannot be stored, a number is out of range, the writer is closed or
                 belongs to another process, or the disk is full.
         """
-        self._check_usable()
+        self._check_place(name, sample, step)
         logical = storable_dtype(name, array)
-        if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
-            raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
-        tensor, _ = self._tensors.get(name, (len(self._tensors), logical))
-        place = (0, 0) if constant else (sample, step)
+        place = self._index.place(name, sample, step, constant=constant)
         with self._failing(f"Tensor {name!r}"):
             stored, flags = self._payloads.store(array, logical)
-            row = pack_row((self.events, tensor, *place), stored, flags)
+            row = pack_row(self.events, place, stored, flags)
             self._journal.add(
                 Kind.EVENT, encode_event(row, stored.shape, name, offset=stored.offset, constant=constant)
             )
             self._journal.commit()
-        self._tensors.setdefault(name, (tensor, logical))
-        if constant:
-            self._constants.add(name)
-        self._extent = [max(self._extent[0], place[0]), max(self._extent[1], place[1])]
-        if quant is not None:
-            self._quants[self.events] = quant
-        self._rows += row
-        self._last = stored
+        self._index.add(row, name, place, logical, constant=constant, quant=quant)
         self._sync()
         return stored
+
+    def append_kept(
+        self,
+        name: str,
+        kept: Kept,
+        *,
+        sample: int = 0,
+        step: int = 0,
+        constant: bool = False,
+        quant: QuantParams | None = None,
+    ) -> None:
+        """Store what is kept of a tensor that is not kept in full. Arguments and errors as of `append`."""
+        self._check_place(name, sample, step)
+        place = self._index.place(name, sample, step, constant=constant)
+        with self._failing(f"Tensor {name!r}"):
+            partly = Partly(kept)
+            if kept.values is not None and kept.positions is not None:
+                values, _ = self._payloads.store(kept.values, kept.dtype)
+                partly = Partly(kept, values, self._payloads.store(kept.positions, "int64")[0])
+            row = pack_kept_row(self.events, place, partly)
+            self._journal.add(Kind.EVENT, encode_kept_event(row, partly, name, constant=constant))
+            self._journal.commit()
+        self._index.add(row, name, place, kept.dtype, constant=constant, quant=quant, partly=partly)
+        self._sync()
+
+    def _check_place(self, name: str, sample: int, step: int) -> None:
+        self._check_usable()
+        if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
+            raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
 
     @contextlib.contextmanager
     def _failing(self, what: str) -> Iterator[None]:
@@ -300,20 +315,9 @@ class RecordingWriter:
             self._journal_path.unlink()
 
     def _write_tables(self, graph: Graph, info: RunInfo, *, complete: bool) -> None:
-        recorded = [
-            TensorInfo(name=name, dtype=dtype, role=Role.CONSTANT if name in self._constants else Role.ACTIVATION)
-            for name, (_, dtype) in self._tensors.items()
-        ]
-        samples, steps = self._extent[0] + 1, self._extent[1] + 1
-        quants = list(self._quants.values())
-        tables, rows, quant_rows = encode_tables(graph, info, recorded, samples=samples, steps=steps, quants=quants)
-        index = np.frombuffer(self._rows, dtype=TABLES["index"])
-        index["tensor"] = np.array([rows[name] for name in self._tensors], dtype=np.uint32)[index["tensor"]]
-        if quants:
-            index["quant"][list(self._quants)] = quant_rows
-        tables["index"] = index
+        tables = self._index.tables(graph, info)
         self._check_room(sum(table.nbytes for table in tables.values()))
-        self._payloads.file.write_tables(tables, version=1, complete=complete)
+        self._payloads.file.write_tables(tables, complete=complete)
 
     def _check_room(self, table_bytes: int) -> None:
         """Refuse to finish on a disk that is too full: HDF5 can crash when it cannot write its metadata."""
@@ -327,7 +331,7 @@ class RecordingWriter:
         with FileRecording(self._part) as recording:
             if recording.event_count != self.events:
                 raise RecordingError(f"{str(self._part)!r} holds {recording.event_count} of {self.events} events.")
-            if self._last is not None:
+            if self.events:
                 recording.check_payload(self.events - 1)
 
     def leave(self) -> None:

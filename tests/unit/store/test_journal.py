@@ -208,7 +208,7 @@ def foreign_event(name, values, *, check=True, nbytes=None):
         hash=list(zlib.crc32(data).to_bytes(4, "little") + bytes(12)) if check else [0] * 16,
         count=values.size,
     )
-    body += struct.pack("<QQIBBBB", 0, 0, 0, 2, 2 if check else 0, 0, 0) + name.encode()
+    body += struct.pack("<QBBBB", 0, 2, 2 if check else 0, 0, 0) + name.encode()
     return frame(Kind.EVENT, body, data)
 
 
@@ -243,7 +243,7 @@ class TestJournalOfAnotherProgram:
 
     @pytest.mark.parametrize(
         "body",
-        [b"", bytes(300), row(dtype=200) + bytes(24) + b"a", row(ndim=33) + bytes(24) + b"a", row() + bytes(24)],
+        [b"", bytes(300), row(dtype=200) + bytes(12) + b"a", row(ndim=33) + bytes(12) + b"a", row() + bytes(12)],
         ids=["nothing", "zeros", "dtype", "dimensions", "no name"],
     )
     def test_an_event_that_is_none(self, tmp_path, body):

@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.model import Role
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
-from qdebug.store import layout, payload_store
+from qdebug.store import layout, index_rows
 
 ORDER = [
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
@@ -53,7 +53,7 @@ def test_the_row_that_is_written_is_the_row_of_the_table():
         kind = "16s" if name == "hash" else kinds[f"{field.base.kind}{field.base.itemsize}"]
         spelled += kind if name == "hash" else kind * (field.shape[0] if field.shape else 1)
     packed = re.sub(
-        r"(?<!\d)(\d+)([A-Za-z])", lambda m: m[0] if m[2] == "s" else m[2] * int(m[1]), payload_store._ROW.format
+        r"(?<!\d)(\d+)([A-Za-z])", lambda m: m[0] if m[2] == "s" else m[2] * int(m[1]), index_rows._ROW.format
     )
     assert packed == "<" + spelled
 

@@ -1,0 +1,155 @@
+"""How much of each tensor is kept: rules by name, operator and size, read from text as the command line has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from qdebug.errors import UsageError
+
+__all__ = ["FULL", "Keep", "KeepPolicy", "KeepRule", "parse_size", "policy_of"]
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_FORMS = "full, stats, elements:N, none, or RULE=one of these, where RULE is a name pattern, op:OPERATOR or >SIZE"
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much of a tensor is kept.
+
+    Args:
+        values: Whether all values are.
+        elements: Number of elements that are, beside the statistics.
+        anything: Whether anything is.
+    """
+
+    values: bool = True
+    elements: int = 0
+    anything: bool = True
+
+
+FULL = Keep()
+_FULL_DISK = Keep(values=False, elements=1024)
+"""What is kept of a tensor for which the recording has no room left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRule:
+    """Tensors of which so much is kept.
+
+    Args:
+        keep: How much.
+        name: Pattern of their names; None for any.
+        op: Operator that makes them; None for any.
+        above: Bytes that they are larger than; None for any.
+    """
+
+    keep: Keep
+    name: str | None = None
+    op: str | None = None
+    above: int | None = None
+
+    def covers(self, name: str, op: str, nbytes: int) -> bool:
+        """Tell whether the rule is for a tensor."""
+        return (
+            (self.name is None or fnmatchcase(name, self.name))
+            and (self.op is None or self.op == op)
+            and (self.above is None or nbytes > self.above)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepPolicy:
+    """What is kept of a run.
+
+    Args:
+        rules: Rules, of which the last one that covers a tensor holds; what none covers is kept in full. Constants are
+            covered by rules with a name alone.
+        every: Keep every so-many-th sample.
+        max_bytes: Bytes of values after which only statistics and some elements are kept; None for no limit.
+    """
+
+    rules: Sequence[KeepRule] = ()
+    every: int = 1
+    max_bytes: int | None = None
+
+    def decide(self, name: str, op: str, nbytes: int, *, sample: int | None) -> Keep:
+        """Say how much of a tensor is kept.
+
+        Args:
+            name: The tensor.
+            op: Operator that makes it; "" if unknown.
+            nbytes: Size of its values.
+            sample: The sample; None for a constant.
+        """
+        if sample is not None and sample % self.every:
+            return Keep(values=False, anything=False)
+        for rule in reversed(self.rules):
+            if (sample is not None or rule.name is not None) and rule.covers(name, op, nbytes):
+                return rule.keep
+        return FULL
+
+    def without_room(self, keep: Keep, used: int, nbytes: int) -> Keep:
+        """Say how much is kept of a tensor that would be kept in full, if there is no room for it."""
+        full = keep.values and self.max_bytes is not None and used + nbytes > self.max_bytes
+        return _FULL_DISK if full else keep
+
+
+def policy_of(
+    keep: str | Iterable[str] | KeepPolicy | None, *, every: int = 1, max_bytes: int | str | None = None
+) -> KeepPolicy:
+    """Make a policy of what a caller says.
+
+    Args:
+        keep: One text or several, later ones going before: "full", "stats", "elements:1000", "none" for all tensors,
+            "conv*=stats" by name, "op:Conv=stats" by operator, ">1M=elements:4096" by size.
+        every: Keep every so-many-th sample.
+        max_bytes: Bytes of values, as a number or a text such as "2G".
+
+    Raises:
+        UsageError: A text is none of these, or a number is too small.
+    """
+    if isinstance(keep, KeepPolicy):
+        return keep
+    texts = [] if keep is None else [keep] if isinstance(keep, str) else list(keep)
+    if every < 1:
+        raise UsageError(f"Every {every}th sample cannot be kept.", hint="Give 1 to keep all of them, 2 for half.")
+    size = parse_size(max_bytes) if isinstance(max_bytes, str) else max_bytes
+    return KeepPolicy(rules=tuple(_rule(text) for text in texts), every=every, max_bytes=size)
+
+
+def _rule(text: str) -> KeepRule:
+    what, equals, how = text.rpartition("=")
+    keep = _keep(how, text)
+    if not equals:
+        return KeepRule(keep=keep)
+    if what.startswith("op:"):
+        return KeepRule(keep=keep, op=what.removeprefix("op:"))
+    if what.startswith(">"):
+        return KeepRule(keep=keep, above=parse_size(what[1:]))
+    return KeepRule(keep=keep, name=what)
+
+
+def _keep(how: str, text: str) -> Keep:
+    if how == "full":
+        return FULL
+    if how in ("stats", "none"):
+        return Keep(values=False, anything=how == "stats")
+    number = re.fullmatch(r"elements:(\d{1,15})", how)
+    if number is None or int(number[1]) < 1:
+        raise UsageError(f"{text!r} does not say how much to keep; expected {_FORMS}.", hint="Write elements:1000.")
+    return Keep(values=False, elements=int(number[1]))
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes, such as "500M" or "2GB".
+
+    Raises:
+        UsageError: It is none.
+    """
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"{text!r} is no size; expected a number of bytes.", hint="Write it like 500M or 2G.")
+    return int(float(found[1]) * _UNITS[found[2].lower()])

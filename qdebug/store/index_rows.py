@@ -1,0 +1,197 @@
+"""The index of a recording that is being written: one row an event, and the tables that come of them in the end."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model.kept import Kept
+from qdebug.store.encode import encode_tables
+from qdebug.store.layout import (
+    DTYPE_CODES,
+    INDEX_DIMS,
+    NO_PAYLOAD,
+    OPTIONAL_TABLES,
+    TABLES,
+    Flag,
+    physical_dtype,
+)
+from qdebug.store.payload_store import Stored
+
+__all__ = ["IndexRows", "Partly", "Place", "pack_kept_row", "pack_row"]
+
+_ROW = struct.Struct("<5IiHBBf8QQ16s6Q7d")  # one row of TABLES["index"]
+_ZEROS = (0,) * INDEX_DIMS
+_UNKNOWN = (math.nan,) * 2
+"""When an event began and how long it took: nobody measures it."""
+
+
+class Place(NamedTuple):
+    """Where an event belongs: row of its tensor, sample and step."""
+
+    tensor: int
+    sample: int
+    step: int
+
+
+class Partly(NamedTuple):
+    """What became of an array that was not kept in full.
+
+    Args:
+        kept: What was kept of it.
+        values: Its elements in the file; None if none were kept.
+        positions: Their positions in the file.
+    """
+
+    kept: Kept
+    values: Stored | None = None
+    positions: Stored | None = None
+
+
+def pack_row(seq: int, place: Place, stored: Stored, flags: Flag) -> bytes:
+    """Make the row of an event whose values are kept in full."""
+    shape, count = stored.shape[:INDEX_DIMS], math.prod(stored.shape)
+    return _ROW.pack(
+        seq,
+        *place,
+        stored.payload,
+        -1,
+        int(flags),
+        DTYPE_CODES[stored.dtype],
+        len(stored.shape),
+        math.nan,
+        *shape,
+        *_ZEROS[len(shape) :],
+        count * physical_dtype(stored.dtype).itemsize,
+        stored.digest,
+        *(count, 0, 0, 0, 0, 0),
+        *(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan),
+    )
+
+
+def pack_kept_row(seq: int, place: Place, partly: Partly) -> bytes:
+    """Make the row of an event whose values are not kept in full."""
+    kept, found = partly.kept, partly.kept.statistics
+    flags = Flag.COUNTS | Flag.RAILS | Flag.SUMMARY | Flag.HISTOGRAM
+    flags |= Flag.STATS_ONLY if partly.values is None else Flag.SAMPLED
+    for flag, holds in (
+        (Flag.EXTREMES, not math.isnan(found.low)),
+        (Flag.HAS_NAN, found.nan),
+        (Flag.HAS_INF, found.inf),
+        (Flag.TRUNCATED, kept.truncated),
+    ):
+        flags |= flag if holds else Flag(0)
+    shape = kept.shape[:INDEX_DIMS]
+    return _ROW.pack(
+        seq,
+        *place,
+        NO_PAYLOAD,
+        -1,
+        int(flags),
+        DTYPE_CODES[kept.dtype],
+        len(kept.shape),
+        math.nan,
+        *shape,
+        *_ZEROS[len(shape) :],
+        found.count * physical_dtype(kept.dtype).itemsize,
+        kept.digest,
+        *(found.count, found.nan, found.inf, found.zero, found.at_qmin, found.at_qmax),
+        *(found.low, found.high, found.absmax, found.mean, found.std, found.l2, math.nan),
+    )
+
+
+class IndexRows:
+    """Rows of the index, and what else is known of events."""
+
+    def __init__(self) -> None:
+        self._rows = bytearray()
+        self._tensors: dict[str, tuple[int, str]] = {}
+        self._constants: set[str] = set()
+        self._quants: dict[int, QuantParams] = {}
+        self._samples: list[tuple[int, Stored, Stored]] = []
+        self._histograms: list[tuple[int, np.ndarray]] = []
+        self._extent = [0, 0]
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self._rows) // _ROW.size
+
+    def place(self, name: str, sample: int, step: int, *, constant: bool) -> Place:
+        """Give the place of the next event; the tensor is known from the moment its first row is added."""
+        tensor = self._tensors[name][0] if name in self._tensors else len(self._tensors)
+        return Place(tensor, 0, 0) if constant else Place(tensor, sample, step)
+
+    def add(
+        self,
+        row: bytes,
+        name: str,
+        place: Place,
+        dtype: str,
+        *,
+        constant: bool,
+        quant: QuantParams | None,
+        partly: Partly | None = None,
+    ) -> None:
+        """Add the row of an event.
+
+        Args:
+            row: The row.
+            name: The tensor.
+            place: Where it belongs.
+            dtype: Logical dtype of the tensor.
+            constant: Whether the tensor is a constant.
+            quant: The quantization of these values, where it is not their tensor's.
+            partly: What was kept, if it was not all.
+        """
+        number = self.count
+        self._tensors.setdefault(name, (place.tensor, dtype))
+        if constant:
+            self._constants.add(name)
+        self._extent = [max(self._extent[0], place.sample), max(self._extent[1], place.step)]
+        if quant is not None:
+            self._quants[number] = quant
+        if partly is not None:
+            found = partly.kept.statistics
+            self._histograms.append((number, np.stack([found.negative, found.positive])))
+            if partly.values is not None and partly.positions is not None:
+                self._samples.append((number, partly.values, partly.positions))
+        self._rows += row
+
+    def tables(self, graph: Graph, info: RunInfo) -> dict[str, np.ndarray]:
+        """Make all tables.
+
+        Raises:
+            RecordingError: The graph cannot be stored.
+        """
+        recorded = [
+            TensorInfo(name=name, dtype=dtype, role=Role.CONSTANT if name in self._constants else Role.ACTIVATION)
+            for name, (_, dtype) in self._tensors.items()
+        ]
+        samples, steps = self._extent[0] + 1, self._extent[1] + 1
+        quants = list(self._quants.values())
+        tables, rows, quant_rows = encode_tables(graph, info, recorded, samples=samples, steps=steps, quants=quants)
+        index = np.frombuffer(self._rows, dtype=TABLES["index"])
+        index["tensor"] = np.array([rows[name] for name in self._tensors], dtype=np.uint32)[index["tensor"]]
+        if quants:
+            index["quant"][list(self._quants)] = quant_rows
+        return {**tables, "index": index, **self._optional()}
+
+    def _optional(self) -> dict[str, np.ndarray]:
+        tables = {}
+        if self._samples:
+            samples = np.zeros(len(self._samples), OPTIONAL_TABLES["samples"])
+            for number, (event, values, positions) in enumerate(self._samples):
+                digests = [np.frombuffer(stored.digest, np.uint8) for stored in (values, positions)]
+                samples[number] = (event, values.payload, positions.payload, values.shape[0], *digests)
+            tables["samples"] = samples
+        if self._histograms:
+            histograms = np.zeros(len(self._histograms), OPTIONAL_TABLES["exponents"])
+            histograms["event"] = [event for event, _ in self._histograms]
+            histograms["counts"] = [bins for _, bins in self._histograms]
+            tables["exponents"] = histograms
+        return tables
