@@ -117,8 +117,8 @@ def compare_small(reference: Recording, backend: Recording, requests: Sequence[R
 def _small(reference: Recording, backend: Recording, request: Request) -> PackedPair | None:
     """Give the two tensors of a pair if they are small, of one sample, and comparable by `packed_tallies`."""
     pair = request.pair
-    declared = backend.graph.tensors[pair.backend].shape
-    if request.tolerance is not None or declared is None or not 0 < _size(declared) <= MOST_PACKED:
+    info = backend.graph.tensors.get(pair.backend)
+    if request.tolerance is not None or info is None or not 0 < _size(info.shape) <= MOST_PACKED:
         return None
     places, missing = _places(reference, backend, pair)
     if len(places) != 1 or missing:
@@ -147,9 +147,9 @@ def _small(reference: Recording, backend: Recording, request: Request) -> Packed
     return PackedPair(reference=sides[0], backend=sides[1], steps=steps, sample=place.sample, rails=rails)
 
 
-def _size(declared: tuple[int | None, ...]) -> int:
-    """Give the number of elements of a declared shape; 0 if an extent varies."""
-    return math.prod(extent or 0 for extent in declared)
+def _size(declared: tuple[int | None, ...] | None) -> int:
+    """Give the number of elements of a declared shape; 0 if it is not known or an extent varies."""
+    return 0 if declared is None else math.prod(extent or 0 for extent in declared)
 
 
 def _turned_quants(

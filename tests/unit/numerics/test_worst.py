@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -9,7 +10,10 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.worst import worst_elements
+from qdebug.numerics.blocks import RealBlocks
+from qdebug.numerics.lsb import Steps
+from qdebug.numerics.tally import Block
+from qdebug.numerics.worst import WorstPlaces, worst_elements
 
 F32 = np.float32
 
@@ -82,3 +86,49 @@ def test_indices_are_in_the_backends_shape():
     assert worst_elements(np.zeros((1, 2, 1)), np.array([[0.0, 1.0]]))[0].index == (0, 1)
     with pytest.raises(UsageError, match="shape"):
         worst_elements(np.zeros(2), np.zeros(3))
+
+
+def test_a_code_that_is_no_whole_number_is_none():
+    quant = QuantParams(dtype="float8_e4m3fn", scale=F32(2.0))
+    codes = np.array([0.5, 3.0]).astype(ml_dtypes.float8_e4m3fn)
+    found = worst_elements(F32([0.0, 0.0]), codes, backend_quant=quant)
+    assert [(element.backend, element.backend_code) for element in found] == [(6.0, 3), (1.0, None)]
+
+
+def test_codes_beyond_float64_are_kept():
+    quant = QuantParams(dtype="uint64", scale=F32(1.0))
+    found = worst_elements(F32([0.0]), np.uint64([2**64 - 1]), backend_quant=quant)
+    assert found[0].backend_code == 2**64 - 1
+
+
+def test_of_many_equals_the_first_are_listed():
+    generator = np.random.default_rng(0)
+    b = generator.integers(-1, 2, 2 * BLOCK).astype(np.int8)
+    found = worst_elements(np.zeros_like(b), b, k=9)
+    assert [element.index[0] for element in found] == np.flatnonzero(b)[:9].tolist()
+
+
+def test_steps_of_blocks_of_a_scale():
+    quant = QuantParams(dtype="int8", scale=np.float32([[0.5], [2.0], [4.0]]).T, axis=1, block_size=2)
+    found = worst_elements(np.zeros((1, 5), F32), np.int8([[1, 2, 3, 4, 5]]), backend_quant=quant)
+    assert {element.index[1]: element.lsb for element in found} == {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0, 4: 5.0}
+
+
+def test_tensors_of_several_samples_and_steps():
+    keeper = WorstPlaces(3)
+    for sample, step, values in ((0, 0, [1, 5]), (0, 1, [7, 0]), (2, 0, [5, 6])):
+        sides = RealBlocks(np.zeros(2)), RealBlocks(np.float64(values))
+        keeper.start(sides, Steps(None, (2,)), sample, step)
+        block = Block(reference=np.zeros(2), backend=np.float64(values), start=0, steps=Steps(None, ()))
+        keeper.add(block, np.float64(values))
+    assert [(e.sample, e.step, e.index, e.backend) for e in keeper.elements()] == [
+        (0, 1, (0,), 7.0),
+        (2, 0, (1,), 6.0),
+        (0, 0, (1,), 5.0),
+    ]
+
+
+def test_a_tensor_must_be_begun_with():
+    block = Block(reference=np.zeros(1), backend=np.ones(1), start=0, steps=Steps(None, ()))
+    with pytest.raises(UsageError, match="no tensor"):
+        WorstPlaces(1).add(block, np.ones(1))
