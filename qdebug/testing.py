@@ -30,7 +30,7 @@ from qdebug.model.dtypes import logical_name
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.record.recorder import Recorder
-from qdebug.session import diff, open_recording
+from qdebug.session import DiffSession, open_recording
 from qdebug.view.array_difference import array_difference
 from qdebug.view.failure import failure_lines
 from qdebug.view.text import safe_text
@@ -91,6 +91,7 @@ def assert_close(
             scale is given, or an array holds no numbers.
         RecordingError: A file cannot be read.
     """
+    __tracebackhide__ = True
     chosen = _limits(limits, bounds)
     sides = [_is_run(side) for side in (reference, backend)]
     if sides[0] != sides[1]:
@@ -116,7 +117,10 @@ def check_close(
         ComparisonError: They are not, or the comparison is incomplete.
         RecordingError: A file cannot be read.
     """
-    result = diff(reference, backend, limits=limits)
+    __tracebackhide__ = True
+    # Nothing is kept beside the files: a test leaves no trace, and its recording will not be looked at twice.
+    sides = [side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend)]
+    result = DiffSession(*sides, limits=limits).result()
     if result.exit_code:
         paths = [_path(side) for side in (reference, backend)]
         files = (paths[0], paths[1]) if paths[0] is not None and paths[1] is not None else None
@@ -138,6 +142,7 @@ def assert_explained(backend: Run, *, allow: Sequence[str] = ()) -> None:
         AssertionError: A node is not explained, none can be judged, or the recording cannot be relied on.
         RecordingError: The file cannot be read.
     """
+    __tracebackhide__ = True
     from qdebug.analysis.explanation import ExplainStatus
     from qdebug.workflow.explain import explain
 
@@ -166,7 +171,7 @@ def assert_explained(backend: Run, *, allow: Sequence[str] = ()) -> None:
 
 def _explained_line(node: NodeExplanation) -> str:
     left = node.residual
-    why = "" if left is None else f": {left.pattern}, likely {left.likely}"
+    why = "" if left is None else f": {left.pattern}; {left.likely}"
     return f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}{safe_text(why, limit=300)}"
 
 
@@ -299,6 +304,7 @@ def _path(side: str | Path | Recording) -> Path | None:
 def _check_arrays(
     reference: np.ndarray, backend: np.ndarray, limits: Limits, quant: QuantParams | None, name: str
 ) -> None:
+    __tracebackhide__ = True
     label = f"{safe_text(name)}: " if name else ""
     if limits.max_lsb is not None and quant is None:
         raise UsageError(

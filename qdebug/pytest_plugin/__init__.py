@@ -60,7 +60,7 @@ def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
     from qdebug.pytest_plugin.checks import open_recorder
 
     item = request.node
-    recorder, keep = open_recorder(item, settings(item.config), worker=item.config.stash[_LEDGER].worker)
+    recorder, keep = open_recorder(item, settings(item.config), item.config.stash[_LEDGER])
     item.stash[_RECORDER] = recorder
     yield recorder
     keep(failed=item.stash.get(_FAILED, False))

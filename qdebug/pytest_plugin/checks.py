@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,13 @@ __all__ = ["Regression", "check_marker", "open_recorder"]
 _BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
 
 
-def open_recorder(item: pytest.Item, settings: Settings, *, worker: str) -> tuple[Recorder, Any]:
+def open_recorder(item: pytest.Item, settings: Settings, ledger: Ledger) -> tuple[Recorder, Any]:
     """Open the recorder of a test.
 
     Args:
         item: The test.
         settings: What was asked for.
-        worker: Name of the worker; "" if there are none.
+        ledger: Knows the worker, and when this run began.
 
     Returns:
         The recorder, and what to call when the test is over: `keep(failed=...)`.
@@ -42,7 +44,12 @@ def open_recorder(item: pytest.Item, settings: Settings, *, worker: str) -> tupl
     ignore = settings.folder / ".gitignore"
     if not ignore.exists():
         ignore.write_text("# made by qdebug: recordings of tests\n*\n", encoding="utf-8")
-    path = settings.folder / f"{file_name(f'{item.nodeid} {worker}'.strip())}.h5"
+    stem = file_name(item.nodeid)
+    for old in settings.folder.glob(f"{escape(stem)}.*h5"):
+        with suppress(OSError):  # another worker may be at it
+            if old.stat().st_mtime < ledger.began:
+                old.unlink()
+    path = settings.folder / f"{stem}.{ledger.worker}{'.' if ledger.worker else ''}h5"
     recorder = Recorder(path, backend=safe_text(item.name, limit=200), force=True)
     return recorder, partial(_finish, recorder, path, settings)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ class Ledger:
         self._folder = None if folder is None else Path(folder)
         self._noted = 0
         self.worker = worker
+        self.began = time.time()
 
     @property
     def folder(self) -> Path:

@@ -29,7 +29,7 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
         details = failure_lines(comparison.result, files=comparison.files)
         # The message of an assertion says it all, that of a marker the first line: nothing is said twice.
         said = len(details) - 1 if details[-2] in shown else int(details[0] in shown)
-        lines = details[said:]
+        lines = details[said:] if details[said] else details[said + 1 :]
     if recorder is not None and recorder.path is not None and settings.keep != "never":
         lines.append(f"recording: {safe_text(recorder.path)}")
     return "\n".join(lines)

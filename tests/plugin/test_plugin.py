@@ -142,6 +142,18 @@ def test_many(qdebug_recorder, offset):
     assert found["test_many[0]"]["qdebug_compared"] == "4"
 
 
+def test_the_next_run_replaces_the_recordings_of_a_test_and_leaves_those_of_others(project):
+    project(MARKED, workers=2)
+    (first,) = kept(project)
+    other = project.path / "qdebug-recordings" / "other.gw0.h5"
+    other.touch()
+    project(MARKED)
+    assert len(kept(project)) == 2
+    assert other.name in kept(project)
+    assert first not in kept(project)
+    assert not list((project.path / "qdebug-recordings").glob("*cache*"))
+
+
 def test_a_test_that_fails_otherwise_keeps_what_it_recorded(project):
     done = project("def test_crash(qdebug_recorder):\n    put(qdebug_recorder)\n    raise ValueError('boom')\n")
     done.assert_outcomes(failed=1)

@@ -145,6 +145,7 @@ def test_files_are_named_in_the_command_that_opens_them(tmp_path):
     assert f"qdebug tui {tmp_path}/ref.h5 {tmp_path}/be.h5 --node 'a b'" in str(caught.value)
     assert caught.value.files == (tmp_path / "ref.h5", tmp_path / "be.h5")
     assert backend.path == tmp_path / "be.h5"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["be.h5", "ref.h5"]
 
 
 def test_closed_recorders_in_memory_are_recordings():
