@@ -291,8 +291,7 @@ def _functions(traits: _Traits) -> Iterator[Variant]:
 
 
 def _probabilities(traits: _Traits) -> Iterator[Variant]:
-    del traits
-    for end in ("wrap", "sat"):
+    for end in ("sat", "wrap") if traits.types[0].itemsize == 1 else ():
         yield Variant(form="ort", requantize=steps_of(f"even,zp,{end}"))
     for form in ("exp32", "exp64"):
         for end in _REAL_ENDS:

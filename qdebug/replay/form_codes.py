@@ -9,6 +9,7 @@ import numpy as np
 from qdebug.model import Node
 from qdebug.replay.columns import Columns
 from qdebug.replay.operations import Operation, Start, load, nested, number_type
+from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call, find_kernel
 from qdebug.replay.scaling import Scales, scales_of
 from qdebug.replay.steps import compile_steps
@@ -80,13 +81,13 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
     dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
     operand = unit.operands[0]
     scale, zero = operand.scale.astype(dtype), operand.zero_point.astype(dtype)
-    lowest = int(np.iinfo(operand.codes.dtype).min)
+    lowest, highest = limits(operand.codes.dtype)
 
     def apply(numbers: Any, out: Any, factor: np.ndarray, offset: np.ndarray) -> np.ndarray:
         del out
         if variant.form == "stepped":
             first = (np.float32(lowest) - np.float32(offset.reshape(-1)[0])) * np.float32(factor.reshape(-1)[0])
-            steps = np.full(int(np.iinfo(operand.codes.dtype).max) - lowest + 1, factor.reshape(-1)[0], np.float32)
+            steps = np.full(highest - lowest + 1, factor.reshape(-1)[0], np.float32)
             steps[0] = first
             real = np.add.accumulate(steps)[numbers[0].astype(np.int64) - lowest]
         else:

@@ -1,4 +1,4 @@
-"""Exact integer sums through floating-point BLAS, and the way back from accumulators to codes.
+"""Exact integer sums through floating-point BLAS.
 
 Sums of products of integers are exact in any order and with any fused operation as long as every partial
 sum stays within the integers that the float type represents, so a float32 or float64 matrix product
@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.numerics.rounding import round_values
-from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.precision import limits
 
-__all__ = ["as_int32", "centred", "exact_dtype", "multiplier", "requantize", "saturate", "sum_bound"]
-
-_INT32_END = 2.0**31
+__all__ = ["as_int32", "centred", "exact_dtype", "saturate", "sum_bound"]
 
 
 def exact_dtype(bound: float) -> np.dtype:
@@ -49,33 +45,6 @@ def sum_bound(left: np.ndarray, right: np.ndarray, axes: tuple[int, ...], extra:
 def as_int32(sums: np.ndarray) -> np.ndarray:
     """Give exact integer sums as int32, wrapped around where they do not fit, as the hardware does."""
     return sums.astype(np.int64).astype(np.int32)
-
-
-def multiplier(x_scale: np.ndarray, w_scale: np.ndarray, y_scale: np.ndarray) -> np.ndarray:
-    """Give x_scale * w_scale / y_scale, each step rounded to float32."""
-    product = x_scale.astype(np.float32) * w_scale.astype(np.float32)
-    return np.asarray(product / y_scale.astype(np.float32), dtype=np.float32)
-
-
-def requantize(
-    sums: np.ndarray, factor: np.ndarray, zero_point: np.ndarray, arithmetic: Arithmetic, *, bound: float = 0.0
-) -> np.ndarray:
-    """Turn accumulators into codes: saturate(round(float32(sum) * factor) + zero_point).
-
-    Args:
-        sums: Exact integers, of any dtype. Not changed.
-        factor: Float32 multipliers that broadcast to `sums`.
-        zero_point: The code of real 0; its dtype is that of the codes.
-        arithmetic: The rounding.
-        bound: Largest magnitude the sums may have; from 2**31 on they are wrapped to 32 bits first.
-
-    Returns:
-        Codes of the shape of `sums`. NaN, from a scale that is none, gives the lowest code.
-    """
-    if bound >= _INT32_END:
-        sums = as_int32(sums)
-    scaled = np.multiply(sums.astype(np.float32, copy=False), factor, dtype=np.float32)
-    return saturate(round_values(scaled, arithmetic.rounding), zero_point)
 
 
 def saturate(rounded: np.ndarray, zero_point: np.ndarray) -> np.ndarray:

@@ -95,8 +95,9 @@ def _placed(unit: Unit, others: tuple[np.ndarray, ...]) -> tuple[np.ndarray | No
 
 def softmaxed(unit: Unit, sums: Sums) -> Columns:
     """Give probabilities, computed in float32 or float64, or as ONNX Runtime does from a table of exponentials."""
-    operand = unit.operands[0]
-    x = operand.codes
+    x = unit.operands[0].codes
+    if sums.columns == "ort" and x.dtype.itemsize > 1:
+        raise ValueError("the table of exponentials is one of 8-bit codes")
     call = Call(inputs=(), attrs=unit.attrs)
     axis = call.integer("axis", -1 if unit.opset >= 13 else 1) % max(x.ndim, 1)
     whole = unit.opset < 13

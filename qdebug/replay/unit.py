@@ -88,7 +88,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unit:
-    """One quantized operator with its operands.
+    """One quantized operator with its operands. Arrays are shared with whoever made it, and never written to.
 
     Args:
         kind: One of `KINDS`.

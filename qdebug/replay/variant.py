@@ -133,7 +133,7 @@ def _among(what: str, value: str, allowed: Iterable[str]) -> None:
 def _refuse(what: str, value: str, allowed: Iterable[str]) -> None:
     raise UsageError(
         f"The arithmetic has no {what} {value!r}; known are {', '.join(allowed)}.",
-        hint="Correct the text of the variant, or let qdebug write it.",
+        hint="Correct it, or write a file that fits with qdebug explain --write-arithmetic FILE.",
     )
 
 
