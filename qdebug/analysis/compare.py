@@ -10,6 +10,7 @@ import numpy as np
 
 from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.layouts import in_one_order, turned_quant
+from qdebug.analysis.partly import PartlyCompared, compare_partly
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, one_lattice, same_elements
@@ -50,7 +51,9 @@ class Comparison:
         samples: The error of each sample that both sides hold, in order.
         reason: Why nothing was compared; None if something was.
         note: What was left out of the comparison; None if nothing.
-        basis: "full": every element that both sides hold was compared.
+        basis: "full": every element that both sides hold was compared; "elements": those that both kept; "stats":
+            the hashes and statistics of tensors whose values were not kept.
+        sqnr_at_most: Upper bound of the SQNR in dB, where only statistics were kept; None if there is none.
     """
 
     stats: ErrorStats | None
@@ -59,6 +62,7 @@ class Comparison:
     reason: str | None = None
     note: str | None = None
     basis: str = "full"
+    sqnr_at_most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,8 @@ def compare_pair(
         RecordingError: Values that a recording says it has cannot be read.
     """
     places, missing = _places(reference, backend, pair)
+    if not places and (found := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
+        return _partly_compared(found)
     if not places:
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
     quants = _turned_quants(reference, backend, pair)
@@ -213,6 +219,18 @@ def compare_pair(
     rails = None if counter is None else counter.rails()
     whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
     return Comparison(stats=whole, rails=rails, samples=tuple(samples), note=missing or None)
+
+
+def _partly_compared(found: PartlyCompared) -> Comparison:
+    return Comparison(
+        stats=found.stats,
+        rails=None,
+        samples=tuple(SampleStats(sample=sample, stats=stats) for sample, stats in found.samples),
+        reason=None if found.stats is not None else found.note,
+        note=None if found.stats is None else found.note,
+        basis=found.basis,
+        sqnr_at_most=found.sqnr_at_most,
+    )
 
 
 def compared_places(reference: Recording, backend: Recording, pair: Pair) -> list[tuple[int, int]]:

@@ -80,7 +80,9 @@ class Examiner:
         if comparison.stats is None:
             declared = self._declared.shape(entry, node, segment)
             reason = f"{comparison.reason}; {declared}" if declared else comparison.reason
-            return _node_result(entry, comparison, None, (Status.INCOMPARABLE, reason), limits, declared=declared)
+            floor, most = limits.sqnr_in_force, comparison.sqnr_at_most
+            proved = Status.DIVERGED if floor is not None and most is not None and most < floor else Status.INCOMPARABLE
+            return _node_result(entry, comparison, None, (proved, reason), limits, declared=declared)
         attribution = self._declared.attribution(entry, segment)
         judged = limits.judge(comparison.stats, attribution)
         reproduced = self._reproduced(entry, node, comparison, limits)
