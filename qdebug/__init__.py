@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 _HOME = {
     "diff": "qdebug.session",
     "explain": "qdebug.workflow.explain",
+    "Limits": "qdebug.analysis.limits",
+    "load_limits": "qdebug.workflow.limits_file",
     "Explanation": "qdebug.analysis.explanation",
     "open_recording": "qdebug.session",
     "Recorder": "qdebug.record.recorder",
@@ -26,6 +28,7 @@ __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in th
 
 if TYPE_CHECKING:
     from qdebug.analysis.explanation import Explanation as Explanation
+    from qdebug.analysis.limits import Limits as Limits
     from qdebug.analysis.result import DiffResult as DiffResult
     from qdebug.analysis.result import NodeResult as NodeResult
     from qdebug.errors import QdebugError as QdebugError
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from qdebug.session import diff as diff
     from qdebug.session import open_recording as open_recording
     from qdebug.workflow.explain import explain as explain
+    from qdebug.workflow.limits_file import load_limits as load_limits
 
 
 def __getattr__(name: str) -> Any:

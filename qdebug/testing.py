@@ -78,7 +78,7 @@ def assert_close(
     Args:
         reference: An array of real values; or a recording: a path, an open one, or a closed recorder.
         backend: The same kind; an array of codes where `scale` is given.
-        limits: What counts as too far; for a project's file: `qdebug.workflow.limits_file.load_limits(path)`.
+        limits: What counts as too far; those of a file are `qdebug.load_limits(path)`.
         scale: Real units per code of a backend array; one, or one per channel along `axis`.
         zero_point: Its code of real 0.
         axis: Its channel axis.
@@ -128,7 +128,7 @@ def check_close(
     return result
 
 
-def assert_explained(backend: Run, *, allow: Sequence[str] = ()) -> None:
+def assert_explained(backend: Run, *, allow: Sequence[str] = (), limits: Limits | None = None) -> None:
     """Check that some legitimate arithmetic reproduces the output of every node of a backend bit for bit.
 
     Nodes for which no kernel is known, or whose inputs were not recorded, cannot be judged: they are no failure, and
@@ -137,6 +137,7 @@ def assert_explained(backend: Run, *, allow: Sequence[str] = ()) -> None:
     Args:
         backend: A path, an open recording, or a closed recorder.
         allow: Patterns for names of nodes that may stay unexplained.
+        limits: Acknowledged nodes, and the largest error in steps that need not be explained.
 
     Raises:
         AssertionError: A node is not explained, none can be judged, or the recording cannot be relied on.
@@ -146,13 +147,12 @@ def assert_explained(backend: Run, *, allow: Sequence[str] = ()) -> None:
     from qdebug.analysis.explanation import ExplainStatus
     from qdebug.workflow.explain import explain
 
-    opened = _opened(backend)
-    explanation = explain(opened if isinstance(opened, Recording) else open_recording(opened))
+    explanation = explain(_opened(backend), limits=limits)
     judged = [n for n in explanation.nodes if n.status not in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)]
     wrong = [
         node
         for node in explanation.of(ExplainStatus.UNEXPLAINED)
-        if not any(fnmatchcase(node.node, pattern) for pattern in allow)
+        if node.accepted is None and not any(fnmatchcase(node.node, pattern) for pattern in allow)
     ]
     lines = [_explained_line(node) for node in wrong[:_NODES_SHOWN]]
     if len(wrong) > _NODES_SHOWN:

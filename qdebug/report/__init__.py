@@ -1,1 +1,1 @@
-"""Results as a table for people, as Markdown for pull requests, and the schemas of the JSON for programs."""
+"""Results as a table, a page, Markdown, JUnit XML, CSV and more: each a function of one result; schemas of the JSON."""

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
 from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
@@ -190,6 +191,7 @@ def test_a_node_that_nothing_explains_fails_unless_it_is_allowed():
     with pytest.raises(AssertionError, match=r"1 of \d+ nodes .* reproduced by no known arithmetic:\n  MatMul fc2"):
         assert_explained(wrong)
     assert_explained(wrong, allow=("fc2",))
+    assert_explained(wrong, limits=Limits(acknowledged=(Acknowledgement(node="fc2", reason="known"),)))
 
 
 def test_where_nothing_can_be_judged_nothing_is_explained(tmp_path):

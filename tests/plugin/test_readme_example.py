@@ -1,0 +1,51 @@
+"""The tests that the README shows run as they stand there, with a device to test."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+CONFTEST = """
+import numpy as np
+import pytest
+import qdebug
+
+
+class Device:
+    def run(self, on_tensor):
+        values = np.arange(8, dtype=np.float32)
+        on_tensor("x", values)
+        on_tensor("fc1", (values * 2).astype(np.int8), node="fc1", op="Double", inputs=("x",), scale=1.0)
+
+
+@pytest.fixture
+def device(request):
+    device = Device()
+    path = request.path.with_name("ref.h5")
+    if not path.exists():
+        with qdebug.Recorder(path, backend="reference") as rec:
+            device.run(rec.put)
+    return device
+"""
+
+
+@pytest.fixture
+def example():
+    section = README.read_text(encoding="utf-8").partition("## In your tests")[2].partition("\n## ")[0]
+    first, second = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert "assert_close" in first
+    return second
+
+
+def test_the_example_runs(pytester, example):
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_device=example)
+    without = ("-p", "no:asyncio", "-p", "no:textual-snapshot", "-p", "no:syrupy", "-p", "no:hypothesispytest")
+    options = (*without, "-p", "no:xdist")
+    pytester.runpytest_inprocess(*options).assert_outcomes(passed=1, failed=1)  # there is no golden recording yet
+    pytester.runpytest_inprocess(*options, "--qdebug-regen").assert_outcomes(passed=2)
+    pytester.runpytest_inprocess(*options).assert_outcomes(passed=2)
