@@ -114,7 +114,7 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str) -> Findin
         if missing is not None:
             return _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
         source = units.find(node, tensor)
-        if isinstance(source, UnitSource) and _only_moves(source):
+        if isinstance(source, UnitSource) and source.moves:
             return _moved(recording, node, tensor, "", units.places(node, tensor))
         if isinstance(source, UnitSource):
             finding = search(source)
@@ -127,15 +127,6 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str) -> Findin
         )
     except QdebugError as error:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
-
-
-def _only_moves(source: UnitSource) -> bool:
-    """Tell whether a node hands on codes by the scale and zero point that they came with."""
-    unit = source.unit(source.places[0])
-    if unit.kind not in ("requantize", "max_pool") or unit.out.clamp is not None or source.computed is not source.node:
-        return False
-    given = unit.operands[0]
-    return np.array_equal(given.scale, unit.out.scale) and np.array_equal(given.zero_point, unit.out.zero_point)
 
 
 def _clause(message: str) -> str:

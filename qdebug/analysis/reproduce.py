@@ -48,7 +48,7 @@ class Reproducer:
         self._firm: set[tuple[object, ...]] = set()
 
     def reproduce(self, node: Node, tensor: str) -> Reproduced | None:
-        """Look for the arithmetic of a node; None if it is no quantized unit or was not fully recorded.
+        """Look for the arithmetic of a node; None if it only moves codes, is no quantized unit or lacks values.
 
         Args:
             node: A node of the recording.
@@ -59,7 +59,7 @@ class Reproducer:
             if self._units.missing(node, tensor) is not None:
                 return None
             source = self._units.find(node, tensor)
-            if not isinstance(source, UnitSource):
+            if not isinstance(source, UnitSource) or source.moves:
                 return None
             key = node.op, tuple(self._recording.graph.tensors[name].dtype for name in (*node.inputs, tensor) if name)
             known = self._last.get(key, [])

@@ -66,6 +66,15 @@ class UnitSource:
             raise KernelError(f"{self.computed.op} is computed in no known quantized way.")
         return unit
 
+    @property
+    def moves(self) -> bool:
+        """Whether the node hands on codes by the scale and zero point that they came with."""
+        unit = self.unit(self.places[0])
+        if unit.kind not in ("requantize", "max_pool") or unit.out.clamp is not None or self.computed is not self.node:
+            return False
+        given = unit.operands[0]
+        return np.array_equal(given.scale, unit.out.scale) and np.array_equal(given.zero_point, unit.out.zero_point)
+
     def codes(self, place: Place) -> np.ndarray:
         """Load the recorded output of one sample and step, in the node's own layout."""
         return self.recording.load(self.tensor, *place)

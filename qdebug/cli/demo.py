@@ -96,6 +96,7 @@ def _next(reference: Path, backend: Path, node: str | None) -> str:
     steps = [(command("qdebug", "info", backend), "what a recording holds")]
     if node is not None:
         steps.append((command("qdebug", "diff", reference, backend, "--node", node), "that node in full"))
+        steps.append((command("qdebug", "explain", backend, "--node", node), "which of its codes no arithmetic gives"))
     steps.append((command("qdebug", "tui", reference, backend), "walk through all of it"))
     steps.append(("qdebug record --help", "record a model of your own"))
     return "\n".join(["Type next:", *(f"  {typed_}\n      {why}" for typed_, why in steps)])

@@ -111,8 +111,8 @@ def group_rows(explanation: Explanation) -> list[tuple[str, ...]]:
                 safe_text(group.op),
                 safe_text(group.dtypes),
                 safe_text(first.words or ", ".join(first.variants[:1])),
-                str(len(first.variants)),
-                numbers.grouped(sum(node.witnesses for node in group.nodes)),
+                str(len(first.variants)) if first.variants else numbers.MISSING,
+                numbers.grouped(sum(n.witnesses for n in group.nodes)) if first.variants else numbers.MISSING,
                 numbers.MISSING if runner is None else f"{share(runner.match)} {safe_text(runner.variant)}",
                 safe_text(", ".join(preset.name for preset in first.presets), limit=_SIZE) or numbers.MISSING,
             )
