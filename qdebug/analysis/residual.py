@@ -104,9 +104,18 @@ def residual(evidence: Evidence) -> Residual | None:
         max_lsb=int(np.abs(error).max()),
         pattern=pattern,
         detail="; ".join(details) or "scattered over the whole tensor",
-        likely=PATTERNS[pattern],
+        likely=_likely(pattern, found_places, found_traits),
         elements=tuple(tuple(int(index) for index in row) for row in first),
     )
+
+
+def _likely(pattern: str, found_places: Sequence[Place], found_traits: Sequence[Trait]) -> str:
+    """Give the cause of a pattern, made narrower by where it is and by what the elements hold."""
+    said = PATTERNS[pattern]
+    if pattern == "tail" and any(place.pattern == "tail" and "channel" in place.detail for place in found_places):
+        said = "the filters that are left over from the kernel's blocks of channels"
+    unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
+    return f"{said}; these elements are never written" if unwritten else said
 
 
 _TELLING = ("clamp", "ties_only", "constant", "constant_per_channel", "factor", "factor_per_channel")

@@ -74,6 +74,7 @@ def test_the_demo_tells_the_story_and_its_commands_work(run):
     assert codes == {
         ("info", "qdebug-demo/int8.h5"): 0,
         ("diff", "qdebug-demo/float.h5", "qdebug-demo/int8.h5", "--node", "pwconv_quant"): 1,
+        ("explain", "qdebug-demo/int8.h5", "--node", "pwconv_quant"): 1,
         ("tui", "qdebug-demo/float.h5", "qdebug-demo/int8.h5"): 1,
         ("record", "--help"): 0,
     }

@@ -84,6 +84,16 @@ def test_a_part_of_the_tensor_is_named(where, pattern, words):
     assert words in told.detail
 
 
+def test_left_over_channels_that_are_never_written_are_said_to_be():
+    expected = codes()
+    recorded = expected.copy()
+    recorded[:, 16:] = 0
+    told = found(expected, recorded)
+    assert told.likely == (
+        "the filters that are left over from the kernel's blocks of channels; these elements are never written"
+    )
+
+
 def test_borders_on_all_sides_and_on_two():
     expected = codes()
     frame = np.ones(expected.shape, bool)
