@@ -72,14 +72,23 @@ def find_limits(folder: str | Path = ".") -> Path | None:
         A path for `load_limits`; None if no project says anything of qdebug.
 
     Raises:
-        LimitsError: A pyproject.toml on the way cannot be read.
+        LimitsError: A pyproject.toml that speaks of qdebug is no TOML.
     """
     start = Path(folder).absolute()
     for place in (start, *start.parents):
         path = place / _PROJECT
-        if path.is_file() and (found := _tables(path, _read(path))) != ({}, None):
+        text = _readable(path)
+        if "qdebug" in text and (found := _tables(path, text)) != ({}, None):
             return found[1] or path
     return None
+
+
+def _readable(path: Path) -> str:
+    """Give the text of a project file; "" if there is none, or none that can be read: that is not ours to judge."""
+    try:
+        return _read(path)
+    except (OSError, LimitsError):
+        return ""
 
 
 def acknowledge(

@@ -1,5 +1,6 @@
 """Rules: which one holds for a tensor, and what an acknowledgement changes."""
 
+import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -69,6 +70,11 @@ def test_rules_are_part_of_what_kept_results_depend_on_and_acknowledgements_are_
     assert result_facts((), Limits(max_saturation=0.1)) != plain
     accepted = Limits(acknowledged=(Acknowledgement(node="a", reason="b"),), file="x.toml", allow_partial=True)
     assert result_facts((), accepted) == plain
+
+
+def test_limits_travel_to_worker_processes():
+    limits = Limits(rules=(LimitRule(op="Conv", max_lsb=1),), acknowledged=(Acknowledgement(node="a", reason="b"),))
+    assert pickle.loads(pickle.dumps(limits)) == limits  # noqa: S301  made here
 
 
 def test_of_several_acknowledgements_the_last_holds():

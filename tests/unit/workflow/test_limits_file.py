@@ -134,10 +134,24 @@ def test_a_project_file_can_name_another(file, tmp_path):
     assert "acknowledged" not in path.read_text()
 
 
-def test_a_project_that_says_nothing_has_no_limits(file, tmp_path):
-    file("[tool.other]\nx = 1\n", "pyproject.toml")
+def test_the_nearest_project_that_says_something_counts(file, tmp_path):
+    outer = file("[tool.qdebug.default]\nmax_lsb = 1\n", "pyproject.toml")
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (below / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
+    (tmp_path / "a" / "pyproject.toml").write_text('[project]\ndependencies = ["qdebug"]\n')
+    assert find_limits(below) == outer
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.qdebug.default]\nmax_lsb = 2\n")
+    assert load_limits(find_limits(below)).max_lsb == 2
+
+
+def test_a_project_that_does_not_speak_of_qdebug_may_be_broken(file, tmp_path):
+    file("[tool.other\n", "pyproject.toml")
     found = find_limits(tmp_path)
     assert found is None or tmp_path not in found.parents
+    file("[tool.qdebug\n", "pyproject.toml")
+    with pytest.raises(LimitsError, match="no TOML"):
+        find_limits(tmp_path)
 
 
 @pytest.mark.parametrize("named", ["3", '"pyproject.toml"', '"a.toml"\n[tool.qdebug.default]\nmax_lsb = 1'])
