@@ -15,6 +15,8 @@ _NEAR_TIE = 1 / 32
 """Distance from a tie, in steps, within which another rounding may decide otherwise."""
 _SLIGHT = 1
 _LARGER = 0.75
+_LEAST_FACTOR = 0.02
+"""Factor below which nothing is left of the values: they are not scaled but missing."""
 _MOST = 0.9
 """Share of the wrong elements that must have a trait."""
 _EARLIER = ("row above", "column before", "channel before", "sample before")
@@ -212,7 +214,7 @@ def _factor(evidence: Evidence) -> Iterator[Trait]:
         if x.size < 4 or power == 0 or np.abs(x).max() < 4:
             continue
         factor = float(x @ y) / power
-        if np.abs(y - factor * x).max() > 0.5 + 0.5 * abs(factor) + 0.01:
+        if factor < _LEAST_FACTOR or np.abs(y - factor * x).max() > 0.5 + 0.5 * factor + 0.01:
             return
         factors.append(factor)
     if not factors or max(abs(factor - 1) for factor in factors) < 0.01:
