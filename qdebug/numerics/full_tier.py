@@ -6,6 +6,7 @@ tensors and however many samples there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -167,11 +168,12 @@ class Profiler:
         else:
             magnitudes = exact_difference(block)
         np.absolute(magnitudes, out=magnitudes)
-        self._worst.add(block, magnitudes)
+        largest = float(np.maximum.reduce(magnitudes))
+        self._worst.add(block, magnitudes, largest)
         a = _added(block.reference, block.reference_rest)
         b = _added(block.backend, block.backend_rest)
         finite = None
-        if not np.isfinite(np.maximum.reduce(magnitudes)):
+        if not math.isfinite(largest):
             finite = np.isfinite(a) & np.isfinite(b)
         if self._values is not None:
             self._values.add(a, b, single=single, buffers=buffers)

@@ -52,7 +52,7 @@ class RelativeCounter:
         """
         quotients = np.divide(magnitudes, reference, out=None if out is None else out[: magnitudes.size])
         np.absolute(quotients, out=quotients)
-        zeros = reference.size - int(np.count_nonzero(reference))
+        zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count non-zero numbers
         if zeros:
             self._zero_refs += zeros
             self._hit += int(np.count_nonzero(np.isnan(quotients)))  # 0/0

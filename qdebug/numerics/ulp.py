@@ -144,7 +144,7 @@ class UlpCounter:
             self._counts[0] += n
             return
         real = buffers.doubles[3][:n]
-        np.copyto(real, apart)
+        np.copyto(real, apart if most >= 2**31 else apart.view(np.int32))  # signed words are cast twice as fast
         self._count(real.view(np.int64))
 
     def _count(self, bits: np.ndarray) -> None:

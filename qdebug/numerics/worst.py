@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,22 +90,24 @@ class WorstPlaces:
         self._tensor = _Tensor(len(self._seen), sides, steps)
         self._seen.append((sample, step, sides[1].shape))
 
-    def add(self, block: Block, magnitudes: np.ndarray) -> None:
+    def add(self, block: Block, magnitudes: np.ndarray, largest: float | None = None) -> None:
         """Take in a stretch of the tensors begun with.
 
         Args:
             block: Its float64 values.
             magnitudes: Absolute differences; not written to.
+            largest: The largest of these, NaN if there is one; None to look for it.
 
         Raises:
             UsageError: `start()` was not called.
         """
         if self._tensor is None:
             raise UsageError("There is no tensor to look at.", hint="Call start() before add().")
-        largest = magnitudes.max()
+        if largest is None:
+            largest = float(magnitudes.max())
         if not self._k or largest <= max(self._floor, 0.0):  # false for NaN
             return
-        ranks = magnitudes if np.isfinite(largest) else _ranks(block, magnitudes)
+        ranks = magnitudes if math.isfinite(largest) else _ranks(block, magnitudes)
         places = _largest(ranks, self._k, self._floor)
         if places.size:
             self._merge(_columns(self._tensor, block, ranks[places], places))
