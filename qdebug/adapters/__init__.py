@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qdebug.adapters.protocol import Backend, ModelSource
 from qdebug.errors import MissingExtraError, UsageError
 
-__all__ = ["BACKENDS", "READERS", "AdapterEntry", "load_backend", "load_reader"]
+if TYPE_CHECKING:
+    import numpy as np
+
+    from qdebug.model import Graph
+
+__all__ = ["BACKENDS", "READERS", "WRITERS", "AdapterEntry", "load_backend", "load_reader", "write_model"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,14 @@ READERS: dict[str, AdapterEntry] = {
 """Readers of model files by file name ending."""
 
 
+WRITERS: dict[str, AdapterEntry] = {
+    ".onnx": AdapterEntry(
+        module="qdebug.adapters.onnx_write", extra="onnx", packages=("onnx",), summary="ONNX model files"
+    ),
+}
+"""Writers of model files by file name ending."""
+
+
 def load_backend(name: str) -> Backend:
     """Load a backend by name.
 
@@ -93,6 +108,29 @@ def load_reader(path: str | Path) -> ModelSource:
     _require(entry, purpose=f"Reading {path.suffix.lower()} files")
     source: ModelSource = importlib.import_module(entry.module).reader.open(path)
     return source
+
+
+def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write a graph as a model file, in the form that the file's ending names.
+
+    Args:
+        graph: The graph.
+        constants: Its constants by name.
+        path: The file.
+
+    Raises:
+        UsageError: Nothing writes files of this kind.
+        MissingExtraError: A package that the writer needs is not installed.
+        BackendError: The graph cannot be written in this form.
+    """
+    entry = WRITERS.get(path.suffix.lower())
+    if entry is None:
+        raise UsageError(
+            f"Nothing writes the model file {path.name!r}; known are files that end in: {', '.join(WRITERS)}.",
+            hint="Give the file another ending.",
+        )
+    _require(entry, purpose=f"Writing {path.suffix.lower()} files")
+    importlib.import_module(entry.module).write(graph, constants, path)
 
 
 def _require(entry: AdapterEntry, *, purpose: str) -> None:

@@ -168,6 +168,7 @@ class InterpreterBackend:
     """The interpreter as a backend."""
 
     name = "interpreter"
+    runs_recordings = True
     options = _OPTIONS
 
     def open(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from qdebug import __version__
-from qdebug.cli import completion, demo, diff, explain, export, file, info, record, topics, tui
+from qdebug.cli import completion, demo, diff, explain, export, file, info, probe, record, topics, tui
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
 from qdebug.cli.parser import Parser
 from qdebug.cli.sources import verify_sources
@@ -46,7 +46,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
     parser.set_defaults(run=None, debug=False, untrusted=False, whole=parser)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
-    for verb in (demo, record, info, diff, explain, tui, export, file, topics, completion):
+    for verb in (demo, record, info, diff, explain, tui, probe, export, file, topics, completion):
         verb.add_parser(verbs)
     return parser
 

@@ -1,0 +1,65 @@
+"""Write a graph and its constants as an ONNX model file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.errors import BackendError
+from qdebug.model import Graph, Node
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["write"]
+
+_IR_VERSION = 8
+"""Read by every version of ONNX Runtime since 1.10."""
+
+
+def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write a model file.
+
+    Args:
+        graph: The graph, with a dtype and a shape for each of its inputs.
+        constants: Its constants by name.
+        path: The file to write.
+
+    Raises:
+        BackendError: A part of the graph has no form in ONNX, or the file cannot be written.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    try:
+        made = helper.make_graph(
+            [_node(helper, node) for node in graph.nodes],
+            graph.name or "graph",
+            [_value(helper, graph, name) for name in graph.inputs],
+            [onnx.ValueInfoProto(name=name) for name in graph.outputs],
+            [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+        )
+        domains = [helper.make_opsetid(domain, version) for domain, version in graph.opset.items()]
+        onnx.save(helper.make_model(made, opset_imports=domains, ir_version=_IR_VERSION), str(path))
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise BackendError(f"The graph {graph.name!r} cannot be written as an ONNX model: {error}.") from error
+
+
+def _node(helper: Any, node: Node) -> onnx.NodeProto:
+    attrs = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
+    made: onnx.NodeProto = helper.make_node(
+        node.op, list(node.inputs), list(node.outputs), name=node.name, domain=node.domain, **attrs
+    )
+    return made
+
+
+def _value(helper: Any, graph: Graph, name: str) -> onnx.ValueInfoProto:
+    info = graph.tensors[name]
+    if info.dtype is None or info.shape is None:
+        raise ValueError(f"the input {name!r} has no dtype or no shape")
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype))
+    made: onnx.ValueInfoProto = helper.make_tensor_value_info(name, kind, info.shape)
+    return made

@@ -1,0 +1,289 @@
+"""Run nets on a backend that tell arithmetics apart, and name the arithmetic of each kind of node.
+
+The same package computes differently on another processor, and one package has several arithmetics at once: what is
+named holds for one kind, one set of types and the processor at hand.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qdebug.adapters import load_backend, write_model
+from qdebug.adapters.protocol import Backend
+from qdebug.analysis.explain import explain_recording
+from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
+from qdebug.errors import QdebugError, UsageError
+from qdebug.model import MemoryRecording, Recording, RunInfo
+from qdebug.replay.describe import describe
+from qdebug.replay.presets import PRESETS, Preset
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Variant, parse_variant
+from qdebug.session import open_recording
+from qdebug.workflow.feeds import ArrayFeeds
+from qdebug.workflow.probe_check import fitting_nodes
+from qdebug.workflow.probe_models import PROBED, probe_models
+from qdebug.workflow.probe_net import ProbeModel
+from qdebug.workflow.record import record_feeds
+
+__all__ = ["STATUSES", "PresetScore", "ProbeEntry", "ProbeResult", "run_probe"]
+
+STATUSES = ("explained", "mixed", "unexplained", "unfused", "failed")
+"""Answers for a kind of node: see `ProbeEntry.status`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEntry:
+    """The answer for one kind of node and its types.
+
+    Args:
+        kind: What the nodes compute, as in `qdebug.replay.unit.KINDS`.
+        title: The kind with its types.
+        status: "explained"; "mixed" if each node is explained, but not all by the same arithmetic; "unexplained";
+            "unfused" if the backend computes it in floating point between dequantizing and quantizing; "failed" if it
+            could not be run.
+        variants: Variants that reproduce every element of every node, the simplest first: what could not be told
+            apart. Of a mixture, one for each part; the closest one if a node is unexplained.
+        words: The first of them in plain words; None without.
+        presets: Known backends that state something of the kind and reproduce every element.
+        conflicts: Those that state something and do not.
+        nodes: Number of nodes.
+        elements: Number of elements that were compared.
+        match: The share that the first variant reproduces.
+        runner_up: The best variant that does not reproduce every element.
+        runner_up_match: The share that it reproduces.
+        tried: Variants tried.
+        reason: What went wrong, or what is known beside; None if nothing.
+    """
+
+    kind: str
+    title: str
+    status: str
+    variants: tuple[str, ...] = ()
+    words: str | None = None
+    presets: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    nodes: int = 0
+    elements: int = 0
+    match: float | None = None
+    runner_up: str | None = None
+    runner_up_match: float | None = None
+    tried: int = 0
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresetScore:
+    """How a preset stands the probe.
+
+    Args:
+        name: Its name.
+        fits: Probed kinds with types of which it states something, and that it reproduces.
+        conflicts: Those that it states something of and does not reproduce.
+    """
+
+    name: str
+    fits: tuple[str, ...]
+    conflicts: tuple[str, ...]
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing speaks against it and something for it."""
+        return bool(self.fits) and not self.conflicts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """What a probe has found.
+
+    Args:
+        run: Facts of the runs.
+        entries: One for each kind of node and types.
+    """
+
+    run: RunInfo
+    entries: tuple[ProbeEntry, ...]
+
+    @property
+    def scores(self) -> tuple[PresetScore, ...]:
+        """Presets of which something was probed, those that stand first, and those that state most of them first."""
+        scores = []
+        for name in PRESETS:
+            fits = tuple(entry.title for entry in self.entries if name in entry.presets)
+            conflicts = tuple(entry.title for entry in self.entries if name in entry.conflicts)
+            if fits or conflicts:
+                scores.append(PresetScore(name=name, fits=fits, conflicts=conflicts))
+        return tuple(sorted(scores, key=lambda score: (not score.stands, -len(score.fits), len(score.conflicts))))
+
+    @property
+    def exit_code(self) -> int:
+        """What `qdebug probe` exits with: 1 if a kind that ran is not explained, 2 if nothing ran."""
+        if all(entry.status == "failed" for entry in self.entries):
+            return 2
+        return 1 if any(entry.status == "unexplained" for entry in self.entries) else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the result as plain values."""
+        return {
+            "format": "qdebug.probe",
+            "version": 1,
+            "backend": self.run.to_dict(),
+            "summary": {status: sum(entry.status == status for entry in self.entries) for status in STATUSES},
+            "kinds": [entry.to_dict() for entry in self.entries],
+            "presets": [
+                {
+                    "name": score.name,
+                    "provenance": PRESETS[score.name].provenance,
+                    "about": PRESETS[score.name].about,
+                    "fits": list(score.fits),
+                    "conflicts": list(score.conflicts),
+                }
+                for score in self.scores
+            ],
+        }
+
+
+def run_probe(
+    backend: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    kinds: Sequence[str] = (),
+    on_progress: Callable[[int, int, str], None] | None = None,
+) -> ProbeResult:
+    """Probe a backend.
+
+    Args:
+        backend: Its name.
+        options: Its options.
+        kinds: Kinds of nodes to probe; all if empty.
+        on_progress: Called with (done, total, label).
+
+    Raises:
+        UsageError: No such backend, option or kind.
+        MissingExtraError: A package that the backend, or making models for it, needs is not installed.
+    """
+    for kind in kinds:
+        if kind not in PROBED:
+            raise UsageError(f"Nothing probes nodes of kind {kind!r}; known are {', '.join(PROBED)}.")
+    chosen = load_backend(backend)
+    models = list(probe_models(kinds))
+    entries: list[ProbeEntry] = []
+    info: RunInfo | None = None
+    for done, model in enumerate(models):
+        if on_progress is not None:
+            on_progress(done, len(models), model.title)
+        with tempfile.TemporaryDirectory(prefix="qdebug-probe-") as folder:
+            try:
+                recording = _recorded(chosen, model, options or {}, Path(folder))
+            except UsageError:
+                raise
+            except QdebugError as error:
+                entries.append(ProbeEntry(kind=model.kind, title=model.title, status="failed", reason=error.message))
+                continue
+            info = info or replace(recording.info, model="", model_sha256="")
+            entries.append(_entry(model, recording))
+    if on_progress is not None:
+        on_progress(len(models), len(models), "")
+    return ProbeResult(run=info or RunInfo(backend=backend, options=dict(options or {})), entries=tuple(entries))
+
+
+def _recorded(backend: Backend, model: ProbeModel, options: Mapping[str, str], folder: Path) -> Recording:
+    """Run a net and record it."""
+    source: Path | Recording = folder / "probe.onnx"
+    if getattr(backend, "runs_recordings", False):
+        arrays = {(name, 0, 0): array for name, array in model.constants.items()}
+        source = MemoryRecording(model.graph, arrays, RunInfo(backend="probe", model=model.graph.name))
+    elif isinstance(source, Path):
+        write_model(model.graph, model.constants, source)
+    with closing(backend.open(source, options=options)) as run:
+        feeds = ArrayFeeds(model.feed, run.inputs)
+        record_feeds(run, feeds, folder / "probe.h5")
+    return open_recording(folder / "probe.h5")
+
+
+def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
+    """Explain the nodes of the kind that the net is made of."""
+    explanation = explain_recording(recording)
+    nodes = [node for node in explanation.nodes if node.kind == model.kind]
+    if not nodes:
+        return _without_nodes(model, explanation.nodes)
+    wrong = [node for node in nodes if node.status is not ExplainStatus.EXPLAINED]
+    texts = dict.fromkeys(text for node in nodes if node not in wrong for text in node.variants)
+    fits = fitting_nodes(model.kind, recording, {text: _constant(parse_variant(text)) for text in texts})
+    mixture = _mixture(fits, len(nodes) - len(wrong))
+    common = tuple(text for text in texts if len(fits[text]) == len(nodes))
+    worst = min(wrong or nodes, key=lambda node: 0.0 if node.match is None else node.match)
+    rivals = [node.runner_up for node in nodes if node.runner_up is not None]
+    rival = max(rivals, key=lambda runner: runner.match) if rivals else None
+    status = "unexplained" if wrong else "explained" if common else "mixed"
+    stating = {name: found for name, found in PRESETS.items() if model.kind in _kinds(found)}
+    known = fitting_nodes(model.kind, recording, {name: _chosen_by(found) for name, found in stating.items()})
+    variants = worst.variants[:1] if wrong else common or tuple(mixture)
+    return ProbeEntry(
+        kind=model.kind,
+        title=model.title,
+        status=status,
+        variants=variants,
+        words=describe(parse_variant(variants[0])) if variants else None,
+        presets=tuple(name for name in stating if len(known[name]) == len(nodes)),
+        conflicts=tuple(name for name in stating if len(known[name]) < len(nodes)),
+        nodes=len(nodes),
+        elements=sum(node.elements for node in nodes),
+        match=worst.match,
+        runner_up=None if rival is None else rival.variant,
+        runner_up_match=None if rival is None else rival.match,
+        tried=max(node.tried for node in nodes),
+        reason=_reason(worst, mixture) if status != "explained" else None,
+    )
+
+
+def _reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
+    """Say what is wrong with the worst node, or which arithmetics take turns."""
+    if worst.status is ExplainStatus.EXPLAINED:
+        return "; ".join(f"{count} node{'s' * (count > 1)}: {text}" for text, count in mixture.items())
+    return worst.reason if worst.residual is None else worst.residual.detail
+
+
+def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
+    """Give few variants that reproduce all nodes together, and how many nodes each is needed for."""
+    left: frozenset[str] = frozenset().union(*fits.values())
+    parts: dict[str, int] = {}
+    while left and sum(parts.values()) < count:
+        text = max(fits, key=lambda text: len(fits[text] & left))  # of equals the first, which is the simplest
+        parts[text] = len(fits[text] & left)
+        left -= fits[text]
+    return parts
+
+
+def _kinds(found: Preset) -> frozenset[str]:
+    return frozenset(key.partition(":")[0] for key in found.states)
+
+
+def _constant(variant: Variant) -> Callable[[Unit], Variant]:
+    return lambda _: variant
+
+
+def _chosen_by(found: Preset) -> Callable[[Unit], Variant]:
+    return found.arithmetic.variant
+
+
+def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
+    """Say why no node of the kind was seen."""
+    if any(node.op == "QuantizeLinear" for node in nodes):
+        reason = "computed in floating point between DequantizeLinear and QuantizeLinear"
+        return ProbeEntry(kind=model.kind, title=model.title, status="unfused", reason=reason)
+    reasons = [node.reason for node in nodes if node.reason]
+    return ProbeEntry(
+        kind=model.kind,
+        title=model.title,
+        status="failed",
+        reason=reasons[0] if reasons else "no such node was recorded",
+    )

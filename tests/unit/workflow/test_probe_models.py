@@ -1,0 +1,67 @@
+"""Probe nets: every sum is what was asked for, ties are in, and no kernel is left a choice it should not have."""
+
+import numpy as np
+import pytest
+
+from qdebug.replay import run_graph
+from qdebug.replay.unit import KINDS
+from qdebug.workflow.probe_models import PROBED, probe_models
+from qdebug.workflow.probe_net import chosen_sums, encoded, tap_weights
+
+MODELS = list(probe_models())
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "ties", "near"), [(2.0**-13, 150, 2e-4), (1.2345e-4, 0, 3e-4), (0.01, 100, 0.011)]
+)
+def test_chosen_sums_lie_next_to_ties(multiplier, ties, near):
+    sums = chosen_sums(multiplier, 1024)
+    product = sums * multiplier
+    distance = np.abs(np.abs(product - np.floor(product)) - 0.5)
+    assert np.count_nonzero(distance < 1e-9) >= ties
+    assert np.sort(distance)[400] < near
+    assert distance.max() > 0.3  # and some are far from one
+    assert np.abs(product).max() < 111
+    assert (sums > 0).any()
+    assert (sums < 0).any()
+    np.testing.assert_array_equal(sums, chosen_sums(multiplier, 1024))
+
+
+def test_operands_sum_to_what_was_asked_for():
+    sums = np.concatenate([chosen_sums(1.2e-4, 500), [0, 1, -1, 62, 63, 64, -63, 800100, -800100]])
+    operands, weights = encoded(sums), tap_weights()
+    assert np.abs(operands).max() <= 127
+    np.testing.assert_array_equal(operands @ weights[:, 0], sums)
+    np.testing.assert_array_equal(operands @ weights[:, 1], -sums)
+
+
+def test_two_neighbouring_products_fit_16_bits():
+    assert 2 * 255 * int(np.abs(tap_weights()).max()) <= 32767
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.title)
+def test_every_net_runs_and_has_codes_in_the_middle(model):
+    assert model.kind in KINDS
+    assert model.kind in PROBED
+    outputs = run_graph(model.graph, model.feed, model.constants)
+    assert len(outputs) >= 2
+    for name, codes in outputs.items():
+        info = np.iinfo(codes.dtype)
+        inside = (codes > info.min) & (codes < info.max)
+        assert inside.mean() > 0.2, name
+        assert len(np.unique(codes)) > 40, name
+
+
+def test_odd_and_even_zero_points_and_powers_of_two_are_in():
+    for model in MODELS:
+        if model.kind in ("conv", "linear", "add", "mul"):
+            scales = [array for array in model.constants.values() if array.dtype == np.float32 and array.size == 1]
+            assert any(np.frexp(float(scale.reshape(-1)[0]))[0] == 0.5 for scale in scales), model.title
+            assert any(np.frexp(float(scale.reshape(-1)[0]))[0] != 0.5 for scale in scales), model.title
+            zeros = [int(a.reshape(-1)[0]) for a in model.constants.values() if a.dtype != np.float32 and a.size == 1]
+            assert {zero % 2 for zero in zeros} == {0, 1}, model.title
+
+
+def test_kinds_may_be_chosen():
+    assert {model.kind for model in probe_models(["add", "quantize"])} == {"add", "quantize"}
+    assert {model.kind for model in MODELS} == set(PROBED)
