@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from qdebug.tui.look import Look
 from qdebug.tui.main_screen import MainScreen
 from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Event, Failed, Opening
+from qdebug.tui.source import Event, Failed, Finished, Opening
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _INTERRUPTED = 130
+_FREEZE_SECONDS = 0.1
 
 LIMITS_FILE = Path("qdebug-limits.toml")
 """Where acknowledgements go if no limits file is given and the project has none."""
@@ -86,10 +88,14 @@ class QdebugApp(App[int]):
     def on_mount(self) -> None:
         """Start reading."""
         self._reader.start()
+        # A full collection of the millions of objects of a large net would hold everything up for a third of a second:
+        # what has been read is there to stay, and need not be looked through again and again.
+        self._calm = self.set_interval(_FREEZE_SECONDS, _keep_calm)
 
     def on_unmount(self) -> None:
         """Let the reader end after the tensor at hand."""
         self._reader.stop()
+        gc.unfreeze()
 
     def join_reader(self, seconds: float | None = None) -> bool:
         """Wait until the reader thread has ended and closed both recordings; tell whether it has.
@@ -111,6 +117,8 @@ class QdebugApp(App[int]):
             self._fail(event.error)
         else:
             self._main.take(event)
+        if isinstance(event, Finished):
+            self._calm.stop()
 
     def prefer(self, backend: int) -> None:
         """Compare this backend before the others."""
@@ -140,3 +148,8 @@ class QdebugApp(App[int]):
     def _fail(self, error: BaseException) -> None:
         self.failure = error
         self.exit(2)
+
+
+def _keep_calm() -> None:
+    """Take what there is out of the collector's sight."""
+    gc.freeze()

@@ -11,7 +11,7 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.rows import METRIC_CHOICES, NodeTable, State
 from qdebug.view import numbers
-from qdebug.view.rows import metric_title, node_row, quant_text
+from qdebug.view.rows import introduced_cell, metric_title, quant_text
 
 __all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
 
@@ -152,16 +152,16 @@ def _metric(navigator: Navigator, row: int, key: str) -> str:
     value = table.values(key, navigator.sample)[row]
     if np.isnan(value):
         return numbers.MISSING if table.state[row] != State.PENDING else ""
-    if key == "propagated":
+    if key in {"propagated", "gain"}:
         return numbers.number(float(value))
     return numbers.metric(key, int(value) if key == "mismatches" else float(value))
 
 
-def _from_view(navigator: Navigator, row: int, key: str) -> str:
+def _own_error(navigator: Navigator, row: int, key: str) -> str:  # noqa: ARG001  each column's writer takes it
     result = navigator.table.results[row]
     if result is None:
         return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
-    return node_row(result).cells[key].text
+    return introduced_cell(result).text
 
 
 def _saturated(navigator: Navigator, row: int, _: str) -> str:
@@ -177,8 +177,7 @@ def _explained(table: NodeTable, row: int) -> str:
 
 
 _TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
-    "introduced": _from_view,
-    "gain": _from_view,
+    "introduced": _own_error,
     "explained": lambda navigator, row, _: _explained(navigator.table, row),
     "mark": lambda *_: "",
     "number": lambda _, row, __: str(row),

@@ -205,7 +205,7 @@ class _Reader:
                 regex = re.compile(value, re.IGNORECASE)
             except re.error as error:
                 raise FilterError(f"no regular expression yet: {error.msg}") from error
-            return self._table.matching(name, lambda text: regex.search(text) is not None, self._sample)
+            return self._table.matching(name, regex.search, self._sample)
         if sign not in {"=", "==", "!="}:
             raise FilterError(f"{name} is a text: compare it with = != or ~ (a regular expression)")
         wanted = value.lower()

@@ -55,6 +55,7 @@ class Navigator:
         self._place = self.order.copy()
         self.cursor = 0
         self._sorted_version = table.version
+        self.arranged = 0
 
     @property
     def place(self) -> int:
@@ -303,6 +304,7 @@ class Navigator:
     def arrange(self) -> None:
         """Sort the rows; the cursor stays on its row."""
         self._sorted_version = self.table.version
+        self.arranged += 1
         if self.filter:
             with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
                 self._kept = self._holds(self.filter)

@@ -14,7 +14,7 @@ from qdebug.tui.page import Line, Page, Scene, state_style, window
 from qdebug.tui.profile import LABEL
 from qdebug.tui.rows import NodeTable, State
 from qdebug.view import numbers
-from qdebug.view.rows import node_row
+from qdebug.view.rows import introduced_cell
 from qdebug.view.text import safe_text
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
@@ -172,7 +172,7 @@ def _culprit(
 
 def _introduced(table: NodeTable, row: int) -> str:
     result = table.results[row]
-    return numbers.MISSING if result is None else node_row(result).cells["introduced"].text
+    return numbers.MISSING if result is None else introduced_cell(result).text
 
 
 def _explained(scene: Scene, row: int) -> str | None:

@@ -44,11 +44,7 @@ class Palette:
             name: A key of `colours`, or "heat:HIGH:LOW" for the two halves of a cell of a heat map.
             selected: Whether it is on the selected row.
         """
-        if name.startswith("heat:"):
-            _, high, low = name.split(":")
-            return _heat(self, int(high), int(low))
-        behind = Style(color=self.foreground, bgcolor=self.selected if selected else self.background)
-        return behind + Style.parse(self.colours.get(name, ""))
+        return _style(self, name, selected)
 
     def theme(self) -> Theme:
         """Give the colours as a Textual theme, for the widgets that are not ours."""
@@ -65,9 +61,13 @@ class Palette:
         )
 
 
-@lru_cache(maxsize=1024)
-def _heat(palette: Palette, high: int, low: int) -> Style:
-    return Style(color=_ramp(palette, high), bgcolor=_ramp(palette, low))
+@lru_cache(maxsize=2048)
+def _style(palette: Palette, name: str, selected: bool) -> Style:  # noqa: FBT001  a key of the cache
+    if name.startswith("heat:"):
+        _, high, low = name.split(":")
+        return Style(color=_ramp(palette, int(high)), bgcolor=_ramp(palette, int(low)))
+    behind = Style(color=palette.foreground, bgcolor=palette.selected if selected else palette.background)
+    return behind + Style.parse(palette.colours.get(name, ""))
 
 
 def _ramp(palette: Palette, level: int) -> str:

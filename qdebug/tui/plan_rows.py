@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import overload
 
 from qdebug.analysis.alignment import Side
 from qdebug.model import Graph, TensorInfo
@@ -38,7 +39,27 @@ def named_rows(names: Sequence[str]) -> NodeTable:
     Args:
         names: Tensors of the backend.
     """
-    return NodeTable([PlannedRow(node=name, op="", tensor=name, reference_tensor="") for name in names])
+    return NodeTable(_Names(names))
+
+
+class _Names(Sequence[PlannedRow]):
+    """Rows that are made when they are looked at: they are there for a moment only."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, at: int) -> PlannedRow: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[PlannedRow]: ...
+    def __getitem__(self, at: int | slice) -> PlannedRow | Sequence[PlannedRow]:
+        if isinstance(at, slice):
+            return _Names(self._names[at])
+        name = self._names[at]
+        return PlannedRow(node=name, op="", tensor=name, reference_tensor="")
 
 
 def planned_rows(source: DiffSource) -> list[PlannedRow]:
@@ -56,7 +77,7 @@ def planned_rows(source: DiffSource) -> list[PlannedRow]:
             op=entry.op,
             tensor=entry.tensor,
             reference_tensor=entry.reference_tensor,
-            match=str(entry.match),
+            match=entry.match.value,
             shape=entry.shape,
             dtype=_dtype(known),
             quant=entry.quant,

@@ -156,14 +156,11 @@ class NodeTable:
         self._lower: list[str] | None = None
         self._of_reference: dict[str, int] | None = None
         self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
-        self._row_of: dict[str, int] = {}
         for number, row in enumerate(rows):
             if row.missing is not None:
                 self.state[number] = State.INCOMPARABLE
                 self.pending -= 1
-            else:
-                self._row_of[row.tensor] = number
-        self._any_row = {row.tensor: number for number, row in enumerate(rows) if row.tensor}
+        self._row_of = {row.tensor: number for number, row in enumerate(rows) if row.tensor}
         self.comparable = self.pending
         self.by_name = np.array(sorted(range(size), key=self.names.__getitem__), dtype=np.int64)
         self.by_op = np.array(sorted(range(size), key=[row.op for row in rows].__getitem__), dtype=np.int64)
@@ -181,7 +178,8 @@ class NodeTable:
 
     def batch(self, results: Sequence[NodeResult]) -> Batch:
         """Put the numbers of results into columns; changes nothing, so that any thread can do it."""
-        known = [(row, result) for result in results if (row := self._row_of.get(result.tensor)) is not None]
+        found = [(self._row_of.get(result.tensor), result) for result in results]
+        known = [(row, result) for row, result in found if row is not None and self.rows[row].missing is None]
         kept = [result for _, result in known]
         columns = {
             name: np.array([_number(result, name) for result in kept], dtype=np.float64) for name in self.metrics
@@ -212,7 +210,7 @@ class NodeTable:
 
     def row_of(self, tensor: str) -> int | None:
         """Give the row of a backend tensor; None if it is not in the list."""
-        return self._any_row.get(tensor)
+        return self._row_of.get(tensor)
 
     def row_of_reference(self, tensor: str) -> int | None:
         """Give the row that a tensor of the reference is compared in; None if there is none."""
@@ -282,24 +280,26 @@ class NodeTable:
         wanted = text.lower()
         return np.fromiter((wanted in name for name in self._searchable()), dtype=bool, count=self.size)
 
-    def matching(self, field: str, fits: Callable[[str], bool], sample: int | None = None) -> np.ndarray:
+    def matching(self, field: str, fits: Callable[[str], object], sample: int | None = None) -> np.ndarray:
         """Tell for each row whether one of its texts fits.
 
         Args:
             field: name, tensor, ref, op, dtype, match, explained or state.
-            fits: Asked once for each different text.
+            fits: Gives anything true for a text that fits.
             sample: The sample whose state counts; None for all.
         """
         if field == "state":
-            of_state = np.array([fits(state.word) for state in State])
+            of_state = np.array([bool(fits(state.word)) for state in State])
             return np.asarray(of_state[self.states(sample)])
         if field == "explained":
-            texts = ["" if result is None else result.explained or "" for result in self.results]
-            return np.fromiter(map(fits, texts), dtype=bool, count=self.size)
+            return np.array([bool(fits(result.explained or "")) if result else False for result in self.results])
+        if field in {"name", "tensor", "ref"}:  # hardly any two are the same
+            attribute = _FIELDS[field]
+            return np.array([bool(fits(getattr(row, attribute))) for row in self.rows], dtype=bool)
         if field not in self._texts:
             self._texts[field] = _numbered([str(getattr(row, _FIELDS[field]) or "") for row in self.rows])
         different, number = self._texts[field]
-        fitting = np.fromiter(map(fits, different), dtype=bool, count=len(different))
+        fitting = np.fromiter(map(bool, map(fits, different)), dtype=bool, count=len(different))
         return np.asarray(fitting[number])
 
     def _searchable(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from textual.events import Click
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -35,6 +35,26 @@ class RowPicked(Message):
         self.row = row
 
 
+def changed_lines(before: Sequence[Sequence[Piece]], after: Sequence[Sequence[Piece]], height: int) -> list[int]:
+    """Give the numbers of the lines that are no longer the same.
+
+    Args:
+        before: Lines as they were.
+        after: Lines as they are; those beyond the end are empty.
+        height: How many lines there is room for.
+    """
+    old = [list(line) for line in before[:height]]
+    new = [list(line) for line in after[:height]]
+    old += [[] for _ in range(height - len(old))]
+    new += [[] for _ in range(height - len(new))]
+    return [at for at, (one, other) in enumerate(zip(old, new, strict=True)) if one != other]
+
+
+def _refresh_lines(widget: Widget, lines: Sequence[int]) -> None:
+    if lines:
+        widget.refresh(*(Region(0, line, widget.size.width, 1) for line in lines))
+
+
 class FixedLines(Widget, can_focus=False):
     """Lines that a function draws for the width and height at hand.
 
@@ -58,11 +78,21 @@ class FixedLines(Widget, can_focus=False):
         self._draw = draw
         self._picked = picked
         self._lines: Sequence[Sequence[Piece]] | None = None
+        self._painted: tuple[int, int, str] | None = None
 
     def redraw(self) -> None:
-        """Draw anew."""
-        self._lines = None
-        self.refresh()
+        """Draw anew, and paint the lines that have changed."""
+        before, (width, height) = self._lines, self.size
+        if not width or not height:
+            self._lines = None
+            return
+        self._lines = self._draw(width, height)
+        look = (width, height, self._look.palette.name)
+        if before is None or look != self._painted:
+            self._painted = look
+            self.refresh()
+        else:
+            _refresh_lines(self, changed_lines(before, self._lines, height))
 
     def on_resize(self) -> None:
         """Draw anew for the new size."""
@@ -102,14 +132,21 @@ class TextScroll(ScrollView, can_focus=False):
         self._look = look
         self._draw = draw
         self._lines: Sequence[Sequence[Piece]] = ()
+        self._painted: tuple[int, int, str] | None = None
 
     def redraw(self) -> None:
         """Draw anew; the scroll position stays where it is if it can."""
         width = self.scrollable_content_region.width
         if width > 0:
-            self._lines = self._draw(width)
-            self.virtual_size = Size(width, len(self._lines))
-            self.refresh()
+            before, self._lines = self._lines, self._draw(width)
+            look = (width, len(self._lines), self._look.palette.name)
+            if look != self._painted:
+                self._painted = look
+                self.virtual_size = Size(width, len(self._lines))
+                self.refresh()
+            elif changed := changed_lines(before, self._lines, len(self._lines)):
+                top = self.scroll_offset.y
+                _refresh_lines(self, [line - top for line in changed])
 
     def on_resize(self) -> None:
         """Draw anew for the new size."""
@@ -144,6 +181,8 @@ class NodeList(ScrollView, can_focus=False):
         self._layout: Layout | None = None
         self._layout_key: tuple[object, ...] = ()
         self._lines_shown = 0
+        self._rest_painted: tuple[object, ...] = ()
+        self._line_painted = -1
         self.offset_columns = 0
 
     def show(self, navigator: Navigator) -> None:
@@ -170,7 +209,25 @@ class NodeList(ScrollView, can_focus=False):
                 self.scroll_to(y=max(line - margin, 0), animate=False)
             elif line > top + self.rows_shown - 1 - margin:
                 self.scroll_to(y=min(line - self.rows_shown + 1 + margin, self.max_scroll_y), animate=False)
-        self.refresh()
+        self._paint_changed()
+
+    def _paint_changed(self) -> None:
+        """Paint anew: only the rows between which the cursor moved, if nothing else can have changed."""
+        navigator = self._navigator
+        if navigator is None:
+            self.refresh()
+            return
+        rest = (
+            *(self.layout_shown, self.scroll_offset.y, self.size, self._look.palette.name, id(navigator)),
+            *(navigator.arranged, navigator.pattern, navigator.table.version, tuple(navigator.trail.marks)),
+        )
+        before, line = self._line_painted, navigator.place
+        same, self._rest_painted, self._line_painted = rest == self._rest_painted, rest, line
+        if not same:
+            self.refresh()
+        elif before != line:
+            top = self.scroll_offset.y - 1  # the heading
+            _refresh_lines(self, sorted({before - top, line - top}))
 
     @property
     def rows_shown(self) -> int:

@@ -25,6 +25,7 @@ __all__ = [
     "NodeRow",
     "badness",
     "columns",
+    "introduced_cell",
     "metric_title",
     "node_row",
     "on_rails",
@@ -188,7 +189,7 @@ def node_row(result: NodeResult) -> NodeRow:
         "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
         "dtype": _name("" if result.quant is None else result.quant.dtype),
         "saturated": _saturation(result.saturation),
-        "introduced": _introduced(result),
+        "introduced": introduced_cell(result),
         "gain": Cell(text=numbers.number(result.gain), value=result.gain),
     }
     cells.update(_metric_cells(result))
@@ -230,7 +231,8 @@ def _first_scale(quant: QuantParams | None) -> float | None:
     return None if quant is None else float(quant.scale.ravel()[0]) if quant.scale.size else None
 
 
-def _introduced(result: NodeResult) -> Cell:
+def introduced_cell(result: NodeResult) -> Cell:
+    """Give the error that a node adds itself: in LSB if its output is quantized, else relative."""
     stats = result.introduced
     if stats is None:
         return Cell(text=numbers.MISSING, state="muted")

@@ -1,0 +1,327 @@
+"""How fast the terminal interface is: first paint, keys, filter, sort, stalls, memory, idle, on a pseudo-terminal.
+
+Run it: python tests/benchmarks/bench_tui.py [--nodes 1000 100000] [--rounds 40]
+
+The interface runs as a program of its own on a synthetic comparison, whose results share their numbers, so that the
+memory is that of the interface; what a session keeps of as many nodes comes on top. Keys are sent as bytes; a latency
+is the time from the byte to the end of what is drawn for it. A stall is how late a timer of 5 ms fired while the
+results came in. The CPU figures hardly depend on what else the machine does. Targets: first paint 300 ms at 1,000
+nodes and 500 ms at 100,000; key p95 25 ms, page down 30 ms, a filter keystroke 60 ms (regex 120), sort 50 ms, stall
+50 ms, memory 80 MB, idle 1 % of a core. The import of the libraries alone is printed too: it is the floor of the
+first paint on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from fcntl import ioctl
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from termios import TIOCSWINSZ
+
+NODES = (1_000, 100_000)
+COLUMNS, LINES = 140, 40
+QUIET = 0.012
+"""Seconds without output after which a key's drawing counts as finished."""
+
+
+# The program that is measured
+
+
+def synthetic(nodes: int):
+    """Give the opening of a comparison of a chain of nodes that costs next to nothing to compute."""
+    import numpy as np
+
+    from qdebug.analysis.alignment import Alignment, Match
+    from qdebug.analysis.limits import Limits
+    from qdebug.analysis.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
+    from qdebug.model import Graph, MemoryRecording, Node, QuantParams
+    from qdebug.numerics.accumulate import ErrorAccumulator
+    from qdebug.tui.source import Opening
+
+    ops = ("QLinearConv", "QLinearAdd", "Relu", "MaxPool")
+    names = [f"block{n // 50}/layer{n % 50}/{ops[n % 4].lower()}_{n}" for n in range(nodes)]
+
+    @dataclass(frozen=True, slots=True)
+    class Entry:
+        index: int
+        node: str
+        op: str
+        tensor: str
+        reference_tensor: str
+        match: Match
+        match_reason: str
+        shape: tuple[int, ...]
+        quant: QuantParams
+
+    quant = QuantParams(dtype="int8", scale=0.05, zero_point=-3)
+    kinds = []
+    for error in np.geomspace(1e-4, 1, 50):
+        accumulator = ErrorAccumulator(backend_quant=quant)
+        codes = np.arange(-60, 60, dtype=np.int8)
+        accumulator.update((codes + 3) * np.float32(0.05) + np.float32(error), codes, sample=0)
+        kinds.append(accumulator.stats())
+    samples = (SampleResult(sample=0, max_abs=0.5, sqnr_db=30.0, status=Status.WITHIN),)
+
+    class Source:
+        def __init__(self) -> None:
+            chain = [
+                Node(name=name, op=ops[n % 4], inputs=(names[n - 1] + "_out",) if n else (), outputs=(name + "_out",))
+                for n, name in enumerate(names[:2000])
+            ]
+            self.reference = self.backend = MemoryRecording.single(Graph(chain), {})
+            self.alignment = Alignment(pairs=(), unmatched=())
+            self.limits = Limits()
+            self._entries = [
+                Entry(n, name, ops[n % 4], name + "_out", f"ref_{n}", Match.EXACT, "same name", (1, 64, 56, 56), quant)
+                for n, name in enumerate(names)
+            ]
+            self._results: list[NodeResult] = []
+
+        def entries(self):
+            return self._entries
+
+        def results(self):
+            for entry in self._entries:
+                failing = entry.index % 997 == 500
+                kind = kinds[-1 if failing else entry.index % 40]
+                made = NodeResult(
+                    index=entry.index,
+                    node=entry.node,
+                    op=entry.op,
+                    tensor=entry.tensor,
+                    reference_tensor=entry.reference_tensor,
+                    match=entry.match,
+                    match_reason=entry.match_reason,
+                    status=Status.DIVERGED if failing else Status.WITHIN,
+                    reason="SQNR 9 dB is below 20 dB" if failing else None,
+                    metrics=kind,
+                    introduced=kind,
+                    propagated=kind,
+                    gain=1.1,
+                    quant=quant,
+                    samples=samples,
+                )
+                self._results.append(made)
+                yield made
+
+        def result(self):
+            first = next((node.node for node in self._results if node.status is Status.DIVERGED), None)
+            return DiffResult(
+                reference=self.reference.info,
+                backend=self.backend.info,
+                verdict=Verdict(status=Status.DIVERGED, first_divergence=first, origin=first, sentence="It diverges."),
+                coverage=Coverage(compared=nodes, unmatched=()),
+                nodes=tuple(self._results),
+            )
+
+        def values(self, tensor, *, sample, step):
+            raise ValueError("made up: there are no values")
+
+        def profile(self, tensor, *, sample, k, cancelled):
+            return None
+
+    return Opening(compare=Source, names=lambda: names)
+
+
+def program(nodes: int, report: Path) -> int:
+    """Run the interface and write down how late a timer fired while results came in."""
+    from qdebug.tui.application import QdebugApp
+    from qdebug.tui.desk import Start
+
+    class Measured(QdebugApp):
+        late = busy = 0.0
+
+        async def _beat(self) -> None:
+            loop = asyncio.get_running_loop()
+            while not self._main.finished:
+                due, used = loop.time() + 0.005, time.thread_time()
+                await asyncio.sleep(0.005)
+                self.late = max(self.late, loop.time() - due)
+                self.busy = max(self.busy, time.thread_time() - used)
+            report.write_text(f"{self.late} {self.busy}\n")
+
+        def on_mount(self) -> None:
+            self.run_worker(self._beat(), exclusive=False)
+
+    app = Measured([synthetic(nodes)], begin=Start(screen="nodes"))
+    return app.run(mouse=False) or 0
+
+
+# What measures it
+
+
+class Driven:
+    """The program on a pseudo-terminal."""
+
+    def __init__(self, nodes: int, report: Path) -> None:
+        self._master, slave = pty.openpty()
+        ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+        plain = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "COLUMNS", "LINES"}}
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--program", str(nodes), "--report", str(report)],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**plain, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
+        )
+        os.close(slave)
+
+    def until(self, text: bytes, seconds: float = 120.0) -> float:
+        """Read until a text is drawn; give the time since the start."""
+        seen = b""
+        end = time.perf_counter() + seconds
+        while text not in seen:
+            left = end - time.perf_counter()
+            if left <= 0 or not select.select([self._master], [], [], left)[0]:
+                raise TimeoutError(f"{text!r} was not drawn")
+            seen = seen[-4096:] + os.read(self._master, 1 << 16)
+        return time.perf_counter() - self.started
+
+    def drain(self, quiet: float = 0.1) -> None:
+        """Read until nothing is drawn any more."""
+        while select.select([self._master], [], [], quiet)[0]:
+            os.read(self._master, 1 << 16)
+
+    def key(self, data: bytes) -> float:
+        """Send a key; give the time until the last byte drawn for it."""
+        begun = last = time.perf_counter()
+        os.write(self._master, data)
+        wait = 1.0
+        while select.select([self._master], [], [], wait)[0]:
+            os.read(self._master, 1 << 16)
+            last = time.perf_counter()
+            wait = QUIET
+        return last - begun
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds used so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def memory(self) -> float:
+        """Resident megabytes."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def close(self) -> None:
+        """Quit."""
+        os.write(self._master, b"q")
+        self.drain(0.5)
+        self.process.wait(20)
+        os.close(self._master)
+
+
+def p95(values: list[float]) -> float:
+    """Give the 95th percentile in milliseconds."""
+    return sorted(values)[min(int(len(values) * 0.95), len(values) - 1)] * 1000
+
+
+def measure(nodes: int, rounds: int) -> dict[str, float]:
+    """Measure everything once."""
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "late"
+        driven = Driven(nodes, report)
+        figures = {"first paint ms": driven.until(b"block0/layer0") * 1000}
+        driven.until(b"It diverges")
+        figures["all results ms"] = (time.perf_counter() - driven.started) * 1000
+        driven.drain(0.3)
+        late, busy = map(float, report.read_text().split())
+        figures["longest stall ms"], figures["of it CPU of the loop ms"] = late * 1000, busy * 1000
+        figures["memory MB"] = driven.memory
+        figures["of it without a comparison MB"] = figures["memory MB"] - comparison_memory(nodes)
+        for name, key in (("key", b"j"), ("page down", b"\x1b[6~"), ("sort", b"s")):
+            used = driven.cpu
+            figures[f"{name} p95 ms"] = p95([driven.key(key) for _ in range(rounds)])
+            figures[f"{name} CPU ms"] = (driven.cpu - used) / rounds * 1000
+        for name, text in (("filter p95 ms", b"conv_1 & sqnr<40"), ("regex filter p95 ms", b"name~'conv_[0-9]5$'")):
+            driven.key(b"f")
+            used = driven.cpu
+            figures[name] = p95([driven.key(bytes([byte])) for byte in text])
+            figures[name.replace("p95", "CPU")] = (driven.cpu - used) / len(text) * 1000
+            driven.key(b"\x1b")
+            driven.drain(0.3)
+        driven.key(b"/")
+        figures["search p95 ms"] = p95([driven.key(bytes([byte])) for byte in b"layer7/relu"])
+        driven.key(b"\x1b")
+        driven.drain(0.5)
+        used, begun = driven.cpu, time.perf_counter()
+        time.sleep(3)
+        figures["idle CPU %"] = (driven.cpu - used) / (time.perf_counter() - begun) * 100
+        driven.close()
+    return figures
+
+
+def comparison_memory(nodes: int) -> float:
+    """Give the megabytes that the made-up comparison takes by itself."""
+    words = "import sys, os; sys.path.insert(0, sys.argv[1]); import bench_tui, numpy, qdebug.analysis.explanation"
+    words += "; read = lambda: int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 1e6"
+    words += "; import qdebug.tui.source; bench_tui.synthetic(1).compare(); before = read()"
+    words += f"; opening = bench_tui.synthetic({nodes}); source = opening.compare(); kept = list(source.results())"
+    words += "; source.result(); print(read() - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", words, str(Path(__file__).parent)], check=True, capture_output=True, text=True
+    )
+    return float(done.stdout)
+
+
+def imports() -> float:
+    """Give the milliseconds that the imports alone take."""
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import qdebug.tui.application"], check=True)
+    return (time.perf_counter() - begun) * 1000
+
+
+TARGETS = {
+    "first paint ms": (300, 500),
+    "longest stall ms": (50, 50),
+    "of it without a comparison MB": (80, 80),
+    "key p95 ms": (25, 25),
+    "page down p95 ms": (30, 30),
+    "sort p95 ms": (50, 50),
+    "filter p95 ms": (60, 60),
+    "regex filter p95 ms": (120, 120),
+    "search p95 ms": (60, 60),
+    "idle CPU %": (1, 1),
+}
+
+
+def main() -> None:
+    """Print one table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=list(NODES))
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--program", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.program is not None:
+        sys.exit(program(given.program, given.report))
+    measured = [measure(nodes, given.rounds) for nodes in given.nodes]
+    table = Table(title=f"terminal interface on a {COLUMNS}x{LINES} pseudo-terminal; imports alone {imports():.0f} ms")
+    table.add_column("figure")
+    for nodes in given.nodes:
+        table.add_column(f"{nodes:,} nodes", justify="right")
+    table.add_column("target", justify="right")
+    for name in measured[0]:
+        target = TARGETS.get(name)
+        words = "" if target is None else str(target[0]) if target[0] == target[1] else f"{target[0]} / {target[1]}"
+        table.add_row(name, *(f"{figures[name]:.1f}" for figures in measured), words)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
