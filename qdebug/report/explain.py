@@ -24,9 +24,13 @@ def explain_report(explanation: Explanation, *, everything: bool = False) -> Ren
         everything: List every node, not only those that nothing explains.
     """
     blank = Text("")
-    word = "UNEXPLAINED" if explanation.of(ExplainStatus.UNEXPLAINED) else "EXPLAINED"
+    word = explained.verdict_word(explanation)
     parts: list[RenderableType] = [
-        Text.assemble((word, _STYLE[explanation.exit_code]), "  ", explained.headline(explanation)),
+        Text.assemble(
+            (word, "bold yellow" if word == "NO ANSWER" else _STYLE[explanation.exit_code]),
+            "  ",
+            explained.headline(explanation),
+        ),
         blank,
         fact_table([("backend", Text(sentences.run_facts(explanation.run)))]),
         fact_table([("fidelity", Text(sentences.fidelity_sentence(explanation.run)))]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ __all__ = [
     "node_row",
     "rest_sentences",
     "share",
+    "verdict_word",
 ]
 
 GROUP_TITLES = ("nodes", "op", "types", "explained by", "class", "witnesses", "runner-up", "known as")
@@ -28,6 +30,7 @@ GROUP_TITLES = ("nodes", "op", "types", "explained by", "class", "witnesses", "r
 NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
 """Headings of the table of nodes."""
 
+_QUOTED = re.compile("'[^']*'")
 _SIZE = 140
 _HAIR = 1e-9
 """What float64 may be off in a share."""
@@ -139,14 +142,27 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
     )
 
 
+def verdict_word(explanation: Explanation) -> str:
+    """Say in a word how it came out."""
+    if explanation.of(ExplainStatus.UNEXPLAINED):
+        return "UNEXPLAINED"
+    answered = explanation.of(ExplainStatus.EXPLAINED) or explanation.of(ExplainStatus.IN_BAND)
+    return "EXPLAINED" if answered else "NO ANSWER"
+
+
 def rest_sentences(explanation: Explanation) -> list[str]:
-    """Say why nodes were not looked at, equal reasons together."""
-    found: dict[str, int] = {}
+    """Say why nodes were not looked at, reasons together that differ only in the names they quote."""
+    found: dict[tuple[str, str], list[str]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
-            said = f"{status}: {node.reason or 'no reason is known'}"
-            found[said] = found.get(said, 0) + 1
-    return [f"{many} {safe_text(said, limit=300)}" for said, many in found.items()]
+            reason = node.reason or "no reason is known"
+            found.setdefault((str(status), _QUOTED.sub("''", reason)), []).append(reason)
+    said = []
+    for (status, _), reasons in found.items():
+        others = len(set(reasons)) - 1
+        also = f" and {others} like it" if others else ""
+        said.append(f"{len(reasons)} {status}: {safe_text(reasons[0], limit=300)}{also}")
+    return said
 
 
 def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:

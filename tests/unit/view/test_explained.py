@@ -13,7 +13,7 @@ from qdebug.analysis.explanation import (
 from qdebug.analysis.residual import Residual
 from qdebug.model import RunInfo
 from qdebug.report.explain import explain_markdown
-from qdebug.view.explained import group_rows, headline, node_facts, node_row, rest_sentences, share
+from qdebug.view.explained import group_rows, headline, node_facts, node_row, rest_sentences, share, verdict_word
 
 
 def node(name="conv1", status=ExplainStatus.EXPLAINED, **changed):
@@ -92,8 +92,15 @@ def test_the_facts_of_a_node():
 
 
 def test_equal_reasons_are_said_once():
-    lost = [node(name, ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded") for name in "ab"]
-    assert rest_sentences(explanation(*lost)) == ["2 no_input: its input 'x' was not recorded"]
+    lost = [node(name, ExplainStatus.NO_INPUT, reason=f"its input {name!r} was not recorded") for name in "abb"]
+    assert rest_sentences(explanation(*lost)) == ["3 no_input: its input 'a' was not recorded and 1 like it"]
+
+
+def test_nothing_looked_at_is_no_answer():
+    lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded")
+    assert verdict_word(explanation(lost)) == "NO ANSWER"
+    assert verdict_word(explanation(lost, node())) == "EXPLAINED"
+    assert verdict_word(explanation(lost, node(), left())) == "UNEXPLAINED"
 
 
 def test_names_from_a_recording_do_nothing():
