@@ -28,7 +28,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "mul": _INSIDE,
         "div": parse_variant("form=deq steps=div,even,zp,sat"),
         "average_pool": parse_variant("form=taps steps=div,zp,even,sat"),
-        "lookup": parse_variant("form=table steps=div,even,zp,sat"),
+        "lookup": parse_variant("form=mlas steps=div,even,zp,sat"),
         **dict.fromkeys(("global_average_pool", "reduce_mean"), parse_variant("m=f32:x/(y*n)")),
         "softmax": parse_variant("form=ort steps=even,zp,sat"),
         "concat": parse_variant("steps=scale,div,even,zp,sat"),

@@ -50,6 +50,8 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
         found = replace(found, bias="int32", requantize=_without(found.requantize, "bias"))
     if not np.any(unit.out.zero_point):
         found = replace(found, requantize=_without(found.requantize, "zp"))
+    if found.form == "mlas" and unit.function != "Sigmoid":
+        found = replace(found, form="table")
     if found.form == "taps" and not (unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")):
         found = replace(found, form="real")
     return _same_multiplier(found, unit, columns)

@@ -88,8 +88,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
     del columns
     if unit.kind != "lookup":
         raise ValueError("a table has one operand and one function")
-    if variant.form == "mlas" and unit.function != "Sigmoid":
-        raise ValueError("the approximation is one of Sigmoid")
+    approximated = variant.form == "mlas" and unit.function == "Sigmoid"  # the only one with an approximation here
     dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
     operand = unit.operands[0]
     scale, zero = operand.scale.astype(dtype), operand.zero_point.astype(dtype)
@@ -104,7 +103,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
             real = np.add.accumulate(steps)[numbers[0].astype(np.int64) - lowest]
         else:
             real = (numbers[0].astype(dtype) - offset) * factor
-        value = logistic(real) if variant.form == "mlas" else apply_function(unit, np.asarray(real, dtype=dtype))
+        value = logistic(real) if approximated else apply_function(unit, np.asarray(real, dtype=dtype))
         return np.asarray(value, dtype=dtype)
 
     operation = Operation(apply=apply, parameters=(scale, zero))
