@@ -53,6 +53,7 @@ class Comparison:
         note: What was left out of the comparison; None if nothing.
         basis: "full": every element that both sides hold was compared; "elements": those that both kept; "stats":
             the hashes and statistics of tensors whose values were not kept.
+        known_equal: Whether no difference found means that there is none: not so if some elements alone were compared.
         sqnr_at_most: Upper bound of the SQNR in dB, where only statistics were kept; None if there is none.
     """
 
@@ -62,6 +63,7 @@ class Comparison:
     reason: str | None = None
     note: str | None = None
     basis: str = "full"
+    known_equal: bool = True
     sqnr_at_most: float | None = None
 
 
@@ -227,8 +229,9 @@ def _partly_compared(found: PartlyCompared) -> Comparison:
         rails=None,
         samples=tuple(SampleStats(sample=sample, stats=stats) for sample, stats in found.samples),
         reason=None if found.stats is not None else found.note,
-        note=None if found.stats is None else found.note,
+        note=found.note or None if found.stats is not None else None,
         basis=found.basis,
+        known_equal=found.equal,
         sqnr_at_most=found.sqnr_at_most,
     )
 

@@ -85,6 +85,8 @@ class DeclarationCheck:
             return None
         worst = comparison.stats.worst_sample if comparison.stats else None
         places = list(recorded_places(self._reference, self._backend, entry))
+        if not places:
+            return None  # no values were kept in full
         chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
         try:
             if segment.wide:

@@ -9,6 +9,7 @@ from qdebug.analysis.alignment import Pair
 from qdebug.analysis.attribute import Attribution
 from qdebug.analysis.compare import Comparison, Request, compare_pair, compare_small
 from qdebug.analysis.declaration_check import DeclarationCheck
+from qdebug.analysis.declared import Segment
 from qdebug.analysis.limit_rules import RuleFinder
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.misread import misread
@@ -78,13 +79,8 @@ class Examiner:
         node = self._backend.graph.producer(entry.tensor)
         segment = None if node is None else self._declared.segment(entry.pair)
         if comparison.stats is None:
-            declared = self._declared.shape(entry, node, segment)
-            reason = f"{comparison.reason}; {declared}" if declared else comparison.reason
-            floor, most = limits.sqnr_in_force, comparison.sqnr_at_most
-            proved = Status.DIVERGED if floor is not None and most is not None and most < floor else Status.INCOMPARABLE
-            return _node_result(entry, comparison, None, (proved, reason), limits, declared=declared)
-        attribution = self._declared.attribution(entry, segment)
-        judged = limits.judge(comparison.stats, attribution)
+            return self._unmeasured(entry, comparison, limits, node, segment)
+        attribution, judged = self._first_judged(entry, comparison, limits, segment)
         reproduced = self._reproduced(entry, node, comparison, limits)
         why = None
         if judged[0] is Status.DIVERGED and node is not None:
@@ -107,6 +103,30 @@ class Examiner:
         if judged[0] is Status.WITHIN and (saturated := limits.saturated(comparison.rails)):
             judged = Status.DIVERGED, saturated
         return _node_result(entry, comparison, attribution, judged, limits, declared=declared, reproduced=reproduced)
+
+    def _unmeasured(
+        self, entry: PlannedNode, comparison: Comparison, limits: Limits, node: Node | None, segment: Segment | None
+    ) -> NodeResult:
+        """Give the result of a tensor whose error is not known; statistics can prove it too large all the same."""
+        declared = self._declared.shape(entry, node, segment)
+        reason = f"{comparison.reason}; {declared}" if declared else comparison.reason
+        floor, most = limits.sqnr_in_force, comparison.sqnr_at_most
+        proved = Status.DIVERGED if floor is not None and most is not None and most < floor else Status.INCOMPARABLE
+        return _node_result(entry, comparison, None, (proved, reason), limits, declared=declared)
+
+    def _first_judged(
+        self, entry: PlannedNode, comparison: Comparison, limits: Limits, segment: Segment | None
+    ) -> tuple[Attribution, tuple[Status, str | None]]:
+        """Split a tensor's error where all of it is known, and judge it by the numbers."""
+        attribution = Attribution(reason="not all of its values were kept")
+        if comparison.basis == "full":
+            attribution = self._declared.attribution(entry, segment)
+        judged: tuple[Status, str | None] = Status.WITHIN, None
+        if comparison.stats is not None:
+            judged = limits.judge(comparison.stats, attribution)
+        if judged[0] is Status.IDENTICAL and not comparison.known_equal:
+            judged = Status.WITHIN, None
+        return attribution, judged
 
     def _reproduced(
         self, entry: PlannedNode, node: Node | None, comparison: Comparison, limits: Limits

@@ -40,7 +40,8 @@ class PartlyCompared:
         basis: "elements" or "stats".
         samples: The error of each sample, of the elements compared; empty if only statistics are known and differ.
         stats: The same of all samples together; None likewise.
-        note: What was compared and what was not.
+        note: What was compared and what was not; "" if nothing was left out.
+        equal: Whether all values are equal bit for bit, kept or not.
         sqnr_at_most: Upper bound of the SQNR in dB that the statistics prove; None if they prove none.
     """
 
@@ -48,6 +49,7 @@ class PartlyCompared:
     samples: tuple[tuple[int, ErrorStats], ...]
     stats: ErrorStats | None
     note: str
+    equal: bool = False
     sqnr_at_most: float | None = None
 
 
@@ -106,7 +108,9 @@ def compare_partly(
     if not places:
         return None
     found = _elements_compared(reference, backend, pair, places, tolerance)
-    return _statistics_compared(reference, backend, pair, places) if found is None else found
+    if found is None:
+        return _statistics_compared(reference, backend, pair, places)
+    return replace(found, equal=all(_hash_equal(reference, backend, pair, place) for place in places))
 
 
 def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[int, int]]:
@@ -231,32 +235,34 @@ def _compared(
 def _statistics_compared(
     reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]
 ) -> PartlyCompared:
-    equal, bounds, clauses = True, [], []
-    for sample, step in places:
-        ours = _kept(reference, pair.reference, sample, step)
-        theirs = _kept(backend, pair.backend, sample, step)
-        quants = quant_of(reference, pair.reference, sample, step), quant_of(backend, pair.backend, sample, step)
-        same = bool(ours.digest) and (ours.digest, ours.dtype, ours.shape) == (
-            *(theirs.digest, theirs.dtype, theirs.shape),
-        )
-        if same and quants[0] == quants[1] and clamp_of(pair.reference_view) == clamp_of(pair.backend_view):
-            continue
-        equal = False
+    bounds, clauses = [], []
+    unequal = [place for place in places if not _hash_equal(reference, backend, pair, place)]
+    for place in unequal:
+        ours, theirs = _kept(reference, pair.reference, *place), _kept(backend, pair.backend, *place)
         if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) == ((None, None), (None, None)):
             bound = _sqnr_at_most(ours, theirs)
             if bound is not None:
                 bounds.append(bound)
                 clauses.append(_clause(ours, theirs))
-    if equal:
+    if not unequal:
         count = sum(_kept(reference, pair.reference, *place).statistics.count for place in places)
         stats = _equal(count)
-        note = "no values were kept; their hashes are equal"
         samples = tuple((sample, stats) for sample in dict.fromkeys(sample for sample, _ in places))
-        return PartlyCompared(basis="stats", samples=samples, stats=stats, note=note)
+        return PartlyCompared(basis="stats", samples=samples, stats=stats, note="", equal=True)
     least = min(bounds, default=None)
     told = f": {clauses[bounds.index(least)]}, so that the SQNR is at most {least:.3g} dB" if least is not None else ""
     note = f"only statistics were kept, which never prove that a tensor is right{told}"
     return PartlyCompared(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=least)
+
+
+def _hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
+    """Tell whether the values of both sides are equal bit for bit by the hashes that were kept of them."""
+    ours, theirs = kept_of(reference, pair.reference, *place), kept_of(backend, pair.backend, *place)
+    if ours is None or theirs is None or clamp_of(pair.reference_view) != clamp_of(pair.backend_view):
+        return False
+    quants = quant_of(reference, pair.reference, *place), quant_of(backend, pair.backend, *place)
+    same = (ours.digest, ours.dtype, ours.shape) == (theirs.digest, theirs.dtype, theirs.shape)
+    return same and quants[0] == quants[1]
 
 
 def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:

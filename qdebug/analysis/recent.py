@@ -7,11 +7,13 @@ again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qdebug.model import Graph, Recording, RunInfo
+from qdebug.model import Graph, QuantParams, Recording, RunInfo
+from qdebug.model.kept import Kept, kept_of
+from qdebug.model.recording import event_quants_of
 
 __all__ = ["RecentTensors"]
 
@@ -79,3 +81,12 @@ class RecentTensors:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= oldest.nbytes + 512
         return array
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        return kept_of(self._recording, tensor, sample, step)
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        return event_quants_of(self._recording)

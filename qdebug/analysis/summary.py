@@ -39,7 +39,7 @@ def sum_up(
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
     """
     inner = [node for node in nodes if node.op != "Input"]
-    if inner and all(node.status is Status.INCOMPARABLE for node in inner):
+    if inner and all(node.status is Status.INCOMPARABLE and node.basis == "full" for node in inner):
         raise AlignmentError(
             f"None of the {len(inner)} shared tensors is comparable; the first: {inner[0].reason}.",
             hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",

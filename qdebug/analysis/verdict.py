@@ -36,10 +36,18 @@ def shortcomings(
         first = incomparable[0]
         count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
         found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
-    partial = [node for node in nodes if node.note]
+    partial = [node for node in nodes if node.note and node.basis == "full"]
     if partial and not limits.allow_partial:
         found.append(f"{partial[0].note} (tensor {partial[0].tensor!r} and {len(partial) - 1} more)")
     return tuple(found)
+
+
+def _partly(nodes: Sequence[NodeResult]) -> str:
+    """Say how many tensors were judged by a part of them."""
+    some = sum(node.basis == "elements" for node in nodes)
+    proved = sum(node.basis == "stats" and node.status is not Status.INCOMPARABLE for node in nodes)
+    text = f" {some} were compared by the elements that both kept, not by all." if some else ""
+    return text + (f" {proved} were judged by their hashes or statistics alone." if proved else "")
 
 
 def _as_lost(node: NodeResult) -> Unmatched:
@@ -72,7 +80,7 @@ def verdict(
     sentence = _sentence(nodes, beyond, origin)
     if beyond and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
-    sentence += _compounded(compounding) + _acknowledged(nodes)
+    sentence += _partly(nodes) + _compounded(compounding) + _acknowledged(nodes)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from qdebug.analysis.result import DiffResult
-    from qdebug.model import Graph, Recording, RunInfo
+    from qdebug.model import Graph, QuantParams, Recording, RunInfo
+    from qdebug.model.kept import Kept
 
 __all__ = ["OneSample", "renumbered"]
 
@@ -75,6 +76,20 @@ class OneSample:
             RecordingError: No values are kept under this name and step.
         """
         return self._recording.load(tensor, self._sample + sample, step)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        from qdebug.model.kept import kept_of
+
+        return kept_of(self._recording, tensor, self._sample, step) if sample == 0 else None
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        from qdebug.model.recording import event_quants_of
+
+        every = event_quants_of(self._recording)
+        return {(name, 0, step): quant for (name, sample, step), quant in every.items() if sample == self._sample}
 
 
 def renumbered(result: DiffResult, sample: int) -> DiffResult:

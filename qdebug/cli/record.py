@@ -38,6 +38,7 @@ _EPILOG = """\
 examples:
   qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz --samples 8 -o int8.h5
+  qdebug record net.onnx --backend onnxruntime --inputs x.npz --keep elements:4096 -o part.h5
   qdebug record int8.h5 --backend interpreter --inputs x.npz -o replay.h5
   qdebug record --list-backends"""
 
@@ -62,6 +63,9 @@ class RecordOptions:
     steps: int | None
     taps: str
     weights: bool
+    keep: list[str]
+    keep_every: int
+    max_bytes: str | None
     force: bool
 
 
@@ -130,6 +134,23 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--no-weights", action="store_false", dest="weights", help="keep no constants; the file is smaller"
     )
+    parser.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="[RULE=]HOW",
+        help="how much of each tensor is kept: full, stats (statistics, no values), elements:N (statistics, N elements "
+        "at the same places in every run, and the largest ones) or none. RULE is a name pattern, op:OPERATOR or >SIZE; "
+        "may come again, and the last that fits a tensor holds",
+    )
+    parser.add_argument(
+        "--keep-every", type=positive, default=1, metavar="N", help="keep every Nth sample (default 1: all)"
+    )
+    parser.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="from SIZE of values on (such as 2G) keep statistics and some elements alone",
+    )
     add_untrusted(parser, "model")
     add_debug(parser)
     parser.set_defaults(run=run)
@@ -139,7 +160,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Record a run and say what came of it."""
     options = typed(RecordOptions, arguments)
     from qdebug.model import Fidelity
+    from qdebug.record.policy import policy_of
     from qdebug.workflow.record import record_run
+
+    keep = policy_of(options.keep, every=options.keep_every, max_bytes=options.max_bytes)
 
     try:
         with progress("recording") as note, Interrupts() as interrupts:
@@ -156,6 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
                 force=options.force,
                 on_progress=interrupts.checked(note),
                 on_tensor=interrupts.check,
+                keep=keep,
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(options.output)) from None

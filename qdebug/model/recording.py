@@ -16,7 +16,7 @@ from qdebug.model.graph import Graph
 from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
-__all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo", "quant_of"]
+__all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo", "event_quants_of", "quant_of"]
 
 
 class Fidelity(StrEnum):
@@ -128,13 +128,18 @@ class Recording(Protocol):
         """
 
 
+def event_quants_of(recording: Recording) -> Mapping[tuple[str, int, int], QuantParams]:
+    """Give the quantization of the values that do not have their tensor's, by tensor, sample and step."""
+    own: Mapping[tuple[str, int, int], QuantParams] = getattr(recording, "event_quants", {})
+    return own
+
+
 def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> QuantParams | None:
     """Give the quantization of a tensor's values at a sample and step: their own if they have one, else the tensor's.
 
     A recording says which values have their own as `event_quants`, by (tensor, sample, step); not all kinds can.
     """
-    own: Mapping[tuple[str, int, int], QuantParams] = getattr(recording, "event_quants", {})
-    if (found := own.get((tensor, sample, step))) is not None:
+    if (found := event_quants_of(recording).get((tensor, sample, step))) is not None:
         return found
     info = recording.graph.tensors.get(tensor)
     return None if info is None else info.quant

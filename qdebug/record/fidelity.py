@@ -46,6 +46,24 @@ class FidelityCheck:
         if found.size > self._worst.size:
             self._worst = found
 
+    def compare_hash(self, name: str, recorded: bytes, plain: bytes, place: tuple[int, int]) -> None:
+        """Compare one output of which not all values were kept, by the hash of all of them.
+
+        Args:
+            name: The output.
+            recorded: Hash of what was recorded, with its dtype and shape.
+            plain: The same of what a run without recorder gave.
+            place: Sample and step.
+        """
+        self._names.add(name)
+        self._places.add(place)
+        if recorded != plain:
+            self._differing.add(place)
+            told = _Difference(
+                0.0, f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
+            )
+            self._worst = max(self._worst, told, key=lambda found: found.size)
+
     @property
     def fidelity(self) -> Fidelity:
         """What the comparisons say together."""

@@ -15,6 +15,7 @@ from qdebug.adapters import load_backend
 from qdebug.adapters.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Recording
+from qdebug.record.policy import KeepPolicy
 from qdebug.record.recorder import Recorder
 from qdebug.record.stopping import RecordingStopped
 from qdebug.session import open_recording
@@ -65,6 +66,7 @@ def record_run(
     force: bool = False,
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
+    keep: KeepPolicy | None = None,
 ) -> RecordSummary:
     """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
 
@@ -84,6 +86,7 @@ def record_run(
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
         on_tensor: Called before each tensor is recorded; what it raises ends the run.
+        keep: How much of each tensor is kept; all of it if None.
 
     Raises:
         UsageError: No such model or backend, unknown options, or files that are one and the same.
@@ -99,7 +102,7 @@ def record_run(
     arrays = read_inputs(inputs)
     with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
         feeds = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps)
-        return record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor)
+        return record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
 
 
 def record_feeds(
@@ -110,6 +113,7 @@ def record_feeds(
     force: bool = False,
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
+    keep: KeepPolicy | None = None,
 ) -> RecordSummary:
     """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
 
@@ -120,6 +124,7 @@ def record_feeds(
         force: Whether `out` may be replaced.
         on_progress: Called with (done, total, label).
         on_tensor: Called before each tensor is recorded; what it raises ends the run.
+        keep: How much of each tensor is kept; all of it if None.
 
     Raises:
         BackendError: The backend failed.
@@ -127,7 +132,7 @@ def record_feeds(
         OutputExistsError: `out` exists and `force` is not set.
         RecordingError: `out` cannot be written, or the disk is full; then the message says how much is safe.
     """
-    recorder = _recorder(run, out, force=force, on_tensor=on_tensor)
+    recorder = _recorder(run, out, force=force, on_tensor=on_tensor, keep=keep)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RecordingStopped)  # it is said below, once and with what is safe
@@ -209,7 +214,9 @@ def _model(path: Path) -> Path | Recording:
     return open_recording(path) if start == _HDF5 else path
 
 
-def _recorder(run: BackendRun, out: Path, *, force: bool, on_tensor: Callable[[], None] | None) -> Recorder:
+def _recorder(
+    run: BackendRun, out: Path, *, force: bool, on_tensor: Callable[[], None] | None, keep: KeepPolicy | None
+) -> Recorder:
     facts = run.facts
     recorder = _WatchedRecorder(
         out,
@@ -222,6 +229,7 @@ def _recorder(run: BackendRun, out: Path, *, force: bool, on_tensor: Callable[[]
         versions=facts.versions,
         options=facts.options,
         cpu_flags=facts.cpu_flags or None,
+        keep=keep,
     )
     recorder.on_tensor = on_tensor
     return recorder
