@@ -272,7 +272,7 @@ def _resized(traits: _Traits) -> Iterator[Variant]:
 
 def _functions(traits: _Traits) -> Iterator[Variant]:
     """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
-    forms = ("mlas", "table", "stepped") if traits.function == "Sigmoid" else ("table", "stepped")
+    forms = (*(("mlas",) if traits.function == "Sigmoid" else ()), "table", "table-fma", "stepped")
     for form in forms:
         for end in _REAL_ENDS:
             yield Variant(form=form, requantize=steps_of(end))

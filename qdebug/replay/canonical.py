@@ -23,7 +23,7 @@ _MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
 _OWN_SCALES = frozenset({"ls", "each", "leaky"})
 """Forms whose operand programs have multipliers that are not the unit's."""
 _NO_MULTIPLIER = frozenset({"common20", "common21"})
-_DOUBLE_MATTERS = frozenset({"deq", "table", "stepped", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
+_DOUBLE_MATTERS = frozenset({"deq", "table", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
 _WHOLE = Multiplier(number="q31")
 _INT32_END = 2.0**31
 

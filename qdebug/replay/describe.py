@@ -70,6 +70,7 @@ _FORMS: Mapping[str, str] = MappingProxyType(
         "fixed15": "operands rounded to multiples of 2**-15",
         "each": "each operand brought to the output scale ({operand})",
         "table": "function of the real value in float32",
+        "table-fma": "function of the real value in float32, found by fused multiply-adds",
         "stepped": "function of real values found by repeated addition",
         "mlas": "sigmoid as a quotient of polynomials in float32",
         "leaky": "one multiplier above zero and one below ({operand})",

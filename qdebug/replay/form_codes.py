@@ -89,7 +89,8 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if unit.kind != "lookup":
         raise ValueError("a table has one operand and one function")
     approximated = variant.form == "mlas" and unit.function == "Sigmoid"  # the only one with an approximation here
-    dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
+    double = variant.multiplier.number == "f64" and variant.form == "table"
+    dtype = np.float64 if double else np.float32
     operand = unit.operands[0]
     scale, zero = operand.scale.astype(dtype), operand.zero_point.astype(dtype)
     lowest, highest = limits(operand.codes.dtype)
@@ -101,6 +102,8 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
             steps = np.full(highest - lowest + 1, factor.reshape(-1)[0], np.float32)
             steps[0] = first
             real = np.add.accumulate(steps)[numbers[0].astype(np.int64) - lowest]
+        elif variant.form == "table-fma":
+            real = fused(numbers[0].astype(np.float32), factor, np.asarray(-offset * factor, dtype=np.float32))
         else:
             real = (numbers[0].astype(dtype) - offset) * factor
         value = logistic(real) if approximated else apply_function(unit, np.asarray(real, dtype=dtype))

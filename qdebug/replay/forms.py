@@ -27,7 +27,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
     | dict.fromkeys(("fold", "fold-fma"), folded)
     | dict.fromkeys(("deq", "deq-fma"), dequantized)
     | dict.fromkeys(("common20", "common21"), common)
-    | dict.fromkeys(("table", "stepped", "mlas"), tabled)
+    | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
     | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "leaky": leaky}
 )
 

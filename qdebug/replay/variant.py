@@ -109,7 +109,7 @@ A bias at a scale of its own is brought to that of the sums in float32, or (glow
 FORMS: Mapping[str, str] = MappingProxyType(
     {"sum": "sum", "raw": "raw", "real": "real", "taps": "taps", "ort": "ort", "exp32": "exp32", "exp64": "exp64"}
     | dict.fromkeys(("fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15"), "codes")
-    | dict.fromkeys(("each", "table", "stepped", "mlas", "leaky"), "codes")
+    | dict.fromkeys(("each", "table", "table-fma", "stepped", "mlas", "leaky"), "codes")
 )
 """What a program starts from, and the columns that it is made of; two forms may share their columns.
 
@@ -120,8 +120,8 @@ both made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: s
 scale by the program `operand`, combined. common20, common21: integer multipliers of so many bits with one shift.
 fixed15: both rounded to multiples of 2**-15. each: both brought to the output's scale by `operand`. Of one code: table:
 a function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
-approximation. leaky: `operand` with one multiplier for each sign. Forms with `-fma` fuse each product with the
-addition that follows it.
+approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign. Forms
+with `-fma` fuse each product with the addition that follows it.
 """
 
 
