@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from qdebug.pytest_plugin.options import add_options
+from qdebug.replay.arithmetic_file import read_arithmetic
+from qdebug.replay.presets import PRESETS
 from qdebug.tui.keys import markdown_table
 from qdebug.view.rows import columns
 from qdebug.workflow.limits_file import load_limits
@@ -119,3 +121,18 @@ def test_the_checks_can_fail():
     text = "```bash\n.venv/bin/qdebug diff a.h5 b.h5 && qdebug tui x y  # look\npip install .\n```\n"
     assert qdebug_commands(text) == [["diff", "a.h5", "b.h5"], ["tui", "x", "y"]]
     assert blocks("```python\nx = 1\n```\n", "python") == ["x = 1\n"]
+
+
+def test_every_known_arithmetic_is_named(readme):
+    section = readme.partition("### Which arithmetic")[2].partition("###")[0]
+    listed = re.split(r"\.\s", section.partition("Known by name: ")[2])[0]
+    assert re.findall(r"`([\w-]+)`", listed) == list(PRESETS)
+
+
+def test_the_arithmetic_file_shown_is_read(readme, tmp_path):
+    (block,) = [block for block in blocks(readme, "text") if block.startswith('format = "qdebug.arithmetic"')]
+    path = tmp_path / "npu.toml"
+    path.write_text(block, encoding="utf-8")
+    found = read_arithmetic(path)
+    assert found.name == "my-npu"
+    assert found.variant("mul") == PRESETS["gemmlowp"].variant("mul")
