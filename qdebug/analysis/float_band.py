@@ -9,7 +9,7 @@ operands to fewer bits first (TF32, bfloat16, float16) are found by doing the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import ml_dtypes
@@ -17,6 +17,7 @@ import numpy as np
 
 from qdebug.analysis.band import allowed_error, narrow_sums_error, norm, unit_roundoff
 from qdebug.analysis.explanation import Band
+from qdebug.analysis.ops import MOVES_VALUES
 from qdebug.analysis.units import Place
 from qdebug.analysis.wrong_places import Layout, places
 from qdebug.errors import KernelError
@@ -29,6 +30,8 @@ __all__ = ["FloatFinding", "judge_float", "to_tf32"]
 
 _SINGLE = 2.0**-24
 _SUMS = frozenset({"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
+_EXACT = MOVES_VALUES | {"Cast", "Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "Neg", "Abs", "Where"}
+"""Operators that choose or convert values: there is one right answer."""
 _ORDERS = 3
 _EVERYWHERE = 0.2
 """Least median of an error by rounding, over its root mean square; 0.67 if it is normally distributed."""
@@ -104,39 +107,45 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         RecordingError: A value cannot be read.
     """
     case = _Case(recording, node, tensor)
-    single, equal, total = _Run(), 0, 0
+    single, equal, total, odd = _Run(), 0, 0, 0
     for place in at:
         ours, replayed, allowed = case.compare(place)
         equal += int(np.count_nonzero((ours == replayed) | (_missing(ours) & _missing(replayed))))
         total += ours.size
-        _finite_alike(ours, replayed)
-        single.add(_difference(ours, replayed), allowed)
+        odd += int(np.count_nonzero(_finite(ours) != _finite(replayed)))
+        single.add(_difference(ours, replayed), 0.0 if node.op in _EXACT else allowed)
     match = equal / total if total else 1.0
     if equal == total:
         return FloatFinding(band=Band(precision="exact", ratio=0.0, exact=True), within=True, match=1.0, elements=total)
     spread = case.spread(at[0])
+    band = Band(precision="fp32", ratio=single.ratio, spread=spread)
+    found = FloatFinding(band=band, within=False, match=match, elements=total)
+    if odd:
+        return replace(
+            found, reason=f"{odd} of {total} elements are NaN or infinite in the recording or the replay alone"
+        )
     if single.ratio <= 1:
-        band = Band(precision="fp32", ratio=single.ratio, spread=spread)
-        return FloatFinding(band=band, within=True, match=match, elements=total)
+        return replace(found, within=True)
     for precision, ratio in case.coarser(at):
         if ratio <= 1:
-            band = Band(precision=precision, ratio=ratio, spread=spread)
-            return FloatFinding(band=band, within=True, match=match, elements=total)
+            return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
+    if node.op in _EXACT:
+        return replace(found, reason=f"{total - equal} of {total} elements differ, and {node.op} rounds nothing")
     said = f"it is off by {single.ratio:.3g} times what rounding accounts for{case.where(at)}"
-    band = Band(precision="fp32", ratio=single.ratio, spread=spread)
-    return FloatFinding(band=band, within=False, match=match, elements=total, reason=said)
+    return replace(found, reason=said)
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
-    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+    return np.asarray(np.isnan(_wide(values)))
 
 
-def _finite_alike(ours: np.ndarray, replayed: np.ndarray) -> None:
-    if ours.dtype.kind != "f" or replayed.dtype.kind != "f":
-        return
-    odd = int(np.count_nonzero(np.isfinite(ours) != np.isfinite(replayed)))
-    if odd:
-        raise KernelError(f"{odd} elements are NaN or infinite in the recording or in the replay alone")
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.isfinite(_wide(values)))
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    """Give values in a format that has all of numpy's functions: those of the 8 and 16 bit formats are few."""
+    return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
 def _difference(ours: np.ndarray, replayed: np.ndarray) -> np.ndarray:

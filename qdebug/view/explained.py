@@ -86,7 +86,9 @@ def headline(explanation: Explanation) -> str:
     """Say in one sentence how many nodes have an explanation."""
     counts = {status: len(explanation.of(status)) for status in ExplainStatus}
     quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED]
-    parts = [f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit"]
+    parts = []
+    if quantized:
+        parts.append(f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit")
     if counts[ExplainStatus.UNEXPLAINED]:
         accepted = sum(node.accepted is not None for node in explanation.nodes)
         parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}")
@@ -95,7 +97,7 @@ def headline(explanation: Explanation) -> str:
     missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
     if missing:
         parts.append(f"{missing} not looked at")
-    return "; ".join(parts)
+    return "; ".join(parts) or "there is no node that computes anything"
 
 
 def _counted(many: int, noun: str) -> str:
@@ -158,10 +160,10 @@ def rest_sentences(explanation: Explanation) -> list[str]:
             reason = node.reason or "no reason is known"
             found.setdefault((str(status), _QUOTED.sub("''", reason)), []).append(reason)
     said = []
-    for (status, _), reasons in found.items():
+    for (answer, _), reasons in found.items():
         others = len(set(reasons)) - 1
         also = f" and {others} like it" if others else ""
-        said.append(f"{len(reasons)} {status}: {safe_text(reasons[0], limit=300)}{also}")
+        said.append(f"{len(reasons)} {answer}: {safe_text(reasons[0], limit=300)}{also}")
     return said
 
 

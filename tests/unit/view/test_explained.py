@@ -70,6 +70,12 @@ def test_the_headline_counts_every_status():
     assert said.endswith("1 not looked at")
 
 
+def test_the_headline_of_a_float_net_speaks_of_no_codes():
+    band = node("relu", ExplainStatus.IN_BAND, kind=None)
+    assert headline(explanation(band, band)) == "2 float nodes within what rounding sums accounts for"
+    assert headline(explanation()) == "there is no node that computes anything"
+
+
 def test_groups_join_nodes_of_one_class():
     rows = group_rows(explanation(node(), node("b"), left(), node("c", variants=("m=q31",), words="q31")))
     assert [row[0] for row in rows] == ["2 of 4", "1 of 4"]
