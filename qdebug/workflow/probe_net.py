@@ -12,7 +12,9 @@ from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 __all__ = ["DOMAIN", "SEED", "NetBuilder", "ProbeModel", "chosen_sums", "encoded", "quant_of_codes", "tap_weights"]
 
 DOMAIN = "com.microsoft"
+"""Operator set of the quantized operators that the standard does not have."""
 SEED = 20
+"""Seed of all data that is drawn at random."""
 CHANNELS, TAP, FILTERS = 128, 63, 8
 """Products of a chosen sum; weight of all but the first, two of which fit 16 bits; filters that see each sum."""
 REACH = (CHANNELS - 1) * TAP * 100
