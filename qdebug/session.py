@@ -26,6 +26,7 @@ from qdebug.analysis.result import DiffResult, NodeResult, OutputRanking
 from qdebug.analysis.scores import rank_outputs
 from qdebug.analysis.summary import sum_up
 from qdebug.analysis.timing import Timing
+from qdebug.analysis.varying import real_where_varying
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.numerics.full_tier import TensorProfile
@@ -106,8 +107,9 @@ class DiffSession:
     def __init__(
         self, reference: Recording, backend: Recording, *, limits: Limits | None = None, cache: bool = False
     ) -> None:
-        self.reference = reference
-        self.backend = backend
+        files = reference, backend
+        self.reference = reference = real_where_varying(reference)
+        self.backend = backend = real_where_varying(backend)
         self.limits = limits or Limits()
         self.alignment: Alignment = align(reference, backend)
         self._plan = plan(reference, backend, self.alignment)
@@ -118,7 +120,7 @@ class DiffSession:
         self._of_tensor: dict[str, NodeResult] = {}
         self._outputs: tuple[OutputRanking, ...] | None = None
         facts = result_facts(self.alignment.pairs, self.limits)
-        self._cache = ColumnCache.of(reference, backend, facts=facts) if cache else None
+        self._cache = ColumnCache.of(*files, facts=facts) if cache else None
 
     @property
     def total(self) -> int:
@@ -316,6 +318,6 @@ def _examine_chunk(
     paths: tuple[Path, Path], pairs: Sequence[Pair], limits: Limits, chunk: Sequence[PlannedNode]
 ) -> tuple[list[NodeResult], Timing]:
     """Compare some pairs in a worker process."""
-    reference, backend = (open_recording(path) for path in paths)
+    reference, backend = (real_where_varying(open_recording(path)) for path in paths)
     examiner = Examiner(reference, backend, pairs, limits)
     return list(examiner.examine(chunk)), examiner.timing

@@ -18,6 +18,7 @@ from qdebug.analysis.float_band import judge_float
 from qdebug.analysis.pooling import Pooled, pool
 from qdebug.analysis.search import Finding, search
 from qdebug.analysis.units import Place, Units, UnitSource
+from qdebug.analysis.varying import real_where_varying
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording
 from qdebug.replay.describe import describe
@@ -45,6 +46,7 @@ def explain_recording(
         tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
         progress: Called with the number of outputs done, their total and the name of the next node.
     """
+    recording = real_where_varying(recording)
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     answers: list[NodeExplanation] = []
     findings: dict[int, Finding] = {}

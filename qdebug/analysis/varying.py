@@ -1,0 +1,100 @@
+"""Recordings of tensors whose quantization changes from sample to sample, as the rest of the analysis can use them.
+
+A graph says of a tensor how its codes stand for real numbers, once. Where a run says it anew for single samples, the
+tensor is shown as what its codes stand for: float values, each made with the quantization that it was recorded with.
+What needs codes (steps, saturation, arithmetic bit for bit) is then not said of it; what is said is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.model import Graph, QuantParams, Recording, RunInfo
+from qdebug.model.kept import Kept, kept_of
+from qdebug.model.recording import event_quants_of, quant_of
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["RealWhereVarying", "real_where_varying"]
+
+
+def real_where_varying(recording: Recording) -> Recording:
+    """Give a recording in which every quantization holds for all samples; the same one if that is so already."""
+    varying = {tensor for tensor, _, _ in event_quants_of(recording)}
+    return RealWhereVarying(recording, varying) if varying else recording
+
+
+class RealWhereVarying:
+    """A recording that shows some tensors as real values.
+
+    Args:
+        recording: The recording.
+        tensors: Tensors whose quantization varies.
+    """
+
+    def __init__(self, recording: Recording, tensors: set[str]) -> None:
+        self._recording = recording
+        self._tensors = tensors
+        given = recording.graph
+        self.graph = Graph(
+            given.nodes,
+            tensors=[
+                replace(info, quant=None, dtype="float32") if name in tensors else info
+                for name, info in given.tensors.items()
+            ],
+            inputs=given.inputs,
+            outputs=given.outputs,
+            name=given.name,
+            opset=given.opset,
+        )
+
+    @property
+    def info(self) -> RunInfo:
+        """Facts of the run."""
+        return self._recording.info
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self._recording.samples
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a stateful net."""
+        return self._recording.steps
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors of which anything was kept."""
+        return self._recording.names
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step."""
+        return self._recording.has(tensor, sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements, or what they stand for; read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        array = self._recording.load(tensor, sample, step)
+        if tensor not in self._tensors:
+            return array
+        real = dequantize(array, self._quant(tensor, sample, step)).astype(np.float32, copy=False)
+        real.flags.writeable = False
+        return real
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; of a tensor that varies nothing can be said."""
+        return None if tensor in self._tensors else kept_of(self._recording, tensor, sample, step)
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """None is left."""
+        return {}
+
+    def _quant(self, tensor: str, sample: int, step: int) -> QuantParams | None:
+        return quant_of(self._recording, tensor, sample, step)
