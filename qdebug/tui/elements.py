@@ -21,6 +21,7 @@ class ElementCursor:
         self.index: tuple[int, ...] = ()
         self.form = FORMS[0]
         self._of: tuple[object, ...] = ()
+        self._waits = False  # for the worst element to become known, unless the user moves first
 
     def on(self, scene: Scene) -> Slab | None:
         """Give the elements, with the index inside their shape; None if they are not there yet."""
@@ -29,10 +30,12 @@ class ElementCursor:
             return None
         key = (scene.backend, scene.row, slab.shape)
         if key != self._of or len(self.index) != len(slab.shape):
-            self._of = key
-            worst = scene.ready.detail.worst
-            start = worst[0].index if worst else (0,) * len(slab.shape)
-            self.index = start if _inside(start, slab.shape) else (0,) * len(slab.shape)
+            self._of, self._waits = key, True
+            self.index = (0,) * len(slab.shape)
+        worst = scene.ready.detail.worst
+        if self._waits and worst:
+            self._waits = False
+            self.index = worst[0].index if _inside(worst[0].index, slab.shape) else self.index
         return slab
 
     def step(self, scene: Scene, axis: int, by: int) -> str:
@@ -53,6 +56,7 @@ class ElementCursor:
         if target == self.index[at]:
             return f"dimension {at} {'ends' if by > 0 else 'begins'} here, it has {slab.shape[at]} entries"
         self.index = (*self.index[:at], target, *self.index[at + 1 :])
+        self._waits = False
         return ""
 
     def worst(self, scene: Scene, direction: int) -> str:
@@ -81,7 +85,7 @@ class ElementCursor:
         index = tuple(one + size if one < 0 else one for one, size in zip(given, slab.shape, strict=True))
         if not _inside(index, slab.shape):
             return f"outside of {'x'.join(map(str, slab.shape))}"
-        self.index = index
+        self.index, self._waits = index, False
         return f"element {position(index)}"
 
     def next_form(self, scene: Scene) -> str:

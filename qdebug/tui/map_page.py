@@ -119,7 +119,7 @@ class MapPage(Page):
                 (f"RMSE {numbers.number(float(slab.channels.rmse[channel]))}", "muted"),
                 ("", "plain"),
             ]
-        facts.append((f"{legend_text(scene)} 0 .. {numbers.number(slab.largest)}", "muted"))
+        facts.append((f"{legend_text(scene)} 0..{numbers.number(slab.largest)}", "muted"))
         facts.append(("! NaN or infinite", "muted"))
         return [(scene.glyphs.fit(text, _SIDE), style) for text, style in facts]
 
@@ -127,7 +127,7 @@ class MapPage(Page):
 def legend_text(scene: Scene) -> str:
     """Name the ramp: shades where there are no colours, else words."""
     pieces = legend(scene.glyphs, colours=scene.colours)
-    return "faint to strong:" if scene.colours and scene.glyphs.braille else pieces[0][0]
+    return "faint..strong" if scene.colours and scene.glyphs.braille else pieces[0][0]
 
 
 def _by_channel(slab: Slab) -> np.ndarray:

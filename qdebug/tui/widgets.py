@@ -261,6 +261,8 @@ class NodeList(ScrollView, can_focus=False):
         if y == 0:
             return self._header(navigator, layout, width)
         line = y - 1 + self.scroll_offset.y
+        if not navigator.lines and y == 1:
+            return self._look.strip([("  no node fits the filter; F shows all of them", "muted")], width)
         if line >= navigator.lines:
             return self._look.blank(width)
         return self._row(navigator, layout, navigator.line_to_row(line), width)

@@ -22,6 +22,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from fcntl import ioctl
 from pathlib import Path
@@ -190,8 +191,9 @@ class Driven:
 
     def drain(self, quiet: float = 0.1) -> None:
         """Read until nothing is drawn any more."""
-        while select.select([self._master], [], [], quiet)[0]:
-            os.read(self._master, 1 << 16)
+        with suppress(OSError):  # the program has ended
+            while select.select([self._master], [], [], quiet)[0]:
+                os.read(self._master, 1 << 16)
 
     def key(self, data: bytes) -> float:
         """Send a key; give the time until the last byte drawn for it."""
