@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from qdebug.analysis.ops import plain_op
@@ -22,7 +22,8 @@ distributed gains is their standard deviation (Hampel, "The influence curve and 
 """
 
 _LEAST_TIMES = 2.0
-"""Times the median that an unusual gain is at least: where all gains are alike the spread says nothing."""
+"""Times the median that an unusual gain is at least, where all gains are alike and the spread says nothing; and times
+the error in that the error out is at least: less is no compounding, however little the others hand on."""
 
 _SHARE = 0.01
 """Part of the worst output's relative error that a node's own must reach for it to matter there."""
@@ -31,9 +32,10 @@ _SHARE = 0.01
 def compounding_nodes(nodes: Sequence[NodeResult], graph: Graph) -> tuple[Compounding, ...]:
     """List the nodes whose gain is well above the median of their operator, the largest excess first.
 
-    Gains are compared as logarithms. A node counts if its error is mostly handed on, not its own; if it reaches an
-    output of the network; and if it is, relative to its signal, at least a hundredth of the error of the worst output,
-    since a later node may enlarge it again.
+    Gains are compared as logarithms. A node counts if its error is mostly handed on, not its own; if it is larger than
+    that of its inputs relative to the signal too, as a mere change of units is not; if it reaches an output of the
+    network; and if it is, relative to its signal, at least a hundredth of the error of the worst output, since a later
+    node may enlarge it again.
 
     Args:
         nodes: Compared tensors, in the backend's topological order.
@@ -46,27 +48,25 @@ def compounding_nodes(nodes: Sequence[NodeResult], graph: Graph) -> tuple[Compou
             groups.setdefault(plain_op(producer), []).append((node, math.log2(node.gain)))
     worst = max((carried_error(node) for node in nodes if node.tensor in graph.outputs), default=0.0)
     reaching = _upstream(graph)
+    carried = {node.tensor: carried_error(node) for node in nodes}
     found: list[tuple[float, Compounding]] = []
     for op, members in groups.items():
         if len(members) < _LEAST_MEMBERS:
             continue
         usual = median(gain for _, gain in members)
         spread = 1.4826 * median(abs(gain - usual) for _, gain in members)
-        least = usual + max(_SPREADS * spread, math.log2(_LEAST_TIMES))
+        least = max(usual + max(_SPREADS * spread, math.log2(_LEAST_TIMES)), math.log2(_LEAST_TIMES))
         for node, gain in members:
-            matters = node.tensor in reaching and carried_error(node) >= _SHARE * worst > 0.0
-            if gain > max(least, 0.0) and matters and _handed_on(node):
-                entry = Compounding(
-                    node=node.node,
-                    op=op,
-                    tensor=node.tensor,
-                    gain=node.gain or 0.0,
-                    usual=2.0**usual,
-                    nodes=len(members),
-                )
-                found.append((gain - usual, entry))
+            matters = node.tensor in reaching and carried[node.tensor] >= _SHARE * worst > 0.0
+            if gain > least and matters and _handed_on(node) and _grows(node, graph, carried):
+                found.append((gain - usual, _entry(node, op, usual, len(members))))
     found.sort(key=lambda item: -item[0])
     return tuple(entry for _, entry in found)
+
+
+def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding:
+    gain = node.gain or 0.0
+    return Compounding(node=node.node, op=op, tensor=node.tensor, gain=gain, usual=2.0**usual, nodes=members)
 
 
 def _handed_on(node: NodeResult) -> bool:
@@ -74,6 +74,13 @@ def _handed_on(node: NodeResult) -> bool:
     own = None if node.introduced is None else node.introduced.rmse
     passed = None if node.propagated is None else node.propagated.rmse
     return own is None or passed is None or passed > own
+
+
+def _grows(node: NodeResult, graph: Graph, carried: Mapping[str, float]) -> bool:
+    """Tell whether the error is larger, relative to the signal, than in each input that was compared."""
+    producer = graph.producer(node.tensor)
+    inputs = () if producer is None else producer.inputs
+    return carried[node.tensor] > max((carried.get(name, 0.0) for name in inputs), default=0.0)
 
 
 def _upstream(graph: Graph) -> set[str]:

@@ -75,6 +75,7 @@ def test_the_largest_excess_comes_first():
         [*USUAL, 1.9],  # less than twice
         [1.0, 2.0, 4.0, 8.0, 16.0, 32.0],  # all of them differ by as much
         [0.05, 0.05, 0.05, 0.05, 0.05, 0.9],  # it makes no error larger
+        [0.1, 0.1, 0.1, 0.1, 0.1, 1.1],  # hardly larger, however much the others damp
     ],
 )
 def test_what_is_not_unusual_is_not_named(gains):
@@ -123,3 +124,10 @@ def test_the_verdict_says_so_in_a_sentence():
     )
     assert named(summed.compounding) == ["n6", "n5"]
     assert SimpleNamespace(**summed.to_dict()["compounding"][0]).usual == pytest.approx(1.025, rel=1e-2)
+
+
+def test_a_change_of_units_is_no_compounding():
+    results, graph = chain([*USUAL, 8.0, 1.0])
+    before = results[4].metrics
+    in_other_units = replace(results[5], metrics=before, propagated=before)  # eight times the error, and the signal
+    assert compounding_nodes([*results[:5], in_other_units, *results[6:]], graph) == ()
