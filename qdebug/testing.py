@@ -25,15 +25,15 @@ import numpy.typing as npt
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.result import DiffResult, Status
 from qdebug.errors import UsageError
-from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
+from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
 from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.numerics.affine import dequantize, quantize
 from qdebug.record.recorder import Recorder
 from qdebug.session import DiffSession, open_recording
 from qdebug.view.array_difference import array_difference
 from qdebug.view.failure import failure_lines
 from qdebug.view.text import safe_text
+from qdebug.workflow.random_net import random_recording
 
 if TYPE_CHECKING:
     from qdebug.analysis.explanation import NodeExplanation
@@ -173,107 +173,6 @@ def _explained_line(node: NodeExplanation) -> str:
     left = node.residual
     why = "" if left is None else f": {left.pattern}; {left.likely}"
     return f"  {safe_text(node.op, limit=40)} {safe_text(node.node, limit=120)}{safe_text(why, limit=300)}"
-
-
-def random_recording(
-    rng: np.random.Generator,
-    *,
-    layers: int = 3,
-    width: int = 8,
-    samples: int = 2,
-    quantized: bool = False,
-    wrong: str | None = None,
-) -> MemoryRecording:
-    """Make the recording of a small net with random weights and inputs: test data for tests that use recordings.
-
-    The net is a chain of MatMul ("fc1", "fc2", ...), each followed by a Relu ("fc1_relu", ...). Generators in the same
-    state give the same net and the same inputs, so a float and a quantized recording make a pair that agrees.
-
-    Args:
-        rng: Where the numbers come from, such as numpy.random.default_rng(0).
-        layers: How many MatMul.
-        width: Values in each tensor.
-        samples: How many samples.
-        quantized: Compute in 8-bit codes instead of float32.
-        wrong: Name of a node whose output is off.
-
-    Raises:
-        UsageError: There is no node of the name in `wrong`, or a number is below 1.
-    """
-    if min(layers, width, samples) < 1:
-        raise UsageError(f"{layers} layers of {width} values for {samples} samples make no recording.")
-    net = _Net(rng, layers=layers, width=width, samples=samples, quantized=quantized)
-    if wrong is not None and wrong not in net.names:
-        raise UsageError(f"There is no node {wrong!r}; there are {', '.join(net.names)}.", hint="Give one of these.")
-    return net.recording(wrong)
-
-
-class _Net:
-    """A chain of fully connected layers: weights, inputs, and the quantization that fits what they compute."""
-
-    def __init__(self, rng: np.random.Generator, *, layers: int, width: int, samples: int, quantized: bool) -> None:
-        self._weights = {
-            f"fc{at}": (rng.normal(size=(width, width)) / np.sqrt(width)).astype(np.float32)
-            for at in range(1, layers + 1)
-        }
-        self._inputs = [rng.uniform(-1, 1, size=(1, width)).astype(np.float32) for _ in range(samples)]
-        self._quants: dict[str, QuantParams] = {}
-        self.names = [name for fc in self._weights for name in (fc, f"{fc}_relu")]
-        if quantized:
-            largest: dict[str, float] = {}
-            for x in self._inputs:
-                for name, values in self._run(x, None).items():
-                    largest[name] = max(largest.get(name, 0.0), float(np.abs(values).max()))
-            known = {name: float(np.abs(weight).max()) for name, weight in self._weights.items()}
-            largest |= {f"{name}.weight": top for name, top in known.items()}
-            for name in self._weights:
-                largest[f"{name}_relu"] = largest[name]  # a Relu hands codes on
-            self._quants = {name: QuantParams(dtype="int8", scale=(top or 1.0) / 127) for name, top in largest.items()}  # type: ignore[arg-type]
-
-    def _run(self, x: np.ndarray, wrong: str | None) -> dict[str, np.ndarray]:
-        """Give every tensor of one sample: real values, or codes where there is quantization."""
-        tensors = {"x": self._stored("x", x)}
-        before = "x"
-        for name, weight in self._weights.items():
-            left = dequantize(tensors[before], self._quants.get(before))
-            right = dequantize(self._stored(f"{name}.weight", weight), self._quants.get(f"{name}.weight"))
-            tensors[name] = self._stored(name, self._spoilt(left @ right, name, wrong))
-            values = np.maximum(dequantize(tensors[name], self._quants.get(name)), 0)
-            tensors[f"{name}_relu"] = self._stored(f"{name}_relu", self._spoilt(values, f"{name}_relu", wrong))
-            before = f"{name}_relu"
-        return tensors
-
-    def _stored(self, name: str, values: np.ndarray) -> np.ndarray:
-        return quantize(values, self._quants[name]) if name in self._quants else values.astype(np.float32)
-
-    @staticmethod
-    def _spoilt(values: np.ndarray, name: str, wrong: str | None) -> np.ndarray:
-        return values[..., ::-1] + np.float32(0.25) if name == wrong else values
-
-    def recording(self, wrong: str | None) -> MemoryRecording:
-        """Run every sample and give what was computed."""
-        arrays = {(f"{name}.weight", 0, 0): self._stored(f"{name}.weight", w) for name, w in self._weights.items()}
-        for sample, x in enumerate(self._inputs):
-            arrays |= {(name, sample, 0): values for name, values in self._run(x, wrong).items()}
-        nodes, before = [], "x"
-        for name in self._weights:
-            nodes.append(Node(name=name, op="MatMul", inputs=(before, f"{name}.weight"), outputs=(name,)))
-            before = f"{name}_relu"
-            nodes.append(Node(name=before, op="Relu", inputs=(name,), outputs=(before,)))
-        infos = {
-            name: TensorInfo(
-                name=name,
-                shape=values.shape,
-                dtype=logical_name(values.dtype),
-                role=Role.CONSTANT if name.endswith(".weight") else Role.ACTIVATION,
-                quant=self._quants.get(name),
-            )
-            for (name, _, _), values in arrays.items()
-        }
-        infos["x"] = replace(infos["x"], role=Role.INPUT)
-        infos[before] = replace(infos[before], role=Role.OUTPUT)
-        graph = Graph(nodes, tensors=infos.values(), inputs=("x",), outputs=(before,), name="random")
-        return MemoryRecording(graph, arrays, RunInfo(backend="int8" if self._quants else "float32", model="random"))
 
 
 def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:

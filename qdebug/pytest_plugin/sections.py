@@ -21,15 +21,16 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
     comparison = _comparison(error)
     if comparison is None and recorder is None:
         return ""
-    from qdebug.view.failure import failure_lines
+    from qdebug.view.failure import failure_lines, open_command
     from qdebug.view.text import safe_text
 
     lines: list[str] = []
     if comparison is not None:
-        details = failure_lines(comparison.result, files=comparison.files)
-        # The message of an assertion says it all, that of a marker the first line: nothing is said twice.
-        said = len(details) - 1 if details[-2] in shown else int(details[0] in shown)
-        lines = details[said:] if details[said] else details[said + 1 :]
+        details = failure_lines(comparison.result)
+        if details[-1] not in shown:  # the message of a marker has the first line alone, that of an assertion all
+            lines = details[2:] if details[0] in shown and len(details) > 2 and not details[1] else details
+        if comparison.files is not None:
+            lines.append(f"open it: {open_command(comparison.result, comparison.files)}")
     if recorder is not None and recorder.path is not None and settings.keep != "never":
         lines.append(f"recording: {safe_text(recorder.path)}")
     return "\n".join(lines)

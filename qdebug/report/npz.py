@@ -53,6 +53,22 @@ def write_npz(
         UsageError: No tensor with values fits, or there is no such sample or step.
         RecordingError: Values cannot be read.
     """
+    chosen = _chosen(recording, tensors, sample, step)
+    members = member_names(chosen)
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        rows = list(members.items())
+        _add(archive, NAMES, np.array([(member, name) for name, member in rows], dtype=np.str_))
+        for name, member in rows:
+            _add(archive, member, _values(recording, name, sample, step, real=real))
+    return len(chosen)
+
+
+def _chosen(recording: Recording, tensors: Sequence[str], sample: int, step: int) -> list[str]:
+    """Give the names of the tensors to write.
+
+    Raises:
+        UsageError: There are none.
+    """
     if sample >= recording.samples or step >= recording.steps:
         raise UsageError(
             f"There is no sample {sample}, step {step}: the recording holds {recording.samples} samples of "
@@ -70,13 +86,7 @@ def write_npz(
             f"No tensor with values for sample {sample}, step {step} fits {shown}.",
             hint="List what the recording holds: qdebug info FILE --tensors.",
         )
-    members = member_names(chosen)
-    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
-        rows = list(members.items())
-        _add(archive, NAMES, np.array([(member, name) for name, member in rows], dtype=np.str_))
-        for name, member in rows:
-            _add(archive, member, _values(recording, name, sample, step, real=real))
-    return len(chosen)
+    return chosen
 
 
 def member_names(names: Sequence[str]) -> dict[str, str]:

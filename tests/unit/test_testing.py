@@ -10,7 +10,6 @@ from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
 from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
-from qdebug.session import diff
 from qdebug.testing import ComparisonError, assert_close, assert_explained, random_recording
 
 NAN, INF = math.nan, math.inf
@@ -156,30 +155,6 @@ def test_closed_recorders_in_memory_are_recordings():
 def test_a_recording_that_changed_its_result_fails():
     with pytest.raises(ComparisonError, match="recording changed the result of the backend run"):
         assert_close(record(None), record(None, plain=np.zeros(3, np.float32)))
-
-
-def test_random_recordings_are_reproducible_and_clean():
-    one, other = random_recording(rng(3)), random_recording(rng(3))
-    assert all(np.array_equal(one.load(name), other.load(name)) for name in one.names)
-    assert not np.array_equal(random_recording(rng(4)).load("x"), one.load("x"))
-    for seed in range(5):
-        codes = random_recording(rng(seed), quantized=True, layers=4)
-        assert codes.load("fc1").dtype == np.int8
-        result = diff(random_recording(rng(seed), layers=4), codes)
-        assert result.status == "within", result.verdict.sentence
-
-
-@pytest.mark.parametrize("quantized", [False, True])
-@pytest.mark.parametrize("wrong", ["fc1", "fc2_relu", "fc3"])
-def test_a_wrong_node_of_a_random_recording_is_the_one_that_is_blamed(wrong, quantized):
-    result = diff(random_recording(rng()), random_recording(rng(), quantized=quantized, wrong=wrong))
-    assert result.first_divergence == wrong
-
-
-@pytest.mark.parametrize("options", [{"wrong": "fc9"}, {"layers": 0}, {"samples": 0}])
-def test_a_recording_that_cannot_be_made_is_refused(options):
-    with pytest.raises(UsageError):
-        random_recording(rng(), **options)
 
 
 def test_a_clean_quantized_recording_is_explained():
