@@ -13,13 +13,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.replay.requantizations import real_program, requantizations, whole_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import EXPRESSIONS, Multiplier, Variant, steps_of
 
-__all__ = ["candidates", "requantizations"]
+__all__ = ["candidates"]
 
-_REAL_ROUNDINGS = ("even", "away", "up", "down", "plus", "floor", "trunc")
-_SINGLE = ("up", "away", "even", "tosa", "floor", "down", "trunc")
 _ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", "chw"), "linear": ("hwc",)})
 
 
@@ -71,70 +70,6 @@ def _listed(traits: _Traits) -> tuple[Variant, ...]:
     return tuple(dict.fromkeys(_FAMILIES[traits.kind](traits)))
 
 
-def requantizations(*, orders: tuple[str, ...], unfused: bool = True) -> Iterator[Variant]:
-    """Give the ways of turning integer sums into codes.
-
-    Args:
-        orders: Expressions of the multiplier to go through.
-        unfused: Whether to include scaling to real units and dividing by the output's scale after.
-    """
-    first = orders[0]
-    for rounding in _REAL_ROUNDINGS:
-        yield _real(f"mul,{rounding},zp,sat", first)
-        yield _real(f"mul,zp,{rounding},sat", first)
-    for order in orders[1:]:
-        for rounding in ("even", "away", "up"):
-            yield _real(f"mul,{rounding},zp,sat", order)
-            yield _real(f"mul,zp,{rounding},sat", order)
-    for rounding in ("even", "away", "up"):
-        yield _real(f"mul,{rounding},zp,sat", _double(orders), "f64")
-        yield _real(f"mul,zp,{rounding},sat", _double(orders), "f64")
-    if unfused:
-        for last in ("div", "inv"):
-            for rounding in ("even", "away"):
-                yield _real(f"scale,{last},{rounding},zp,sat", first)
-                yield _real(f"scale,{last},zp,{rounding},sat", first)
-    yield from _fixed_point(orders)
-
-
-def _fixed_point(orders: tuple[str, ...]) -> Iterator[Variant]:
-    """Give the ways with an integer multiplier: one or two roundings, several widths."""
-    precise = [order for order in orders if order.startswith("d:")] or [orders[0]]
-    for order in dict.fromkeys((*precise, orders[0])):
-        for rounding in _SINGLE:
-            yield _whole(f"mul,shr.{rounding},zp,sat", "q31", order)
-        for high in ("up", "trunc", "away"):
-            for rounding in ("away", "up", "even", "floor"):
-                yield _whole(f"shl,mulhi.{high},shr.{rounding},zp,sat", "q31", order)
-    for number in ("q31t", "q31e"):
-        yield _whole("shl,mulhi.up,shr.away,zp,sat", number, precise[0])
-        yield _whole("mul,shr.up,zp,sat", number, precise[0])
-    for rounding in ("up", "away", "even"):
-        yield _whole(f"mul,shr.{rounding},zp,sat", "m24", orders[0])
-        yield _whole(f"mul,shr.{rounding},zp,sat", "q24", precise[0])
-    for rounding in ("away", "up"):
-        yield _whole(f"mulhi.up,shr.{rounding},zp,sat", "m24s7", orders[0])
-    for number in ("q16", "q15"):
-        for rounding in ("up", "away", "floor"):
-            yield _whole(f"mul,shr.{rounding},zp,sat", number, precise[0])
-    yield _whole("pre.up,sat16,mulhi.up,zp,sat", "m15", orders[0])
-    yield _whole("pre.floor,mul,wrap32,shr.up,wrap32,zp,sat", "glow", orders[0])
-    for rounding in ("up", "away", "even", "floor"):
-        yield _whole(f"shr.{rounding},zp,sat", "pow2", orders[0])
-
-
-def _double(orders: tuple[str, ...]) -> str:
-    return next((order for order in orders if order.startswith("d:")), orders[0])
-
-
-def _real(steps: str, expression: str, number: str = "f32") -> Variant:
-    return Variant(multiplier=Multiplier(number=number, expression=expression), requantize=steps_of(steps))
-
-
-def _whole(steps: str, number: str, expression: str) -> Variant:
-    return _real(steps, expression, number)
-
-
 _PRODUCT_ORDERS = EXPRESSIONS[:6]
 _MEAN_ORDERS = ("x/(y*n)", "x/n/y", "xw/y", "d:xw/y")
 _ONE_ORDERS = ("xw/y", "xw*(1/y)", "d:xw/y")
@@ -176,10 +111,10 @@ def _pairs(traits: _Traits) -> Iterator[str]:
 def _with_real_bias() -> Iterator[Variant]:
     """A bias that is added to real numbers, in real units or in units of the output."""
     for end in _REAL_ENDS:
-        yield replace(_real(f"scale,bias,{end}", "xw/y"), bias="float")
+        yield replace(real_program(f"scale,bias,{end}", "xw/y"), bias="float")
     for order in _PRODUCT_ORDERS[:4]:
         for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat"):
-            yield replace(_real(f"mul,bias,{end}", order), bias="float")
+            yield replace(real_program(f"mul,bias,{end}", order), bias="float")
 
 
 def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
@@ -188,7 +123,7 @@ def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
     for form in ("fold-fma", "fold"):
         for rounding in ("even", "away", "up"):
             yield Variant(form=form, requantize=steps_of(f"{rounding},sat"))
-    yield from _made_real()
+    yield from _madereal_program()
     for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
         yield Variant(form="ratio", requantize=steps_of(end))
     yield Variant(form="common20", requantize=steps_of("shr.up,zp,sat"))
@@ -217,7 +152,7 @@ def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
         yield Variant(form="each", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
 
 
-def _made_real() -> Iterator[Variant]:
+def _madereal_program() -> Iterator[Variant]:
     for form in ("deq", "deq-fma"):
         for end in _REAL_ENDS:
             yield Variant(form=form, requantize=steps_of(end))
@@ -228,12 +163,12 @@ def _made_real() -> Iterator[Variant]:
 def _products_of_two(traits: _Traits) -> Iterator[Variant]:
     del traits
     yield from requantizations(orders=_PRODUCT_ORDERS)
-    yield from _made_real()
+    yield from _madereal_program()
 
 
 def _quotients(traits: _Traits) -> Iterator[Variant]:
     del traits
-    yield from _made_real()
+    yield from _madereal_program()
     for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
         yield Variant(form="ratio", requantize=steps_of(end))
 
@@ -247,10 +182,10 @@ def _means(traits: _Traits) -> Iterator[Variant]:
             yield Variant(form="taps", requantize=steps_of(end))
     yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
     for rounding in ("away", "up"):
-        yield _whole(f"{_GLOW},avg.{rounding},zp,sat", "glow", "xw/y")
+        yield whole_program(f"{_GLOW},avg.{rounding},zp,sat", "glow", "xw/y")
     for rounding in ("away", "even", "up", "floor", "trunc") if traits.same_quantization else ():
         yield Variant(form="raw", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},sat"))
-        yield _whole(f"avg.{rounding},zp,sat", "q31", "xw/y")
+        yield whole_program(f"avg.{rounding},zp,sat", "q31", "xw/y")
 
 
 def _of_one_code(traits: _Traits) -> Iterator[Variant]:
