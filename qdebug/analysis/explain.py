@@ -6,6 +6,7 @@ what only moves codes has to be equal; float nodes are held against a replay (se
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -29,6 +30,9 @@ from qdebug.replay.variant import Variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
 
+_FRUITLESS = 6
+"""Nodes of one operator for which unknown programs are searched in vain before the rest is spared that."""
+_SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
 
@@ -50,14 +54,16 @@ def explain_recording(
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     answers: list[NodeExplanation] = []
     findings: dict[int, Finding] = {}
+    vain: Counter[str] = Counter()
     units = Units(recording)
     with one_thread():
         for position, (node, tensor) in enumerate(todo):
             if progress is not None:
                 progress(position, len(todo), node.name)
-            found = _look(recording, units, node, tensor)
+            found = _look(recording, units, node, tensor, unknown=vain[node.op] < _FRUITLESS)
             if isinstance(found, Finding):
                 findings[position] = found
+                vain[node.op] += not found.matching
                 answers.append(_bare(node, tensor, ExplainStatus.UNEXPLAINED))
             else:
                 answers.append(found)
@@ -109,7 +115,7 @@ def _bare(node: Node, tensor: str, status: ExplainStatus, reason: str | None = N
     return NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=status, reason=reason)
 
 
-def _look(recording: Recording, units: Units, node: Node, tensor: str) -> Finding | NodeExplanation:
+def _look(recording: Recording, units: Units, node: Node, tensor: str, *, unknown: bool) -> Finding | NodeExplanation:
     """Look at one output: search it, or say what it is."""
     try:
         missing = units.missing(node, tensor)
@@ -119,7 +125,7 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str) -> Findin
         if isinstance(source, UnitSource) and source.moves:
             return _moved(recording, node, tensor, "", units.places(node, tensor))
         if isinstance(source, UnitSource):
-            finding = search(source)
+            finding = search(source, unknown=unknown)
             return finding if finding.reason is None else _bare(node, tensor, ExplainStatus.NO_KERNEL, finding.reason)
         at = units.places(node, tensor)
         return (
@@ -195,7 +201,8 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     answer = replace(answer, variants=tuple(map(str, members)), words=describe(members[0]))
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
-        return replace(answer, residual=residual_of(finding, expected))
+        reason = answer.reason or (None if finding.unknown else _SPARED)
+        return replace(answer, residual=residual_of(finding, expected), reason=reason)
     return replace(answer, presets=_presets(members, finding.kind, finding.dtypes))
 
 

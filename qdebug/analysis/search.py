@@ -53,6 +53,7 @@ class Finding:
         runner_up_match: The share that it reproduces.
         witnesses: Recorded elements that the runner-up gets wrong: at least so many rule out any other variant tried.
         tried: Variants tried.
+        unknown: Whether step programs that nobody is known to use would have been tried.
         reason: Why nothing could be tried; None if something was.
     """
 
@@ -69,16 +70,18 @@ class Finding:
     runner_up_match: float = 0.0
     witnesses: int = 0
     tried: int = 0
+    unknown: bool = True
     reason: str | None = None
 
 
-def search(source: UnitSource) -> Finding:
+def search(source: UnitSource, *, unknown: bool = True) -> Finding:
     """Find the variants that reproduce a node's recorded output, or the one that comes closest.
 
     Args:
         source: The node and its recorded values.
+        unknown: Whether to try step programs that nobody is known to use where no known variant reproduces the node.
     """
-    return _Search(source).run()
+    return _Search(source).run(unknown=unknown)
 
 
 def search_known(source: UnitSource, first: Sequence[Variant]) -> Finding:
@@ -110,17 +113,18 @@ class _Search:
         self._tried = 0
         self._failure: str | None = None
 
-    def run(self) -> Finding:
+    def run(self, *, unknown: bool) -> Finding:
+        """Go through all known variants, and the unknown ones if none of them reproduces the node."""
         known = candidates(self._unit)
         for sums in dict.fromkeys(variant.sums for variant in known):
             if self._matching and products(self._unit) > _HEAVY:
                 break
             if self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums])
-        if not self._matching and self._recorded.size * len(self._source.places) >= ENOUGH:
+        if unknown and not self._matching and self._recorded.size * len(self._source.places) >= ENOUGH:
             for sums in self._columns:
                 self._try_programs(sums)
-        return self._finding()
+        return replace(self._finding(), unknown=unknown)
 
     def run_known(self, first: Sequence[Variant]) -> Finding:
         """Go through the known variants until one reproduces the node."""

@@ -15,14 +15,14 @@ from qdebug.analysis.units import find_unit
 from qdebug.model import MemoryRecording
 from qdebug.replay.evaluate import compute
 from qdebug.replay.presets import preset
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.record import record_run
 
 ENOUGH = 0.8
 
 
-@pytest.fixture(scope="session", params=["per_channel", "per_tensor"])
+@pytest.fixture(scope="session", params=["per_tensor", pytest.param("per_channel", marks=pytest.mark.slow)])
 def digits_int8(request, tmp_path_factory, bench_module):
     """Record the int8 digits net on ONNX Runtime, on four digits."""
     out = tmp_path_factory.mktemp("planted") / "digits.h5"
@@ -78,6 +78,18 @@ def test_a_mistake_that_reproduces_everything_is_said_to(planted, digits_int8):
     assert answer.status is ExplainStatus.UNEXPLAINED
     assert answer.residual.pattern == "constant_per_channel"
     assert "the bias is dropped: that reproduces every element" in answer.residual.to_dict()["likely"]
+
+
+@pytest.mark.parametrize(
+    "text", ["acc=pairsat16:hwc", "m=f64:d:xw/y", "m=f32:d:f(xw)/y", "m=q31:d:xw/y steps=mul,shr.up,zp,sat"]
+)
+def test_what_backends_do_on_purpose_is_no_bug(planted, digits_int8, text):
+    """16-bit pairs of AVX2 (onnxruntime #6004), multipliers of other precision (tensorflow #23800): explained."""
+    for source in planted.sources(digits_int8, "conv"):
+        codes = {place: compute(source.unit(place), parse_variant(text)) for place in source.places}
+        altered = planted.Altered(digits_int8, source.tensor, codes)
+        finding = search(find_unit(altered, source.node, source.tensor))
+        assert finding.matching, source.node.name
 
 
 def test_roundings_that_differ_by_node_are_no_bug(planted, digits_int8):

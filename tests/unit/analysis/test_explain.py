@@ -72,12 +72,11 @@ def test_an_unknown_operator_is_said():
 
 
 def test_float_nodes_are_in_band_or_not():
-    relu = Node(name="act", op="Relu", inputs=("x",), outputs=("y",))
+    node = Node(name="act", op="Tanh", inputs=("x",), outputs=("y",))
     x = np.linspace(-1, 1, 50, dtype=np.float32)
-    right = only(one_node(relu, {"x": x, "y": np.maximum(x, 0)}))
+    right = only(one_node(node, {"x": x, "y": np.tanh(x)}))
     assert right.status is ExplainStatus.IN_BAND
-    assert right.band.exact
-    wrong = only(one_node(relu, {"x": x, "y": np.maximum(x, 0) + np.float32(0.1)}))
+    wrong = only(one_node(node, {"x": x, "y": np.tanh(x) + np.float32(0.1)}))
     assert wrong.status is ExplainStatus.UNEXPLAINED
     assert "times what rounding accounts for" in wrong.reason
     assert wrong.kind is None
@@ -164,3 +163,24 @@ def test_progress_names_the_nodes(quantized):
     seen = []
     explain_recording(quantized.conv(""), progress=lambda *known: seen.append(known))
     assert seen == [(0, 1, "conv"), (1, 1, "")]
+
+
+def test_a_net_in_which_nothing_fits_does_not_take_forever(quantized):
+    """Unknown programs are tried for some nodes of an operator; the others say that they were spared."""
+    made = quantized.conv("")
+    node = made.graph.nodes[0]
+    many = [
+        Node(name=f"conv{i}", op=node.op, inputs=node.inputs, outputs=(f"y{i}",), attrs=node.attrs) for i in range(9)
+    ]
+    quant = made.graph.tensors["y"].quant
+    tensors = [info for name, info in made.graph.tensors.items() if made.graph.is_constant(name)]
+    tensors += [TensorInfo(name=f"y{i}", dtype="int8", quant=quant) for i in range(9)]
+    graph = Graph(many, tensors=tensors, inputs=["x"], outputs=["y0"], opset={"": 13})
+    arrays = {(name, 0, 0): made.load(name) for name in made.names if name != "y"}
+    wrong = np.clip(made.load("y").astype(int) + 1, -128, 127).astype(np.int8)
+    arrays |= {(f"y{i}", 0, 0): wrong for i in range(9)}
+    found = explain_recording(MemoryRecording(graph, arrays)).nodes
+    assert {str(answer.status) for answer in found} == {"unexplained"}
+    assert found[0].reason is None
+    assert "were not tried" in found[-1].reason
+    assert found[-1].tried < found[0].tried
