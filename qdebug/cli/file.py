@@ -15,15 +15,16 @@ from qdebug.view.text import safe_text
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
 
-__all__ = ["RecoverOptions", "VerifyOptions", "add_parser"]
+__all__ = ["PackOptions", "RecoverOptions", "VerifyOptions", "add_parser"]
 
 _DESCRIPTION = """\
-Look after recordings: check every byte of one, or rebuild what a run left behind
-that was killed."""
+Look after recordings: check every byte of one, rebuild what a run left behind that
+was killed, or make one smaller."""
 
 _EPILOG = """\
 examples:
   qdebug file verify int8.h5                 is every tensor as it was recorded?
+  qdebug file pack int8.h5                   compress it
   qdebug file recover npu.h5                 the run that recorded to npu.h5 was killed
 
 qdebug file ACTION --help explains an action."""
@@ -35,6 +36,12 @@ own does it, with a limit on memory and time, so that a file made to crash or fi
 the reader does no harm. Exits with 2 if anything is wrong.
 
 With --untrusted the other verbs do this first."""
+
+_PACK = """\
+Rewrite a recording with compressed tensors, and check each against its hash before
+the file takes the old one's place. gzip is read by every HDF5 program; zstd is faster
+and a little smaller, and needs the extra: pip install 'qdebug[zstd]'. A tensor that
+does not get smaller is left as it is."""
 
 _RECOVER = """\
 Rebuild the recording of a run that did not finish. While a run records to npu.h5,
@@ -65,15 +72,38 @@ class VerifyOptions:
     timeout: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackOptions:
+    """Arguments of `qdebug file pack`."""
+
+    file: Path
+    output: Path | None
+    codec: str
+    level: int
+    force: bool
+
+
 def add_parser(verbs: Verbs) -> None:
     """Add the verb."""
     parser: Parser = verbs.add_parser(
-        "file", help="look after recordings: verify, recover", description=_DESCRIPTION, epilog=_EPILOG
+        "file", help="look after recordings: verify, recover, pack", description=_DESCRIPTION, epilog=_EPILOG
     )
     parser.set_defaults(run=lambda _: parser.error("an action is missing"))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=Parser)
     _add_verify(actions)
     _add_recover(actions)
+    _add_pack(actions)
+
+
+def _add_pack(actions: Verbs) -> None:
+    parser: Parser = actions.add_parser("pack", help="make a recording smaller", description=_PACK)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a recording")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="write there instead of in place")
+    parser.add_argument("--codec", choices=("gzip", "zstd"), default="gzip", help="gzip (default) or zstd")
+    parser.add_argument("--level", type=positive, default=1, metavar="N", help="how hard to try, 1 (default) to 9")
+    parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
+    add_debug(parser)
+    parser.set_defaults(run=_pack)
 
 
 def _add_verify(actions: Verbs) -> None:
@@ -109,6 +139,26 @@ def _verify(arguments: argparse.Namespace) -> int:
         state = "" if found.complete else "; the run did not finish"
         tables = "graph and index" if found.tables else "graph and index, which have no hash,"
         emit(f"{command(path)}: {arrays}, {numbers.byte_size(found.bytes)}, {tables} are as recorded{state}")
+    return 0
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    """Pack a recording and say how small it is."""
+    options = typed(PackOptions, arguments)
+    from qdebug.store.pack import pack
+    from qdebug.view import numbers
+
+    with progress("packing") as note:
+        done = pack(
+            options.file,
+            options.output,
+            codec=options.codec,
+            level=min(options.level, 9),
+            force=options.force,
+            progress=note,
+        )
+    sizes = f"{numbers.byte_size(done.before)} -> {numbers.byte_size(done.after)}"
+    emit(f"{command(done.path)}: {sizes}, every value checked")
     return 0
 
 

@@ -57,7 +57,7 @@ class PayloadFile:
         self._file = h5f.create(os.fsencode(path), h5f.ACC_EXCL, fapl=access)
         self.fd = int(self._file.get_vfd_handle())
         self._identity = os.fstat(self.fd)
-        self._group = h5g.create(self._file, PAYLOADS.encode())
+        self.group = h5g.create(self._file, PAYLOADS.encode())
         self._plist = h5p.create(h5p.DATASET_CREATE)
         self._plist.set_layout(h5d.CONTIGUOUS)
         self._plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
@@ -71,14 +71,14 @@ class PayloadFile:
             OSError, RuntimeError: The disk is full, or it broke.
         """
         space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
-        dataset = h5d.create(self._group, payload_key(number), hdf5_type(logical), space, self._plist)
+        dataset = h5d.create(self.group, payload_key(number), hdf5_type(logical), space, self._plist)
         offset = dataset.get_offset()
         return None if offset is None else int(offset)
 
     def forget(self, number: int) -> None:
         """Remove a dataset whose values were not written."""
         with contextlib.suppress(Exception):
-            self._group.unlink(payload_key(number))
+            self.group.unlink(payload_key(number))
 
     def write(self, data: memoryview, offset: int) -> bytes:
         """Write values and hash them on the way, each stretch while it is in the processor's cache.

@@ -1,0 +1,224 @@
+"""Rewrite a finished recording with compressed payloads: smaller, and still read by plain HDF5 programs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from h5py import h5d, h5p, h5s, h5z
+
+from qdebug.errors import QdebugError, RecordingError, UsageError
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.store.chunks import ZSTD, chunk_shape, chunks_of, compress, zstd_module
+from qdebug.store.container import Container
+from qdebug.store.kept_rows import PARTLY
+from qdebug.store.layout import INDEX_DIMS, hdf5_type, payload_key, physical_dtype
+from qdebug.store.lock import WriterLock
+from qdebug.store.payload_file import PayloadFile, write_all
+from qdebug.store.payload_reader import Expected, read_payload
+from qdebug.store.reader import FileRecording
+from qdebug.store.target import cannot_write, check_target
+
+__all__ = ["CODECS", "Packed", "pack"]
+
+CODECS = {"gzip": h5z.FILTER_DEFLATE, "zstd": ZSTD}
+"""Codecs by name: gzip is read by every HDF5 program, zstd needs a package here and a plugin elsewhere."""
+
+_SMALL = 1024
+"""Payloads up to this size are left as they are: a chunk index costs more than compression gains."""
+_MOST_RATIO = 1000
+"""Zeros shrink further than that with zstd, further than a reader believes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """What packing came to.
+
+    Args:
+        path: The packed file.
+        before: Its size in bytes as it was.
+        after: Its size now.
+    """
+
+    path: Path
+    before: int
+    after: int
+
+
+def pack(
+    path: Path,
+    out: Path | None = None,
+    *,
+    codec: str = "gzip",
+    level: int = 1,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Packed:
+    """Rewrite a recording with compressed payloads, and check every value of the result against its hash.
+
+    Args:
+        path: A finished recording.
+        out: The file to make; None packs in place.
+        codec: One of `CODECS`.
+        level: How hard to try.
+        force: Replace `out` if it exists.
+        progress: Called with the number of payloads done and their total.
+
+    Raises:
+        UsageError: There is no such codec.
+        MissingExtraError: The codec's package is not installed.
+        OutputExistsError: `out` exists and `force` is not set.
+        RecordingError: The recording is damaged, or the file cannot be written; then everything is as it was.
+    """
+    if codec not in CODECS:
+        raise UsageError(f"There is no codec {codec!r}; known are {', '.join(CODECS)}.", hint="Use gzip.")
+    if codec == "zstd":
+        zstd_module()
+    target = Path(os.path.realpath(out or path))
+    check_target(target, force=force or out is None)
+    lock = WriterLock(target)
+    scratch = target.with_name(target.name + ".packing")
+    try:
+        before = path.stat().st_size
+        with contextlib.suppress(FileNotFoundError):
+            scratch.unlink()
+        _rewrite(path, scratch, CODECS[codec], level, progress)
+        _check(path, scratch)
+        scratch.replace(target)
+    except OSError as exc:
+        raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
+    finally:
+        scratch.unlink(missing_ok=True)
+        lock.release()
+    return Packed(path=out or path, before=before, after=target.stat().st_size)
+
+
+def _rewrite(path: Path, scratch: Path, codec: int, level: int, progress: Callable[[int, int], None] | None) -> None:
+    FileRecording(path).close()  # checks the index, which is believed from here on
+    container = Container(path)
+    file = PayloadFile(scratch)
+    try:
+        payloads = list(_payloads(container).values())
+        for done, expected in enumerate(payloads, start=1):
+            _Packer(file, codec, level).add(expected, read_payload(container, expected))
+            if progress is not None:
+                progress(done, len(payloads))
+        file.write_tables({**container.tables, **container.optional}, complete=container.complete)
+        file.close()
+    except BaseException:
+        file.abandon()
+        raise
+    finally:
+        container.close()
+
+
+def _payloads(container: Container) -> dict[int, Expected]:
+    """List all payloads, with those of kept elements and their positions."""
+    found: dict[int, Expected] = {}
+    index = container.tables["index"]
+    for row in index[(index["flags"] & PARTLY) == 0]:
+        ndim = int(row["ndim"])
+        number = int(row["payload"])
+        found[number] = Expected(
+            number=number,
+            dtype=LOGICAL_DTYPES[row["dtype"]],
+            nbytes=int(row["nbytes"]),
+            ndim=ndim,
+            shape=tuple(int(size) for size in row["shape"][: min(ndim, INDEX_DIMS)]),
+        )
+    for row in container.optional.get("samples", ()):
+        dtype, count = LOGICAL_DTYPES[index["dtype"][row["event"]]], int(row["count"])
+        for name, logical in (("values", dtype), ("positions", "int64")):
+            nbytes, number = count * physical_dtype(logical).itemsize, int(row[name])
+            found[number] = Expected(number=number, dtype=logical, nbytes=nbytes, ndim=1, shape=(count,))
+    return dict(sorted(found.items()))
+
+
+class _Packer:
+    """Writes payloads into a file, compressed where that makes them smaller."""
+
+    def __init__(self, file: PayloadFile, codec: int, level: int) -> None:
+        self._file, self._codec, self._level = file, codec, level
+
+    def add(self, expected: Expected, array: np.ndarray) -> None:
+        """Write a payload under its number."""
+        if array.nbytes > _SMALL and array.ndim:
+            chunk = chunk_shape(array.shape, array.itemsize)
+            for codec in dict.fromkeys((self._codec, h5z.FILTER_DEFLATE)):
+                shuffle = self._shuffles(array, chunk, codec)
+                chunks = [
+                    (place, compress(part, codec=codec, shuffle=shuffle, level=self._level))
+                    for place, part in _cut(array, chunk)
+                ]
+                size = sum(len(data) for _, data in chunks)
+                if array.nbytes <= _MOST_RATIO * size:
+                    break
+            if size < array.nbytes:
+                self._write(expected, array, chunk, chunks, codec=codec, shuffle=shuffle)
+                return
+        offset = self._file.allocate(expected.number, expected.dtype, array.shape)
+        if offset is not None:
+            write_all(self._file.fd, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, offset)
+
+    def _shuffles(self, array: np.ndarray, chunk: tuple[int, ...], codec: int) -> bool:
+        """Find out on the first chunk whether shuffling helps; it does not for real values on a coarse grid."""
+        if array.itemsize == 1:
+            return False
+        _, first = next(_cut(array, chunk))
+        sizes = [len(compress(first, codec=codec, shuffle=shuffle, level=self._level)) for shuffle in (True, False)]
+        return sizes[0] <= sizes[1]
+
+    def _write(
+        self,
+        expected: Expected,
+        array: np.ndarray,
+        chunk: tuple[int, ...],
+        chunks: list[tuple[tuple[int, ...], bytes]],
+        *,
+        codec: int,
+        shuffle: bool,
+    ) -> None:
+        plist = h5p.create(h5p.DATASET_CREATE)
+        plist.set_chunk(chunk)
+        plist.set_fill_time(h5d.FILL_TIME_NEVER)
+        plist.set_obj_track_times(False)
+        if shuffle:
+            plist.set_shuffle()
+        if codec == ZSTD:
+            plist.set_filter(ZSTD, h5z.FLAG_OPTIONAL, (self._level,))
+        else:
+            plist.set_deflate(self._level)
+        dataset = h5d.create(
+            self._file.group,
+            payload_key(expected.number),
+            hdf5_type(expected.dtype),
+            h5s.create_simple(array.shape),
+            plist,
+        )
+        for place, data in chunks:
+            dataset.write_direct_chunk(place, data)
+
+
+def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
+    """Give each chunk of an array with its offset, filled up with zeros at the edges."""
+    for place in chunks_of(array.shape, chunk):
+        part = array[tuple(slice(start, start + size) for start, size in zip(place, chunk, strict=True))]
+        if part.shape != chunk:
+            whole = np.zeros(chunk, array.dtype)
+            whole[tuple(slice(0, size) for size in part.shape)] = part
+            part = whole
+        yield place, np.ascontiguousarray(part)
+
+
+def _check(path: Path, scratch: Path) -> None:
+    """Read every value of the new file, and compare what both files are."""
+    with FileRecording(path) as old, FileRecording(scratch) as new:
+        for event in range(new.event_count):
+            new.check_payload(event)
+        if old.content_hash != new.content_hash:
+            raise RecordingError(f"{str(path)!r} could not be packed: the result is another recording.")
