@@ -9,7 +9,7 @@ import numpy as np
 from qdebug.model import QuantParams
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import bars
-from qdebug.tui.elements import ElementCursor, waiting_lines
+from qdebug.tui.elements import ElementCursor, waiting, waiting_lines
 from qdebug.tui.page import Line, Page, Scene, heading, window
 from qdebug.tui.slab import Slab
 from qdebug.view import numbers
@@ -38,7 +38,7 @@ class ChannelsPage(Page):
         extra = "" if slab is None else f"by {'error' if self.by_error else 'number'}, s changes"
         head = heading(scene, width, extra)
         if slab is None:
-            return waiting_lines(scene, head)
+            return waiting_lines(scene, head, width)
         order = self._order(slab)
         if not len(order):
             return [head, [], [(" the tensor has no channels", "muted")]]
@@ -76,9 +76,11 @@ class ChannelsPage(Page):
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""
         slab = self._cursor.on(scene)
-        if slab is None or not slab.shape:
-            return self._cursor.step(scene, 0, 0) if slab is None else "this tensor has no channels"
+        if slab is None:
+            return waiting(scene)
         order = self._order(slab)
+        if not slab.shape or not len(order):
+            return "this tensor has no channels"
         place = int(np.flatnonzero(order == self._channel(slab))[0])
         target = min(max(place + lines, 0), len(order) - 1)
         if target == place:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qdebug.tui.page import Line, Scene
+from qdebug.tui.page import Line, Scene, paragraph
 from qdebug.tui.slab import Slab
 from qdebug.view.rows import position
+from qdebug.view.text import safe_text
 
 __all__ = ["FORMS", "ElementCursor", "waiting", "waiting_lines"]
 
@@ -52,6 +53,8 @@ class ElementCursor:
         at = axis % len(slab.shape) if -len(slab.shape) <= axis < len(slab.shape) else None
         if at is None:
             return f"this tensor has {len(slab.shape)} dimensions only"
+        if not slab.shape[at]:
+            return "the tensor has no elements"
         target = min(max(self.index[at] + by, 0), slab.shape[at] - 1)
         if target == self.index[at]:
             return f"dimension {at} {'ends' if by > 0 else 'begins'} here, it has {slab.shape[at]} entries"
@@ -109,9 +112,9 @@ def waiting(scene: Scene) -> str:
     return "the elements are being read .."
 
 
-def waiting_lines(scene: Scene, head: Line) -> list[Line]:
+def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
     """Draw a screen that has no elements yet."""
-    return [head, [], [(" " + scene.glyphs.plain(waiting(scene)), "muted")]]
+    return [head, [], *paragraph(safe_text(waiting(scene)), scene, width)]
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

@@ -36,7 +36,7 @@ class MapPage(Page):
         slab = self._cursor.on(scene)
         head = heading(scene, width, "all channels" if self.all_channels else "one plane")
         if slab is None:
-            return waiting_lines(scene, head)
+            return waiting_lines(scene, head, width)
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
         room = max(width - _SIDE - 2, 10)
@@ -48,7 +48,7 @@ class MapPage(Page):
         drawn = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=spot)
         beside = self._beside(scene, slab, size)
         lines = [head]
-        for at in range(max(len(drawn), len(beside))):
+        for at in range(min(max(len(drawn), len(beside)), height - 1)):
             line: Line = [(" ", "plain"), *(drawn[at] if at < len(drawn) else [(" " * levels.shape[1], "plain")])]
             if at < len(beside):
                 line += [("  ", "plain"), beside[at]]

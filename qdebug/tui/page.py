@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from qdebug.tui.rows import NodeTable, PlannedRow, State
 from qdebug.tui.source import DetailReady, Opened
 from qdebug.view.text import safe_text
 
-__all__ = ["BackendColumn", "Line", "Page", "Scene", "heading", "sign_of", "state_style", "window"]
+__all__ = ["BackendColumn", "Line", "Page", "Scene", "heading", "paragraph", "sign_of", "state_style", "window"]
 
 Line = list[Piece]
 """One line of a screen."""
@@ -124,6 +125,12 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
         (tail, state_style(state)),
         (scene.glyphs.fit_end(rest, max(width - len(name) - len(tail), 0)), "muted"),
     ]
+
+
+def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:
+    """Break safe text into lines of a width, indented by one."""
+    wrapped = textwrap.wrap(scene.glyphs.plain(text), max(width - 2, 10)) or [""]
+    return [[(f" {line}", style)] for line in wrapped]
 
 
 def sign_of(table: NodeTable, row: int) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from qdebug.analysis.result import SampleResult, Status
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import bars
-from qdebug.tui.page import Line, Page, Scene, heading, sign_of, state_style, window
+from qdebug.tui.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
 from qdebug.tui.rows import NodeTable, State
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title
@@ -36,10 +36,11 @@ class SamplesPage(Page):
         error = _errors(samples)
         worst = int(np.argmax(error))
         chosen = 0 if scene.navigator.sample is None else _at(samples, scene.navigator.sample) + 1
-        lines: list[Line] = [head, _spread(samples)]
-        room = max(height - 4, 1)
+        lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
+        room = max(height - len(lines) - 1, 1)
+        bar_width = min(max(width - 60, 4), _BAR)
         start = window(chosen, len(samples) + 1, room)
-        lines.append([("    sample  status          SQNR dB     max abs  error by signal", "accent")])
+        lines.append([("    sample  status          SQNR dB     max abs        error by signal", "accent")])
         top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
         for at in range(start, min(start + room, len(samples) + 1)):
             here = at == chosen
@@ -49,14 +50,15 @@ class SamplesPage(Page):
                 continue
             one = samples[at - 1]
             bar = bars(np.full(1, error[at - 1]), scene.glyphs, top=top) if top else ""
-            filled = 0 if not top else int(min(error[at - 1] / top, 1.0) * (_BAR - 1))
+            filled = 0 if not top else int(min(error[at - 1] / top, 1.0) * (bar_width - 1))
+            least = "worst " if at - 1 == worst and error[worst] else "      "
             lines.append(
                 [
                     (f" {mark}{one.sample:>6}   ", "cursor" if here else "plain"),
                     (f"{one.status:<12}", _style(one.status)),
                     (f"{numbers.number(one.sqnr_db):>10}  {numbers.number(one.max_abs):>10}  ", "plain"),
+                    (least, "fail"),
                     (scene.glyphs.eighths[-1] * filled + bar, "fine"),
-                    ("  worst" if at - 1 == worst and error[worst] else "", "fail"),
                 ]
             )
         return lines
@@ -93,16 +95,16 @@ def _at(samples: tuple[SampleResult, ...], sample: int) -> int:
     return next((at for at, one in enumerate(samples) if one.sample == sample), -1)
 
 
-def _spread(samples: tuple[SampleResult, ...]) -> Line:
+def _spread(samples: tuple[SampleResult, ...]) -> str:
     known = sorted(one.sqnr_db for one in samples if one.sqnr_db is not None and not np.isnan(one.sqnr_db))
     if not known:
-        return [(" SQNR not known", "muted")]
+        return "SQNR not known"
     low, middle, high = known[0], known[len(known) // 2], known[-1]
     words = [
         f"{name} {numbers.number(value)} dB" for name, value in (("worst", low), ("median", middle), ("best", high))
     ]
     beyond = sum(one.status in {Status.DIVERGED, Status.NONFINITE} for one in samples)
-    return [(f" {len(samples)} samples, {beyond} beyond the limit; SQNR {', '.join(words)}", "muted")]
+    return f"{len(samples)} samples, {beyond} beyond the limit; SQNR {', '.join(words)}"
 
 
 def _style(status: Status) -> str:
@@ -121,7 +123,7 @@ class BackendsPage(Page):
             return [
                 heading(scene, width),
                 [],
-                [(" one backend is given; several stand next to each other with: qdebug tui REF A B C", "muted")],
+                *paragraph("one backend is given; several stand beside each other: qdebug tui REF A B C", scene, width),
             ]
         navigator, glyphs = scene.navigator, scene.glyphs
         name_width = max(width - 4 - len(scene.backends) * (_TITLE + 1), 12)

@@ -34,7 +34,7 @@ class ValuesPage(Page):
         slab = self._cursor.on(scene)
         head = heading(scene, width, self._cursor.form if slab is not None else "")
         if slab is None:
-            return waiting_lines(scene, head)
+            return waiting_lines(scene, head, width)
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
         lines = [head, _where(scene, slab, self._cursor.index)]

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from qdebug.tui.answers import AnswerCache, answer
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.desk import Start
+from qdebug.tui.glyphs import UNICODE
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.plan_rows import planned_rows
+from qdebug.tui.page import Scene
+from qdebug.tui.plan_rows import describe, planned_rows
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import Opening
+from qdebug.tui.source import DetailRequest, Opening
 
 
 def _load(name):
@@ -102,6 +105,37 @@ def make_table():
         for result in islice(session.results(), filled):
             table.put(result)
         return table
+
+    return make
+
+
+@pytest.fixture
+def make_scene():
+    """Give a function that makes what a page draws; everything is compared and read."""
+
+    def make(nodes=24, *, row=9, glyphs=UNICODE, colours=True, filled=None, elements=True, arrays=None, **options):
+        session = _Unguarded(nodes, **options)
+        opened = describe(session)
+        results = list(islice(session.results(), filled))
+        for result in results:
+            opened.table.put(result)
+        navigator = Navigator(opened.table, samples=opened.samples)
+        navigator.go(row)
+        planned, ready = opened.table.rows[row], None
+        if planned.missing is None and opened.table.results[row] is not None:
+            if arrays is not None:
+                session.values = lambda *_, **__: fake.Values(*arrays)
+            request = DetailRequest(id=1, row=row, tensor=planned.tensor, sample=None, elements=elements)
+            by_tensor = {result.tensor: result for result in results}
+            *_, ready = answer(session, request, by_tensor, cache=AnswerCache(), outdated=lambda: False)
+        return Scene(
+            navigator=navigator,
+            opened=opened,
+            result=session.result() if filled is None else None,
+            ready=ready,
+            glyphs=glyphs,
+            colours=colours,
+        )
 
     return make
 

@@ -1,0 +1,297 @@
+"""Every screen that draws a page: it fits, it says what it must, and its keys move."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
+from qdebug.tui.arrangement import View
+from qdebug.tui.elements import ElementCursor
+from qdebug.tui.glyphs import ASCII, UNICODE
+from qdebug.tui.overview_page import culprits
+from qdebug.tui.page import BackendColumn
+from qdebug.tui.pages import make_pages
+
+HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)
+
+
+def text(lines):
+    return "\n".join("".join(piece for piece, _ in line) for line in lines)
+
+
+@pytest.fixture
+def pages():
+    """Give new pages."""
+    return make_pages(ElementCursor())
+
+
+@pytest.mark.parametrize("size", [(60, 12), (80, 18), (120, 34), (200, 56)])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
+@pytest.mark.parametrize("row", [0, 2, 5, 9, 24, 25])
+def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
+    scene = make_scene(row=row, glyphs=glyphs, names=HOSTILE, colours=glyphs is UNICODE)
+    for view, page in pages.items():
+        lines = page.draw(scene, *size)
+        assert len(lines) <= size[1] + 1, view
+        drawn = text(lines[: size[1]])
+        assert "\x1b" not in drawn
+        assert "\u202e" not in drawn
+        assert glyphs is UNICODE or drawn.isascii(), view
+        for line in drawn.splitlines():
+            assert len(line) <= size[0] + 2, (view, line)
+
+
+def test_before_anything_is_compared_each_page_says_so(pages, make_scene):
+    scene = make_scene(filled=0, row=3)
+    for view in pages:
+        drawn = text(pages[view].draw(scene, 80, 18))
+        words = ("so far", "pending", "not compared", "its turn", "one backend")
+        assert any(word in drawn for word in words), view
+
+
+def test_a_tensor_without_partner_says_why_everywhere(pages, make_scene):
+    scene = make_scene(row=25)
+    for view in (View.VALUES, View.CHANNELS, View.MAP, View.EXPLAIN):
+        assert "computed inside QLinearConv" in text(pages[view].draw(scene, 100, 18)), view
+
+
+def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
+    table = make_table(24, nonfinite=(20,))
+    ranked = culprits(table, origin=17).tolist()
+    assert ranked[:4] == [17, 20, 9, 10]
+    table.acknowledged[9] = True
+    assert culprits(table, origin=None).tolist().index(9) > 2
+
+
+def test_many_culprits_are_cut_to_the_worst(make_table):
+    table = make_table(3000, failing=(2999,))
+    assert culprits(table, None)[0] == 2999
+    assert len(culprits(table, None)) == 200
+
+
+def test_the_overview_moves_among_culprits(pages, make_scene):
+    page, scene = pages[View.OVERVIEW], make_scene(row=3)
+    drawn = text(page.draw(scene, 80, 18))
+    assert "!*    1 #9 block2/qlinearadd_9" in drawn
+    assert "compared 24 of 24 nodes" in drawn
+    page.move(scene, -1_000_000)
+    assert scene.row == 9
+    assert page.move(scene, 1) == ""
+    assert scene.row == 10
+    page.move(scene, -1_000_000)
+    assert "worst culprit" in page.move(scene, -1)
+    page.move(scene, 1_000_000)
+    assert "last culprit" in page.move(scene, 1)
+    scene.navigator.go(0)
+    assert "begins" in page.side(scene, -1)
+    assert "profile" in page.side(scene, 1)
+    assert scene.row == 1
+
+
+def test_the_graph_walks_along_edges(pages, make_scene):
+    page, scene = pages[View.GRAPH], make_scene(row=9)
+    drawn = text(page.draw(scene, 120, 30))
+    assert "block2/qlinearconv_8_out" in drawn
+    assert "block2/relu_10" in drawn
+    assert "own" in drawn
+    assert "at block2/qlinearconv_8" in page.side(scene, -1)
+    assert scene.row == 8
+    page.side(scene, 1)
+    assert page.move(scene, 1) == ""
+    assert "last edge" in page.move(scene, 1)
+    page.side(scene, 1)
+    assert scene.row == 10
+    assert "path" in text(page.draw(scene, 80, 18))
+    assert scene.navigator.trail.rows == (9, 8, 9, 10)
+    scene.navigator.go(0)
+    assert "not in the list" in page.side(scene, -1)
+    scene.navigator.go(23)
+    assert "nobody reads" in page.side(scene, 1)
+
+
+def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
+    page, scene = pages[View.VALUES], make_scene()
+    drawn = text(page.draw(scene, 80, 20))
+    assert "reference" in drawn
+    assert "backend" in drawn
+    assert "difference" in drawn
+    assert "@0,0,0,1" in drawn, "it starts at the worst element"
+    assert "LSB" in drawn
+    assert drawn.count("▸") == 3
+    assert page.move(scene, 2) == ""
+    assert page.side(scene, 1) == ""
+    assert "@0,0,2,2" in text(page.draw(scene, 80, 20))
+    page.move(scene, 99)
+    assert "ends here" in page.move(scene, 1)
+    assert "deepest" in page.enter(scene)
+
+
+def test_values_as_codes_and_hex(pages, make_scene):
+    cursor = ElementCursor()
+    page, scene = make_pages(cursor)[View.VALUES], make_scene()
+    page.draw(scene, 80, 20)
+    assert cursor.next_form(scene) == "stored codes"
+    cursor.jump(scene, "0,0,0,0")
+    assert " -31 " in text(page.draw(scene, 80, 20))
+    cursor.next_form(scene)
+    assert " e1 " in text(page.draw(scene, 80, 20)), "-31 as two's complement"
+    assert "bfc00000" in text(page.draw(scene, 80, 20)), "-1.5 as a float32"
+
+
+def test_a_saturated_element_is_named(pages, make_scene):
+    codes = np.array([[127, 3]], dtype=np.int8)
+    arrays = (np.array([[9.0, 0.3]], dtype=np.float32), np.array([[6.5, 0.3]], dtype=np.float32), None, codes)
+    scene = make_scene(arrays=(*arrays, None, make_scene().planned.quant))
+    cursor = ElementCursor()
+    page = make_pages(cursor)[View.VALUES]
+    page.draw(scene, 80, 20)
+    cursor.jump(scene, "0,0")
+    assert "SATURATED" in text(page.draw(scene, 80, 20))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (np.float32(1.5), np.float32(2)),
+        (np.zeros(0, np.float32), np.zeros(0, np.float32)),
+        (np.zeros((3, 0, 2), np.float32), np.zeros((3, 0, 2), np.float32)),
+        (np.arange(5.0), np.array([0, 1, np.nan, np.inf, 4])),
+        (np.ones((2, 3, 4, 5, 6, 7), np.float32), np.zeros((2, 3, 4, 5, 6, 7), np.float32)),
+        (np.ones((1, 1, 700, 900), np.float32), np.zeros((1, 1, 700, 900), np.float32)),
+        (np.array([[True, False]]), np.array([[True, True]])),
+    ],
+    ids=["scalar", "empty", "empty-middle", "not-finite", "six", "large", "bool"],
+)
+def test_any_shape_can_be_looked_at(pages, make_scene, arrays):
+    scene = make_scene(arrays=tuple(map(np.asarray, arrays)))
+    for view in (View.VALUES, View.CHANNELS, View.MAP):
+        for _ in range(2):
+            assert pages[view].draw(scene, 80, 18)
+            for act in (pages[view].move, pages[view].side):
+                assert isinstance(act(scene, 1), str)
+        if view is View.MAP:
+            pages[view].toggle()
+            assert pages[view].draw(scene, 80, 18)
+
+
+def test_channels_are_listed_by_error_with_their_scale(pages, make_scene):
+    reference = np.zeros((1, 4, 2, 2), np.float32)
+    backend = reference + np.array([0.1, 3, 0.2, 0], np.float32).reshape(1, 4, 1, 1)
+    scene = make_scene(arrays=(reference, backend, None, None, None, make_scene().planned.quant))
+    page = pages[View.CHANNELS]
+    lines = text(page.draw(scene, 100, 18)).splitlines()
+    assert [line.split()[0].lstrip("▸") for line in lines[2:6]] in (["1", "2", "0", "3"], ["1", "2", "", "3"])
+    assert "scale" in lines[1]
+    assert "99%" in lines[2]
+    assert page.enter(scene) is View.MAP
+    assert "by number" in page.toggle_order()
+    assert "channel" in page.move(scene, -99) or page.move(scene, -99)
+
+
+def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
+    reference = np.zeros((1, 2, 8, 8), np.float32)
+    backend = reference.copy()
+    backend[0, 1, 4, 5] = 2
+    scene = make_scene(arrays=(reference, backend))
+    cursor = ElementCursor()
+    page = make_pages(cursor)[View.MAP]
+    page.draw(scene, 80, 18)
+    cursor.jump(scene, "0,1,4,5")
+    drawn = page.draw(scene, 80, 18)
+    assert "100.0% of the error" in text(drawn)
+    assert "8 x 8 elements" in text(drawn)
+    assert ("▀", "first") in drawn[3], "rows 4 and 5 of the plane"
+    page.move(scene, 1)
+    assert cursor.index == (0, 1, 5, 5)
+    page.toggle()
+    assert "channels x positions" in text(page.draw(scene, 80, 18))
+    page.move(scene, -1)
+    assert cursor.index == (0, 0, 5, 5)
+    assert page.enter(scene) is View.VALUES
+
+
+def test_without_colours_the_map_says_the_same(pages, make_scene):
+    reference = np.zeros((1, 1, 4, 4), np.float32)
+    backend = reference.copy()
+    backend[0, 0, 1, 2], backend[0, 0, 3, 3] = 2, np.nan
+    scene = make_scene(arrays=(reference, backend), colours=False)
+    drawn = text(pages[View.MAP].draw(scene, 80, 18))
+    assert "█" in drawn
+    assert "!" in drawn
+
+
+def test_samples_are_chosen_for_all_screens(pages, make_scene):
+    page, scene = pages[View.SAMPLES], make_scene()
+    drawn = text(page.draw(scene, 80, 18))
+    assert "3 samples, 3 beyond the limit" in drawn
+    assert "worst" in drawn
+    assert "the worst: sample 2" in page.worst(scene)
+    assert scene.navigator.sample == 2
+    page.move(scene, -1)
+    assert scene.navigator.sample == 1
+    assert page.move(scene, -99) == "all samples"
+    assert "no sample beyond" in page.move(scene, -1)
+    assert "one sample" in page.move(make_scene(samples=1), 1)
+
+
+def test_explain_tells_what_the_search_found(pages, make_scene):
+    page, scene = pages[View.EXPLAIN], make_scene(elements=False)
+    assert "looking for one" in text(page.draw(scene, 80, 18))
+    found = NodeExplanation(
+        node=scene.planned.node,
+        op="QLinearAdd",
+        tensor=scene.planned.tensor,
+        status=ExplainStatus.UNEXPLAINED,
+        reason="nothing gives it",
+        match=0.7,
+        tried=113,
+    )
+    scene = replace(scene, ready=replace(scene.ready, explained=(found,)))
+    drawn = text(page.draw(scene, 80, 18))
+    assert "unexplained" in drawn
+    assert "113" in drawn
+    assert "of the error is added here" in drawn
+    short = page.draw(scene, 80, 5)
+    assert len(short) <= 5
+    assert page.move(scene, 1) == ""
+    assert "ends here" in page.move(scene, 99) or page.move(scene, 99)
+
+
+def test_backends_stand_beside_each_other(pages, make_scene, make_table):
+    page, scene = pages[View.BACKENDS], make_scene()
+    assert "qdebug tui REF A B C" in text(page.draw(scene, 80, 18))
+    columns = [BackendColumn(title="a.h5", table=scene.table), BackendColumn(title="b.h5", table=make_table(24))]
+    both = replace(scene, backends=columns)
+    drawn = text(page.draw(both, 80, 18))
+    assert "all 2 backends are beyond the limit here" in drawn
+    assert "ref_9" in drawn
+    columns[1] = BackendColumn(title="b.h5", table=make_table(24, failing=()))
+    assert "1 of 2 backends" in text(page.draw(replace(scene, backends=columns), 80, 18))
+    columns[1] = BackendColumn(title="b.h5", table=None)
+    assert "opening .." in text(page.draw(replace(scene, backends=columns), 80, 18))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("0,3,5,5", "element 0,3,5,5"),
+        ("@[0, -1, 0, 0]", "element 0,3,0,0"),
+        ("0,4,0,0", "outside"),
+        ("1,2", "needs 4 numbers"),
+        ("a,b,c,d", "numbers with commas"),
+        ("", "needs 4 numbers"),
+    ],
+)
+def test_jumping_to_an_element(make_scene, given, said):
+    cursor, scene = ElementCursor(), make_scene()
+    assert said in cursor.jump(scene, given)
+
+
+def test_the_worst_elements_are_walked_around(make_scene):
+    cursor, scene = ElementCursor(), make_scene()
+    assert cursor.on(scene) is not None
+    assert cursor.worst(scene, 1) == "worst element 2 of 8"
+    assert cursor.index == (0, 1, 1, 1)
+    assert cursor.worst(scene, -1) == "worst element 1 of 8"
+    assert cursor.worst(scene, -1) == "worst element 8 of 8"
