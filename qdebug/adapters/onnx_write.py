@@ -24,7 +24,7 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
     """Write a model file.
 
     Args:
-        graph: The graph, with a dtype and a shape for each of its inputs.
+        graph: The graph, with a dtype for each of its inputs and outputs and a shape for its inputs.
         constants: Its constants by name.
         path: The file to write.
 
@@ -39,7 +39,7 @@ def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None
             [_node(helper, node) for node in graph.nodes],
             graph.name or "graph",
             [_value(helper, graph, name) for name in graph.inputs],
-            [onnx.ValueInfoProto(name=name) for name in graph.outputs],
+            [_value(helper, graph, name) for name in graph.outputs],
             [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
         )
         domains = [helper.make_opsetid(domain, version) for domain, version in graph.opset.items()]
@@ -58,8 +58,8 @@ def _node(helper: Any, node: Node) -> onnx.NodeProto:
 
 def _value(helper: Any, graph: Graph, name: str) -> onnx.ValueInfoProto:
     info = graph.tensors[name]
-    if info.dtype is None or info.shape is None:
-        raise ValueError(f"the input {name!r} has no dtype or no shape")
+    if info.dtype is None or (info.shape is None and name in graph.inputs):
+        raise ValueError(f"the input or output {name!r} has no dtype, or the input no shape")
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype))
     made: onnx.ValueInfoProto = helper.make_tensor_value_info(name, kind, info.shape)
     return made

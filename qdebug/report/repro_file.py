@@ -134,10 +134,11 @@ def _head(found: Reproducer, path: Path, *, runs: bool) -> str:
     )
     flags = ", ".join(flag for flag in run.cpu_flags if flag.startswith(("avx512_vnni", "avx_vnni", "amx", "asimd")))
     held = f"which reproduces {found.siblings} other nodes of its kind in the run" if found.siblings else ""
+    model = f" of {_quoted(run.model)}" if run.model else ""
     where = f"{_plain(run.backend)} ({_plain(versions) or 'version unknown'})"
     wrong = f"{found.wrong} of {found.elements} codes are not what the arithmetic {_plain(found.variant)} gives"
     sentences = [
-        f"Node {_quoted(found.node.name)} ({_plain(found.node.op)}) of {_quoted(run.model)}, on {where}.",
+        f"Node {_quoted(found.node.name)} ({_plain(found.node.op)}){model}, on {where}.",
         f"Sample {found.place[0]}: {wrong}{', ' + held if held else ''}.",
         f"Of the whole node, this file holds {_plain(found.kept)}." if found.kept else "",
         f"Processor: {_plain(flags)}." if flags else "",

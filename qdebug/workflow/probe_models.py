@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from qdebug.model import Role, TensorInfo
 from qdebug.workflow.probe_net import (
     DOMAIN,
     SEED,
@@ -24,6 +23,7 @@ from qdebug.workflow.probe_net import (
 
 __all__ = ["PROBED", "probe_models"]
 
+_REAL = np.dtype(np.float32)
 _PLACES = 1024
 """Chosen sums of a node."""
 
@@ -103,6 +103,7 @@ def _convolutions() -> Iterator[ProbeModel]:
                     *(made.stored(weight), *made.pair(w_scale, w_zero, w_type)),
                     *made.pair(y_scale, _middle(x_type) + zero, x_type),
                 ),
+                x_type,
             )
         _dense(made, x_type, w_type)
         yield made.model()
@@ -123,6 +124,7 @@ def _dense(made: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
                 *made.pair(0.1234321, _middle(x_type) + 7, x_type),
                 made.stored(bias),
             ),
+            x_type,
             pads=(1, 1, 1, 1),
         )
 
@@ -152,6 +154,7 @@ def _matrices() -> Iterator[ProbeModel]:
                     *(made.stored(weights), *made.pair(w_scale, its_zero, w_type)),
                     *made.pair(y_scale, x_zero + zero, x_type),
                 ),
+                x_type,
             )
         yield made.model()
 
@@ -175,6 +178,7 @@ def _pairs(kind: str, op: str) -> Iterator[ProbeModel]:
                     *(right, *made.pair(b_scale, middle + b_zero, dtype)),
                     *made.pair(scale, middle + zero, dtype),
                 ),
+                dtype,
                 domain=DOMAIN,
             )
         yield made.model()
@@ -191,6 +195,7 @@ def _pools() -> Iterator[ProbeModel]:
                 made.node(
                     "QLinearAveragePool",
                     (x, *made.pair(in_scale, middle + in_zero, dtype), *made.pair(out_scale, middle + zero, dtype)),
+                    dtype,
                     domain=DOMAIN,
                     kernel_shape=window,
                 )
@@ -208,6 +213,7 @@ def _global_pools() -> Iterator[ProbeModel]:
                 made.node(
                     "QLinearGlobalAveragePool",
                     (x, *made.pair(in_scale, middle + in_zero, dtype), *made.pair(out_scale, middle + zero, dtype)),
+                    dtype,
                     domain=DOMAIN,
                 )
         yield made.model()
@@ -221,9 +227,9 @@ def _functions() -> Iterator[ProbeModel]:
         for in_scale, in_zero in _FUNCTIONS:
             low = int(np.iinfo(dtype).min)
             scales = made.pair(in_scale, middle + in_zero, dtype)
-            made.node("QLinearSigmoid", (x, *scales, *made.pair(1 / 256, low, dtype)), domain=DOMAIN)
+            made.node("QLinearSigmoid", (x, *scales, *made.pair(1 / 256, low, dtype)), dtype, domain=DOMAIN)
             out = made.pair(in_scale * 0.4, middle + 3, dtype)
-            made.node("QLinearLeakyRelu", (x, *scales, *out), domain=DOMAIN, alpha=0.1)
+            made.node("QLinearLeakyRelu", (x, *scales, *out), dtype, domain=DOMAIN, alpha=0.1)
         yield made.model()
 
 
@@ -235,7 +241,7 @@ def _quantizers() -> Iterator[ProbeModel]:
             ties = (np.arange(-150, 150) + 0.5).astype(np.float32) * np.float32(scale)
             near = [np.nextafter(ties, np.float32(side)) for side in (-np.inf, np.inf)]
             x = made.fed(np.concatenate([ties, *near]).astype(np.float32))
-            made.node("QuantizeLinear", (x, *made.pair(scale, _middle(dtype) + zero, dtype)))
+            made.node("QuantizeLinear", (x, *made.pair(scale, _middle(dtype) + zero, dtype)), dtype)
         yield made.model()
 
 
@@ -252,6 +258,7 @@ def _joins() -> Iterator[ProbeModel]:
                     *(x, *made.pair(a_scale, middle + a_zero, dtype)),
                     *(y, *made.pair(b_scale, middle + b_zero, dtype)),
                 ),
+                dtype,
                 domain=DOMAIN,
                 axis=1,
             )
@@ -266,7 +273,7 @@ def _softmaxes() -> Iterator[ProbeModel]:
         for scale, zero in ((0.0478, 3), (0.0213742, -7)):
             low = int(np.iinfo(dtype).min)
             pairs = (*made.pair(scale, _middle(dtype) + zero, dtype), *made.pair(1 / 256, low, dtype))
-            made.node("QLinearSoftmax", (x, *pairs), domain=DOMAIN, axis=-1, opset=13)
+            made.node("QLinearSoftmax", (x, *pairs), dtype, domain=DOMAIN, axis=-1, opset=13)
         yield made.model()
 
 
@@ -280,11 +287,10 @@ def _differences() -> Iterator[ProbeModel]:
             sides = []
             for codes, its, at in ((a, a_scale, middle + a_zero), (b, b_scale, middle + b_zero)):
                 fed = made.fed(codes, quant_of_codes(codes, its, at))
-                sides.append(made.node("DequantizeLinear", (fed, *made.pair(its, at, dtype))))
-            real = made.node("Sub", tuple(sides))
-            out = made.node("QuantizeLinear", (real, *made.pair(scale, middle + zero, dtype)))
+                sides.append(made.node("DequantizeLinear", (fed, *made.pair(its, at, dtype)), _REAL))
+            real = made.node("Sub", tuple(sides), _REAL)
             quant = quant_of_codes(a, scale, middle + zero)
-            made.infos.append(TensorInfo(name=out, dtype=dtype.name, quant=quant, role=Role.OUTPUT))
+            made.node("QuantizeLinear", (real, *made.pair(scale, middle + zero, dtype)), dtype, quant=quant)
         yield made.model()
 
 

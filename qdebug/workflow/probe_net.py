@@ -71,12 +71,21 @@ class NetBuilder:
         scales = np.asarray(scale, np.float32)
         return self.stored(scales), self.stored(np.full(scales.shape, zero, dtype))
 
-    def node(self, op: str, inputs: tuple[str, ...], *, domain: str = "", **attrs: AttrValue) -> str:
-        """Add a node and give the name of its output."""
+    def node(
+        self,
+        op: str,
+        inputs: tuple[str, ...],
+        dtype: np.dtype,
+        *,
+        domain: str = "",
+        quant: QuantParams | None = None,
+        **attrs: AttrValue,
+    ) -> str:
+        """Add a node and give the name of its output, which has a dtype."""
         name = f"y{len(self.nodes)}"
-        self.nodes.append(
-            Node(name=f"n{len(self.nodes)}", op=op, inputs=inputs, outputs=(name,), attrs=attrs, domain=domain)
-        )
+        node = Node(name=f"n{len(self.nodes)}", op=op, inputs=inputs, outputs=(name,), attrs=attrs, domain=domain)
+        self.nodes.append(node)
+        self.infos.append(TensorInfo(name=name, dtype=dtype.name, quant=quant))
         return name
 
     def model(self) -> ProbeModel:
