@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation
@@ -14,6 +15,11 @@ __all__ = ["explain_markdown", "explain_report", "explained_node_markdown", "exp
 
 _STYLE = {0: "bold green", 1: "bold red", 3: "bold yellow"}
 _LISTED = 40
+_MOST_ROWS = 500
+"""Rows of Markdown, so that a job summary stays below what it may be."""
+_FIGURES = 6
+_RIGHT = frozenset({0, 3, 4, 5})
+"""Columns of figures, and those aligned to the right."""
 
 
 def explain_report(explanation: Explanation, *, everything: bool = False) -> RenderableType:
@@ -36,23 +42,44 @@ def explain_report(explanation: Explanation, *, everything: bool = False) -> Ren
         fact_table([("fidelity", Text(sentences.fidelity_sentence(explanation.run)))]),
         blank,
     ]
-    rows = explained.group_rows(explanation)
-    if rows:
-        parts += [plain_grid(explained.GROUP_TITLES, rows, right=(0, 4, 5)), blank]
-    listed = _listed(explanation, everything=everything)
-    if listed:
-        parts += [plain_grid(explained.NODE_TITLES, [explained.node_row(node) for node in listed], right=(4,)), blank]
-    hidden = len(explanation.of(ExplainStatus.UNEXPLAINED)) - len(listed)
-    if hidden > 0:
-        parts.append(Text(f"{hidden} more unexplained; --all lists every node", style="dim"))
+    parts += _groups(explanation)
+    if everything:
+        rows = [explained.node_row(node) for node in explanation.nodes]
+        parts += [plain_grid(explained.NODE_TITLES, rows, right=(4,)), blank]
+    left = explanation.of(ExplainStatus.UNEXPLAINED)
+    for node in left[:_LISTED]:
+        first, *others = explained.left_lines(node)
+        parts.append(Text.assemble(("unexplained", "dim" if node.accepted else "bold red"), f"  {first}"))
+        parts += [_indented(line) for line in others]
+    if len(left) > _LISTED:
+        parts.append(Text(f"{len(left) - _LISTED} more unexplained; --all lists every node", style="dim"))
     parts += [Text(said, style="dim") for said in explained.rest_sentences(explanation)]
     return Group(*parts)
 
 
-def _listed(explanation: Explanation, *, everything: bool) -> list[NodeExplanation]:
-    if everything:
-        return list(explanation.nodes)
-    return list(explanation.of(ExplainStatus.UNEXPLAINED)[:_LISTED])
+def _groups(explanation: Explanation) -> list[RenderableType]:
+    """Show each group in a line of figures and, below it, by what it is explained and who else computes so."""
+    rows = explained.group_rows(explanation)
+    if not rows:
+        return []
+    table = [explained.GROUP_TITLES[:_FIGURES], *(row[:_FIGURES] for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(_FIGURES)]
+    lines: list[RenderableType] = []
+    for position, row in enumerate(table):
+        cells = [
+            text.rjust(width) if column in _RIGHT else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(Text("  ".join(cells).rstrip(), style="bold" if position == 0 else ""))
+        if position:
+            by, known = rows[position - 1][_FIGURES:]
+            lines.append(_indented(by))
+            lines += [_indented(f"as {known}", "dim")] if known else []
+    return [*lines, Text("")]
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    return Padding(Text(text, style=style), (0, 0, 0, 4))
 
 
 def explained_node_report(node: NodeExplanation) -> RenderableType:
@@ -76,14 +103,16 @@ def explain_markdown(explanation: Explanation, *, everything: bool = False) -> s
     rows = explained.group_rows(explanation)
     if rows:
         lines += [*markdown_table(explained.GROUP_TITLES, [tuple(map(markdown_text, row)) for row in rows]), ""]
-    listed = _listed(explanation, everything=everything)
+    listed = explanation.nodes if everything else explanation.of(ExplainStatus.UNEXPLAINED)
     if listed:
-        cells = [explained.node_row(node) for node in listed]
+        cells = [explained.node_row(node) for node in listed[:_MOST_ROWS]]
         lines += markdown_table(
             explained.NODE_TITLES,
             [(row[0], code(row[1]), *(markdown_text(text, limit=500) for text in row[2:])) for row in cells],
         )
         lines.append("")
+    if len(listed) > _MOST_ROWS:
+        lines += [f"**{len(listed) - _MOST_ROWS} more nodes are cut; the JSON has them all**", ""]
     lines += [f"- {markdown_text(said)}" for said in explained.rest_sentences(explanation)]
     return "\n".join(lines) + "\n"
 

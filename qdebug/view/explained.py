@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation
+from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation, Preset
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
@@ -18,6 +18,8 @@ __all__ = [
     "group_rows",
     "groups",
     "headline",
+    "known_as",
+    "left_lines",
     "node_facts",
     "node_row",
     "rest_sentences",
@@ -25,12 +27,14 @@ __all__ = [
     "verdict_word",
 ]
 
-GROUP_TITLES = ("nodes", "op", "types", "explained by", "class", "witnesses", "runner-up", "known as")
+GROUP_TITLES = ("nodes", "op", "types", "class", "witnesses", "runner-up", "explained by", "known as")
 """Headings of the table of groups."""
 NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
 """Headings of the table of nodes."""
 
 _QUOTED = re.compile("'[^']*'")
+_PROVENANCE = {"measured": 0, "source": 1, "memory": 2}
+_PRESETS_SHOWN = 3
 _SIZE = 140
 _HAIR = 1e-9
 """What float64 may be off in a share."""
@@ -109,20 +113,46 @@ def group_rows(explanation: Explanation) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for group in groups(explanation):
         first = group.nodes[0]
-        runner = max((node.runner_up for node in group.nodes if node.runner_up), key=lambda r: r.match, default=None)
+        runner = max((node.runner_up.match for node in group.nodes if node.runner_up), default=None)
+        searched = bool(first.variants)
         rows.append(
             (
                 f"{len(group.nodes)} of {group.of}",
                 safe_text(group.op),
                 safe_text(group.dtypes),
+                str(len(first.variants)) if searched else numbers.MISSING,
+                numbers.grouped(sum(node.witnesses for node in group.nodes)) if searched else numbers.MISSING,
+                numbers.MISSING if runner is None else share(runner),
                 safe_text(first.words or ", ".join(first.variants[:1])),
-                str(len(first.variants)) if first.variants else numbers.MISSING,
-                numbers.grouped(sum(n.witnesses for n in group.nodes)) if first.variants else numbers.MISSING,
-                numbers.MISSING if runner is None else f"{share(runner.match)} {safe_text(runner.variant)}",
-                safe_text(", ".join(preset.name for preset in first.presets), limit=_SIZE) or numbers.MISSING,
+                known_as(first.presets),
             )
         )
     return rows
+
+
+def known_as(presets: Sequence[Preset]) -> str:
+    """Name the first known backends, those that were measured before the others, and say how many more there are."""
+    ordered = sorted(presets, key=lambda preset: _PROVENANCE.get(preset.provenance, len(_PROVENANCE)))
+    named = [f"{safe_text(preset.name)} ({safe_text(preset.provenance)})" for preset in ordered[:_PRESETS_SHOWN]]
+    others = len(ordered) - len(named)
+    return ", ".join(named) + (f" and {others} more" if others else "")
+
+
+def left_lines(node: NodeExplanation) -> list[str]:
+    """Say what nothing explains of one node, in safe lines of which the first names it."""
+    lines = [f"{safe_text(node.node, limit=_SIZE)} ({safe_text(node.op)})"]
+    if node.accepted is not None:
+        lines.append(f"accepted: {safe_text(node.accepted)}")
+    if node.reason:
+        lines.append(safe_text(node.reason, limit=400))
+    left = node.residual
+    if left is not None:
+        wrong = f"{numbers.grouped(left.wrong)} of {numbers.grouped(left.total)} codes wrong"
+        lines.append(f"{wrong}, by at most {left.max_lsb} LSB; {safe_text(left.pattern)}: {safe_text(left.detail)}")
+        lines.append(f"likely: {safe_text(left.likely)}")
+    if node.match is not None and node.words:
+        lines.append(f"best, {share(node.match)}: {safe_text(node.words)}")
+    return lines
 
 
 def node_row(node: NodeExplanation) -> tuple[str, ...]:

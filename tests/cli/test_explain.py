@@ -49,7 +49,7 @@ def test_an_unexplained_node_exits_with_1_and_is_led_to(run, broken):
     done = run("explain", broken)
     assert done.code == 1
     assert done.out.startswith("UNEXPLAINED")
-    assert re.search(r"14\d of 1\D?152 wrong", done.out)
+    assert re.search(r"14\d of 1\D?152 codes wrong", done.out)
     assert "last 4 channels of 16" in done.out
     assert "\x1b" not in done.out
     assert "next: qdebug explain" in done.err

@@ -13,7 +13,17 @@ from qdebug.analysis.explanation import (
 from qdebug.analysis.residual import Residual
 from qdebug.model import RunInfo
 from qdebug.report.explain import explain_markdown
-from qdebug.view.explained import group_rows, headline, node_facts, node_row, rest_sentences, share, verdict_word
+from qdebug.view.explained import (
+    group_rows,
+    headline,
+    known_as,
+    left_lines,
+    node_facts,
+    node_row,
+    rest_sentences,
+    share,
+    verdict_word,
+)
 
 
 def node(name="conv1", status=ExplainStatus.EXPLAINED, **changed):
@@ -79,7 +89,25 @@ def test_the_headline_of_a_float_net_speaks_of_no_codes():
 def test_groups_join_nodes_of_one_class():
     rows = group_rows(explanation(node(), node("b"), left(), node("c", variants=("m=q31",), words="q31")))
     assert [row[0] for row in rows] == ["2 of 4", "1 of 4"]
-    assert rows[0][3:] == ("float32 multiplier, ties to even", "2", "14", "99.30 % m=q31", "ort-mlas")
+    assert rows[0][3:] == ("2", "14", "99.30 %", "float32 multiplier, ties to even", "ort-mlas (measured)")
+
+
+def test_measured_backends_are_named_first():
+    known = [
+        Preset(name=name, provenance=how)
+        for name, how in zip("abcde", ("memory", "source", "measured", "source", "memory"), strict=True)
+    ]
+    assert known_as(known) == "c (measured), b (source), d (source) and 2 more"
+    assert known_as([]) == ""
+
+
+def test_what_is_left_is_said_in_lines():
+    name, wrong, likely, best = left_lines(left())
+    assert name == "conv9 (QLinearConv)"
+    assert wrong == "12 of 1\u202f000 codes wrong, by at most 3 LSB; tail: only in the last row"
+    assert likely == "likely: a tail"
+    assert best == "best, 98.8 %: float32 multiplier, ties to even"
+    assert left_lines(left(accepted="ticket"))[1] == "accepted: ticket"
 
 
 def test_a_row_of_what_is_left():
