@@ -85,8 +85,13 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: Ledger, recorder
         raise UsageError(f"The marker qdebug takes {said}.", hint="See them: pytest --markers.")
     named = marker.kwargs.get("reference")
     reference = settings.reference if named is None else item.path.parent / named
+    if reference is None and "qdebug_regression" in getattr(item, "fixturenames", ()):
+        return  # then the marker is there for its limits
     if reference is None:
-        return
+        raise UsageError(
+            f"The marker qdebug of {item.name!r} names no reference.",
+            hint="Write reference='ref.h5', or give one for all: --qdebug-reference FILE.",
+        )
     if recorder is None:
         raise UsageError(
             f"The test {item.name!r} is marked with qdebug and records nothing.",

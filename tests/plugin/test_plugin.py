@@ -1,6 +1,7 @@
 """The plugin as a user meets it: a project whose tests pass and fail, run in one process and by several workers."""
 
 import json
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -8,6 +9,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from qdebug.record.recorder import Recorder
 from qdebug.testing import random_recording
 from qdebug.workflow.save import save_recording
 
@@ -19,33 +21,40 @@ WITHOUT = [
 """The plugins of our own tests: some keep state of the process that a second run in it would spoil."""
 
 NET = """
-    import numpy as np
-    import pytest
+import numpy as np
+import pytest
 
-    def put(rec, offset=0.0):
-        rec.put("x", np.ones((1, 4), np.float32))
-        rec.put("fc1", np.arange(4, dtype=np.float32) + 1, node="fc1", op="Mystery", inputs=("x",))
-        wrong = np.arange(4, dtype=np.float32) + np.float32(1 + offset)
-        rec.put("fc2", wrong, node="fc2", op="Mystery", inputs=("fc1",))
-        rec.put("fc3", np.arange(4, dtype=np.float32) + np.float32(2), node="fc3", op="Mystery", inputs=("fc2",))
-        rec.outputs("fc3")
+def put(rec, offset=0.0):
+    rec.put("x", np.ones((1, 4), np.float32))
+    rec.put("fc1", np.arange(4, dtype=np.float32) + 1, node="fc1", op="Mystery", inputs=("x",))
+    wrong = np.arange(4, dtype=np.float32) + np.float32(1 + offset)
+    rec.put("fc2", wrong, node="fc2", op="Mystery", inputs=("fc1",))
+    rec.put("fc3", np.arange(4, dtype=np.float32) + np.float32(2), node="fc3", op="Mystery", inputs=("fc2",))
+    rec.outputs("fc3")
+
 """
 
 
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory):
+    """Record the net of the projects once."""
+    path = tmp_path_factory.mktemp("reference") / "ref.h5"
+    known = {}
+    exec(NET, known)  # noqa: S102  the text above
+    with Recorder(path, backend="ref") as rec:
+        known["put"](rec)
+    return path
+
+
 @pytest.fixture
-def project(pytester):
+def project(pytester, reference):
     """Make a project: its tests, and a reference recording beside them. Runs pytest in it."""
     pytester.makeconftest("")
+    shutil.copy(reference, pytester.path / "ref.h5")
 
     def project(tests, *arguments, ini="", workers=0):
         pytester.makeini(f"[pytest]\n{ini}\n")
-        pytester.makepyfile(test_net=NET.replace("\n    ", "\n") + "\n" + tests)
-        if not (pytester.path / "ref.h5").exists():
-            pytester.makepyfile(
-                make="import qdebug\nfrom test_net import put\n"
-                "with qdebug.Recorder('ref.h5', backend='ref') as rec:\n    put(rec)\n"
-            )
-            subprocess.run([sys.executable, "make.py"], cwd=pytester.path, check=True)
+        pytester.makepyfile(test_net=NET + tests)
         if workers:
             return pytester.runpytest_subprocess(*WITHOUT, "-n", str(workers), *arguments)
         return pytester.runpytest_inprocess(*WITHOUT, "-p", "no:xdist", *arguments)
@@ -172,6 +181,10 @@ def test_a_test_that_records_nothing_leaves_nothing(project):
         ("@pytest.mark.qdebug(reference='ref.h5')\ndef test_x(qdebug_recorder):\n    pass\n", "*Nothing was recorded*"),
         ("@pytest.mark.qdebug(reference='ref.h5')\ndef test_x():\n    pass\n", "*records nothing*"),
         ("@pytest.mark.qdebug('ref.h5')\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n", "*without a name*"),
+        (
+            "@pytest.mark.qdebug(max_lsb=1)\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n",
+            "*names no reference*",
+        ),
         ("@pytest.mark.qdebug(max_lbs=1)\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n", "*'max_lbs'*"),
         ("@pytest.mark.qdebug(reference='no.h5')\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n", "*no.h5*"),
     ],
@@ -228,6 +241,14 @@ def test_golden_recordings_are_written_on_request_and_compared_from_then_on(proj
     done.stdout.fnmatch_lines(["*qdebug_regression.check(qdebug_recorder)", "*diverges first at Mystery 'fc2'*"])
     assert len(kept(project)) == 3
     assert not list(project.path.parent.glob("*.h5"))
+
+
+def test_the_limits_of_a_marker_hold_for_golden_recordings_too(project):
+    (project.path / "offset").write_text("0")
+    lax = GOLDEN.replace("@pytest.mark.parametrize", "@pytest.mark.qdebug(min_sqnr=-100)\n@pytest.mark.parametrize")
+    project(lax, "--qdebug-regen").assert_outcomes(passed=3)
+    (project.path / "offset").write_text("3")
+    project(lax).assert_outcomes(passed=3)
 
 
 def test_anything_that_is_a_recording_can_be_checked_and_names_tell_checks_apart(project):
