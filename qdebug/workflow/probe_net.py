@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -103,6 +104,7 @@ class NetBuilder:
         return ProbeModel(kind=self.kind, title=self.title, graph=graph, constants=self.constants, feed=self.feed)
 
 
+@cache
 def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: float = 110.0) -> np.ndarray:
     """Choose integers whose product with a multiplier lies next to a tie, and some at random.
 
@@ -117,8 +119,11 @@ def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: floa
     every = rng.permutation(np.arange(-end, end + 1))
     product = every * multiplier
     distance = np.abs(np.abs(product - np.floor(product)) - 0.5)
-    near = every[np.argsort(distance, kind="stable")[: count - count // 4]]
-    return np.concatenate([near, every[: count - near.size]])
+    wanted = min(count - count // 4, every.size)
+    near = every[distance <= np.partition(distance, wanted - 1)[wanted - 1]][:wanted]
+    found = np.concatenate([near, every[: count - near.size]])
+    found.flags.writeable = False
+    return found
 
 
 def encoded(sums: np.ndarray) -> np.ndarray:
