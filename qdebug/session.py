@@ -33,6 +33,7 @@ from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
 from qdebug.record.follow import FollowedRecording
 from qdebug.store.cache import ColumnCache
+from qdebug.store.manifest import JoinedRecording, is_manifest, read_manifest
 from qdebug.store.reader import open_file
 
 __all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
@@ -46,13 +47,16 @@ def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
     """Open a recording file for reading.
 
     Args:
-        path: A file that a recorder wrote.
+        path: A file that a recorder wrote, or the manifest of several.
         follow: Read it while another process still writes it: `refresh()` takes in what is new.
 
     Raises:
         RecordingError: The file is missing, no recording, damaged, of a newer format, or not finished.
     """
-    return FollowedRecording(path) if follow else open_file(Path(path))
+    path = Path(path)
+    if is_manifest(path):
+        return JoinedRecording(read_manifest(path), path)
+    return FollowedRecording(path) if follow else open_file(path)
 
 
 def diff(

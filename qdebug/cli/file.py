@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING
 from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_debug, positive, typed
 from qdebug.cli.sources import command
+from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
 
-__all__ = ["PackOptions", "RecoverOptions", "VerifyOptions", "add_parser"]
+__all__ = ["JoinOptions", "PackOptions", "RecoverOptions", "VerifyOptions", "add_parser"]
 
 _DESCRIPTION = """\
 Look after recordings: check every byte of one, rebuild what a run left behind that
-was killed, or make one smaller."""
+was killed, make one smaller, or let several stand for one run."""
 
 _EPILOG = """\
 examples:
   qdebug file verify int8.h5                 is every tensor as it was recorded?
   qdebug file pack int8.h5                   compress it
+  qdebug file join rank0.h5 rank1.h5 -o run.json
   qdebug file recover npu.h5                 the run that recorded to npu.h5 was killed
 
 qdebug file ACTION --help explains an action."""
@@ -42,6 +44,17 @@ Rewrite a recording with compressed tensors, and check each against its hash bef
 the file takes the old one's place. gzip is read by every HDF5 program; zstd is faster
 and a little smaller, and needs the extra: pip install 'qdebug[zstd]'. A tensor that
 does not get smaller is left as it is."""
+
+_JOIN = """\
+Write a small JSON file that stands for several recordings: those of the processes,
+ranks or workers of one run. Every command takes it in place of a recording. The
+recordings stay where they are, beside it or in folders below it."""
+
+_JOIN_EPILOG = """\
+examples:
+  qdebug file join rank0.h5 rank1.h5 -o run.json
+  qdebug file join worker0.h5 worker1.h5 --by samples -o run.json
+  qdebug file join rank0.h5 rank1.h5 --prefix r0/ --prefix r1/ -o run.json"""
 
 _RECOVER = """\
 Rebuild the recording of a run that did not finish. While a run records to npu.h5,
@@ -73,6 +86,17 @@ class VerifyOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinOptions:
+    """Arguments of `qdebug file join`."""
+
+    files: list[Path]
+    output: Path
+    by: str
+    prefix: list[str] | None
+    force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackOptions:
     """Arguments of `qdebug file pack`."""
 
@@ -86,13 +110,37 @@ class PackOptions:
 def add_parser(verbs: Verbs) -> None:
     """Add the verb."""
     parser: Parser = verbs.add_parser(
-        "file", help="look after recordings: verify, recover, pack", description=_DESCRIPTION, epilog=_EPILOG
+        "file", help="look after recordings: verify, recover, pack, join", description=_DESCRIPTION, epilog=_EPILOG
     )
     parser.set_defaults(run=lambda _: parser.error("an action is missing"))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=Parser)
     _add_verify(actions)
     _add_recover(actions)
     _add_pack(actions)
+    _add_join(actions)
+
+
+def _add_join(actions: Verbs) -> None:
+    parser: Parser = actions.add_parser(
+        "join", help="make several recordings one", description=_JOIN, epilog=_JOIN_EPILOG
+    )
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="the recordings, in order")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="RUN.json", help="the manifest to write")
+    parser.add_argument(
+        "--by",
+        choices=("tensors", "samples"),
+        default="tensors",
+        help="tensors (default): each holds other tensors of the same samples; samples: each holds further samples",
+    )
+    parser.add_argument(
+        "--prefix",
+        action="append",
+        metavar="TEXT",
+        help="goes before the names of a recording; once for each, in order",
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite RUN.json if it exists")
+    add_debug(parser)
+    parser.set_defaults(run=_join)
 
 
 def _add_pack(actions: Verbs) -> None:
@@ -159,6 +207,25 @@ def _pack(arguments: argparse.Namespace) -> int:
         )
     sizes = f"{numbers.byte_size(done.before)} -> {numbers.byte_size(done.after)}"
     emit(f"{command(done.path)}: {sizes}, every value checked")
+    return 0
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    """Write a manifest and say what is in it."""
+    options = typed(JoinOptions, arguments)
+    if options.prefix is not None and len(options.prefix) != len(options.files):
+        raise UsageError(
+            f"{len(options.prefix)} prefixes are given for {len(options.files)} recordings.",
+            hint="Give --prefix once for each recording, in order.",
+        )
+    from qdebug.store.manifest import JoinedRecording, join, read_manifest
+
+    join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
+    with JoinedRecording(read_manifest(options.output), options.output) as whole:
+        emit(
+            f"{command(options.output)}: {len(options.files)} recordings, {len(whole.names)} tensors, "
+            f"{whole.samples} sample{'' if whole.samples == 1 else 's'}"
+        )
     return 0
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from qdebug.errors import RecordingError
 from qdebug.store.container import damaged
+from qdebug.store.manifest import is_manifest, read_manifest
 
 __all__ = ["Verified", "main", "verify"]
 
@@ -58,6 +59,15 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
     Raises:
         RecordingError: Something is wrong with the file, or reading it crashes, hangs, or needs too much memory.
     """
+    if is_manifest(path):
+        parts = [verify(part.path, memory=memory, timeout=timeout) for part in read_manifest(path)]
+        return Verified(
+            path=path,
+            tensors=sum(part.tensors for part in parts),
+            bytes=sum(part.bytes for part in parts),
+            complete=all(part.complete for part in parts),
+            tables=all(part.tables for part in parts),
+        )
     if timeout is None:
         size = path.stat().st_size if path.is_file() else 0
         timeout = 60 + size / _BYTES_A_SECOND

@@ -19,6 +19,7 @@ from qdebug.record.policy import KeepPolicy
 from qdebug.record.recorder import Recorder
 from qdebug.record.stopping import RecordingStopped
 from qdebug.session import open_recording
+from qdebug.store.manifest import is_manifest
 from qdebug.store.target import recover_hint, unfinished
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 
@@ -211,7 +212,7 @@ def _model(path: Path) -> Path | Recording:
         raise UsageError(
             f"The model file {str(path)!r} cannot be read: {error.strerror}.", hint="Check its permissions."
         ) from error
-    return open_recording(path) if start == _HDF5 else path
+    return open_recording(path) if start == _HDF5 or is_manifest(path) else path
 
 
 def _recorder(
