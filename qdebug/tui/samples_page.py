@@ -40,7 +40,7 @@ class SamplesPage(Page):
         room = max(height - len(lines) - 1, 1)
         bar_width = min(max(width - 60, 4), _BAR)
         start = window(chosen, len(samples) + 1, room)
-        lines.append([("    sample  status          SQNR dB     max abs        error by signal", "accent")])
+        lines.append([("    sample  status          SQNR dB     max abs        error", "accent")])
         top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
         for at in range(start, min(start + room, len(samples) + 1)):
             here = at == chosen

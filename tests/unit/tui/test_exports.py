@@ -1,0 +1,133 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.tui import exports
+from qdebug.tui.arrangement import View
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name, scene):
+    path, act = exports.prepared(name, scene, screenshot=lambda: "<svg/>")
+    return path, act(None, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("rounds half up", ("rounds half up", None, "")),
+        ("known until 2027-01-31", ("known", "2027-01-31", "")),
+        ("known, until 2027-01-31 ", ("known", "2027-01-31", "")),
+        ("until 2027-01-31", ("", None, "a reason is needed")),
+        ("  ", ("", None, "a reason is needed")),
+        ("known until easter", ("known", None, "'easter' is no day")),
+    ],
+)
+def test_a_reason_may_have_a_last_day(text, found):
+    reason, day, problem = exports.reason_and_day(text)
+    assert (reason, day) == found[:2]
+    assert problem.startswith(found[2])
+
+
+def test_the_command_shows_the_same_screen(make_scene):
+    scene = make_scene(names=("a b",), row=0)
+    assert exports.command(["qdebug", "tui", "r.h5", "b.h5"], scene, View.MAP) == (
+        "qdebug tui r.h5 b.h5 --node 'a b' --screen map"
+    )
+    scene.navigator.choose_sample(2)
+    scene.navigator.choose_filter("sqnr<20 | row=0")
+    said = exports.command(["qdebug", "tui"], scene, View.NODES)
+    assert said.endswith("--sample 2 --filter 'sqnr<20 | row=0'")
+
+
+def test_a_hostile_name_in_the_command_is_harmless(make_scene):
+    said = exports.command(["qdebug"], make_scene(names=("\x1b[2J$(rm -rf /);'x",), row=0), View.TENSOR)
+    assert "\x1b" not in said
+    assert "'\\x1b[2J$(rm -rf /);'\"'\"'x'" in said
+
+
+def test_names_of_files_come_from_the_node_and_are_new(make_scene, folder):
+    scene = make_scene(names=("../../etc/passwd",), row=0)
+    assert exports.suggested_name(scene, View.MAP) == "etc_passwd.svg"
+    (folder / "etc_passwd.svg").touch()
+    assert exports.suggested_name(scene, View.MAP) == "etc_passwd-2.svg"
+    assert exports.suggested_name(scene, View.NODES) == "nodes.csv"
+    assert exports.suggested_name(scene, View.VALUES) == "etc_passwd.npz"
+
+
+def test_the_nodes_shown_are_written_with_full_numbers(make_scene):
+    scene = make_scene(names=("=1+1", "a,b\n"))
+    scene.navigator.choose_filter("row<3 | is=failing")
+    scene.navigator.sort = "metric"
+    scene.navigator.arrange()
+    path, said = write("nodes.csv", scene)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert said == "6 nodes"
+    assert [int(row["row"]) for row in rows] == scene.navigator.order.tolist()
+    by_row = {int(row["row"]): row for row in rows}
+    assert by_row[0]["node"] == "'=1+1"
+    assert by_row[1]["node"] == "a,b\\n"
+    assert float(by_row[9]["sqnr_db"]) == scene.table.results[9].metrics.sqnr_db
+    assert by_row[9]["state"] == "diverged"
+
+
+def test_the_comparison_is_written_as_json_when_it_is_whole(make_scene):
+    path, _ = write("diff.json", make_scene())
+    assert json.loads(path.read_text())["format"] == "qdebug.diff"
+    with pytest.raises(UsageError, match="compared yet"):
+        write("other.json", make_scene(filled=3))
+
+
+def test_the_screen_is_written_as_it_was(make_scene):
+    path, said = write("screen.svg", make_scene())
+    assert (path.read_text(), said) == ("<svg/>", "the screen")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("t.npy", "codes"), ("t.npz", "reference, backend, backend_codes")])
+def test_the_tensor_is_written(make_scene, name, kind):
+    scene = make_scene()
+
+    class Source:
+        def values(self, tensor, *, sample, step):
+            class Pair:
+                reference = backend = np.ones((2, 3), np.float32)
+                reference_codes, backend_codes = None, np.ones((2, 3), np.int8)
+
+            return Pair()
+
+    path, act = exports.prepared(name, scene, screenshot=str)
+    assert act(Source(), path).startswith(kind)
+    loaded = np.load(path)
+    assert (loaded if name.endswith("npy") else loaded["backend_codes"]).dtype == np.int8
+
+
+@pytest.mark.parametrize("name", ["screen.pdf", "noform", ""])
+def test_an_unknown_form_is_refused_with_those_there_are(make_scene, name):
+    with pytest.raises(UsageError) as caught:
+        exports.prepared(name, make_scene(), screenshot=str)
+    assert ".npz" in caught.value.hint
+
+
+def test_nothing_is_overwritten(make_scene, folder):
+    (folder / "x.svg").write_text("mine")
+    with pytest.raises(UsageError, match="exists"):
+        exports.prepared("x.svg", make_scene(), screenshot=str)
+    path, act = exports.prepared("y.svg", make_scene(), screenshot=str)
+    path.write_text("came between")
+    with pytest.raises(FileExistsError):
+        act(None, path)
+
+
+def test_what_is_not_compared_has_no_values_to_write(make_scene):
+    with pytest.raises(UsageError, match="not compared"):
+        exports.prepared("x.npy", make_scene(row=25), screenshot=str)

@@ -1,0 +1,203 @@
+"""What people come to do, done on real recordings at 80x24 with nothing but keys; and no file is read while drawing."""
+
+import functools
+import threading
+
+import h5py
+import numpy as np
+import pytest
+
+from qdebug.session import DiffSession, open_recording
+from qdebug.tui.application import QdebugApp
+from qdebug.tui.arrangement import View
+from qdebug.tui.desk import Start
+from qdebug.tui.source import Opening
+from qdebug.workflow.demo import run_demo
+
+pytestmark = pytest.mark.asyncio
+
+PLANTED = "pwconv_quant"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Give the two recordings of the built-in net; the bug in the int8 one is known."""
+    run = run_demo(tmp_path_factory.mktemp("demo"))
+    assert run.planted == PLANTED
+    return run.reference, run.backend
+
+
+@pytest.fixture(autouse=True)
+def guard(monkeypatch):
+    """Let any use of h5py on the thread that draws fail."""
+    drawing = threading.main_thread()
+
+    def guarded(method):
+        @functools.wraps(method)
+        def call(*arguments, **options):
+            if threading.current_thread() is drawing and guard_on:
+                raise AssertionError(f"h5py's {method.__qualname__} was called on the thread that draws")
+            return method(*arguments, **options)
+
+        return call
+
+    guard_on = []
+    for kind in (h5py.File, h5py.Group, h5py.Dataset, h5py.AttributeManager):
+        for name in ("__getitem__", "__len__", "__iter__", "__contains__", "get", "keys", "close", "read_direct"):
+            method = vars(kind).get(name)
+            if callable(method):
+                monkeypatch.setattr(kind, name, guarded(method))
+    return guard_on
+
+
+@pytest.fixture
+def walk(demo, guard, tmp_path, monkeypatch, settle):
+    """Give a function that presses keys on the two recordings and gives the main screen and its text."""
+    monkeypatch.chdir(tmp_path)
+
+    async def run(*keys, begin=None, until=None):
+        sides = []
+
+        def compare():
+            sides.extend(open_recording(path) for path in demo)
+            return DiffSession(*sides)
+
+        app = QdebugApp([Opening(compare=compare)], titles=[("float.h5", "int8.h5")], begin=begin or Start())
+        async with app.run_test(size=(80, 24)) as pilot:
+            guard.append(True)
+            main = await settle(pilot)
+            for key in keys:
+                await pilot.press(*(key if isinstance(key, list) else [key]))
+                await settle(pilot, until=lambda main: app.screen is not main or _quiet(main))
+            if until is not None:
+                await settle(pilot, until=lambda _: until(_text(app)))
+            guard.clear()
+            assert app.failure is None
+            main.last_scene = main.scene
+            return main, _text(app)
+
+    return run
+
+
+def _quiet(main):
+    ready = main.detail_ready
+    missing = main.scene.planned.missing
+    return main.finished and (
+        not main.detail_shown
+        or missing is not None
+        or main.view is View.EXPLAIN
+        or (ready is not None and ready.complete and (ready.slab is not None or not main.view.of_tensor))
+    )
+
+
+def _text(app):
+    width, height = app.size
+    return "\n".join(strip.text[:width] for strip in app.screen._compositor.render_strips()[:height])
+
+
+def node(main):
+    return main.last_scene.planned.node
+
+
+async def test_the_guard_can_fail(demo, guard):
+    with h5py.File(demo[0]) as file:
+        guard.append(True)
+        with pytest.raises(AssertionError, match="thread that draws"):
+            list(file)
+        guard.clear()
+
+
+async def test_find_the_first_divergence(walk):
+    main, text = await walk("!")
+    assert node(main) == PLANTED
+    assert "VERDICT The backend diverges first at QLinearConv" in text
+
+
+async def test_run_to_the_origin_from_the_output(walk):
+    main, text = await walk("2", "G", "/", list("logits_quant"), "enter", "W")
+    assert node(main) == PLANTED
+    assert "edges to the origin (100% its own)" in text
+
+
+async def test_see_whether_it_saturates(walk):
+    _, text = await walk("!", "enter")
+    assert "saturation" in text
+    assert "at qmin" in text
+
+
+async def test_compare_scales_by_channel(walk):
+    _, text = await walk("!", "6")
+    assert "scale" in text
+    assert "24 channels along dimension 1" in text
+    assert "0.07812" in text
+
+
+async def test_find_the_worst_sample(walk):
+    main, text = await walk("!", "9", "n")
+    result = main.last_scene.outcome
+    worst = min(result.samples, key=lambda one: one.sqnr_db).sample
+    assert main.navigator.sample == worst
+    assert f"the worst: sample {worst}" in text
+
+
+async def test_find_out_whether_an_arithmetic_explains_it(walk):
+    _, text = await walk("!", "8", until=lambda text: "unexplained" in text)
+    assert "tried" in text
+    assert "pattern" in text
+
+
+async def test_list_the_convolutions_that_lose_most(walk):
+    main, _ = await walk("f", list("op~conv & sqnr<30"), "enter")
+    shown = [main.navigator.line_to_row(line) for line in range(main.navigator.lines)]
+    assert shown
+    for row in shown:
+        assert "Conv" in main.last_scene.table.rows[row].op
+
+
+async def test_look_at_one_element(walk):
+    main, text = await walk("!", "@", list("0,20,1,1"), "enter")
+    assert main.elements.index == (0, 20, 1, 1)
+    assert "@0,20,1,1" in text
+    assert "SATURATED" in text
+
+
+async def test_see_where_in_the_tensor_the_error_is(walk):
+    main, text = await walk("!", "6", "enter")
+    assert main.view is View.MAP
+    assert "of the error" in text
+    assert main.elements.index[1] >= 16, "the bug is in the last eight channels"
+
+
+async def test_accept_a_node_with_a_reason(walk, tmp_path):
+    main, _ = await walk("!", "i", list("known, until 2999-01-31"), "enter", until=lambda text: "accepted" in text)
+    assert "2999-01-31" in (tmp_path / "qdebug-limits.toml").read_text()
+    row = main.navigator.cursor
+    assert main.last_scene.table.acknowledged[row]
+    assert row not in main.last_scene.table.failing()
+
+
+async def test_take_the_tensor_along(walk, tmp_path):
+    suggested = "pwconv_quant.npz"
+    await walk("!", "5", "e", "enter", until=lambda text: "wrote" in text)
+    with np.load(tmp_path / suggested) as arrays:
+        assert set(arrays) == {"reference", "backend", "backend_codes"}
+        assert arrays["backend"].shape == (1, 24, 4, 4)
+
+
+async def test_pass_the_place_on_as_a_command(walk):
+    main, _ = await walk("!", "7", "full_stop", "Y")
+    words = main.message.partition(": ")[2]
+    assert words == f"qdebug tui REF BACKEND --node {PLANTED} --screen map --sample 0"
+
+
+async def test_walk_to_an_input_and_back(walk):
+    main, _ = await walk("!", "3", "h", "h", "H", "H")
+    assert node(main) == PLANTED
+    assert main.message.startswith("back at")
+
+
+async def test_open_where_a_command_says(walk):
+    begin = Start(node=PLANTED, sample=4, screen="samples", filter="is=failing")
+    main, text = await walk(begin=begin)
+    assert (node(main), main.navigator.sample, main.view) == (PLANTED, 4, View.SAMPLES)
+    assert "10 samples" in text
