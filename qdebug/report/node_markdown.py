@@ -7,6 +7,7 @@ from qdebug.report.profile import profile_markdown
 from qdebug.view.detail import (
     WORST_TITLES,
     NodeDetail,
+    attribution_facts,
     error_rows,
     rail_facts,
     sample_lines,
@@ -33,6 +34,8 @@ def node_markdown(detail: NodeDetail) -> str:
         f"{markdown_text(result.op)}, node {result.index}. Pair: {result.match}, {markdown_text(result.match_reason)}",
         "",
     ]
+    lines += [f"- **{label}**: {markdown_text(text, limit=500)}" for label, text in attribution_facts(result)]
+    lines.append("")
     lines += markdown_table(
         ("", "reference", "backend"),
         [(f.label, markdown_text(f.reference), markdown_text(f.backend)) for f in side_facts(detail)],

@@ -137,6 +137,9 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
     if result.gain is not None:
         facts.append(("gain", f"{numbers.number(result.gain)} ({metric('gain').definition})"))
+    if result.reproduced is not None:
+        said = "no known arithmetic gives these codes" if result.explained is None else safe_text(result.explained)
+        facts.append(("arithmetic", f"reproduced bit for bit by: {said}" if result.reproduced else said))
     return facts
 
 

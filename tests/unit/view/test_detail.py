@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from qdebug.analysis.result import SampleError, SampleResult, Status
 from qdebug.model import QuantParams, TensorInfo
@@ -137,3 +138,15 @@ def test_worst_elements_show_codes_where_there_are_codes(made):
     assert rows[0] == ("0,3,1", "1", "1.2500", "0.75000", "-0.5000", "-10.0", "-", "12")
     assert rows[1][0] == "()"
     assert rows[1][3:6] == ("NaN", "NaN", "-")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"reproduced": True, "explained": "ties to even"}, "reproduced bit for bit by: ties to even"),
+        ({"reproduced": False}, "no known arithmetic gives these codes"),
+    ],
+)
+def test_the_arithmetic_of_a_node_is_said(made, changed, said):
+    assert ("arithmetic", said) in attribution_facts(made.node(0, **changed))
+    assert "arithmetic" not in dict(attribution_facts(made.node(0)))
