@@ -48,8 +48,11 @@ def explain(
 def arithmetic_text(explanation: Explanation) -> str:
     """Give what was found as the text of an arithmetic file.
 
+    A run in which anything but quantizing and dequantizing was computed on codes computes groups of a QDQ graph as one.
+
     Args:
         explanation: The explanation.
     """
     variants = {key: parse_variant(text) for key, text in explanation.arithmetic.items()}
-    return arithmetic_file.arithmetic_text(variants, name=explanation.run.backend)
+    fused = any(key.partition(":")[0] not in ("quantize", "dequantize") for key in variants)
+    return arithmetic_file.arithmetic_text(variants, name=explanation.run.backend, fused=fused)

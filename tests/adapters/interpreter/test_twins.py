@@ -9,6 +9,7 @@ import pytest
 from qdebug.analysis.explain import explain_recording
 from qdebug.analysis.explanation import ExplainStatus
 from qdebug.session import open_recording
+from qdebug.workflow.explain import arithmetic_text
 from qdebug.workflow.record import record_run
 
 pytest.importorskip("onnxruntime")
@@ -59,6 +60,19 @@ def test_digits_equal_the_runtimes(form, source, tmp_path):
     twin = recorded(path, feed, tmp_path / "twin.h5", "interpreter", 8, arithmetic="ort-mlas")
     check_twins(runtime, twin, 8)
     for sample in range(8):
+        np.testing.assert_array_equal(twin.load("logits", sample), runtime.load("logits", sample))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_explain_writes_makes_a_twin_of_the_model_itself(form, tmp_path):
+    with np.load(SAMPLES / "digits_test.npz") as arrays:
+        feed = {"x": arrays["x"][:4]}
+    model, file = SAMPLES / f"digits.{form}.onnx", tmp_path / "found.toml"
+    runtime = recorded(model, feed, tmp_path / "ort.h5", "onnxruntime", 4)
+    file.write_text(arithmetic_text(explain_recording(runtime)))
+    twin = recorded(model, feed, tmp_path / "twin.h5", "interpreter", 4, arithmetic=str(file))
+    assert [node.op for node in twin.graph.nodes].count("DequantizeLinear") <= 1
+    for sample in range(4):
         np.testing.assert_array_equal(twin.load("logits", sample), runtime.load("logits", sample))
 
 
