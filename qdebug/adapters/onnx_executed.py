@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from qdebug.adapters.onnx_twins import LAYOUT_CHANGES, source_tensors
-from qdebug.model import Graph, Node, Role, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 
 __all__ = ["channel_block", "describe"]
 
@@ -44,7 +44,8 @@ def describe(
         role = Role.CONSTANT if name in folded and info.role is Role.ACTIVATION else info.role
         dtype = (dtypes or {}).get(name, info.dtype)
         root = _stands_for(info, source, holds)
-        tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role))
+        quant = _quant(info, source, holds)
+        tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role, quant=quant))
     origins = _Origins(source, executed, holds)
     return Graph(
         [replace(node, origin=origins.of(node)) for node in executed.nodes],
@@ -54,6 +55,19 @@ def describe(
         name=source.name or executed.name,
         opset=executed.opset,
     )
+
+
+def _quant(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> QuantParams | None:
+    """Give the scale that the source writes a tensor's codes with, where the executed graph may only tell how it reads.
+
+    The optimizer drops the quantizing nodes around one that moves codes, and with them the scale they were written by.
+    """
+    held = holds.get(info.name)
+    written = None if held is None else source.tensors[held].quant
+    ours = info.quant
+    if written is None or ours is None or written.per_channel or ours.per_channel or written.dtype != ours.dtype:
+        return ours
+    return written
 
 
 def _stands_for(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> str | None:

@@ -96,7 +96,7 @@ def _name(names: Sequence[str], position: int) -> str:
 def quant_facts(nodes: Sequence[Node], facts: Facts) -> dict[str, QuantParams]:
     """Give the quantization parameters of every tensor that holds codes.
 
-    What a producer says wins over what a consumer says.
+    What a producer says wins over what a consumer says, be there nodes in between that only hand codes on.
 
     Args:
         nodes: In topological order.
@@ -111,10 +111,10 @@ def quant_facts(nodes: Sequence[Node], facts: Facts) -> dict[str, QuantParams]:
                     params = _params(node, slot, tensor, facts)
                     if params is not None:
                         known[tensor] = params
+        for node in nodes:
+            _pass_on(node, known, node.inputs[:1], node.outputs)
     for node in nodes:
         _bias(node, facts, known)
-    for node in nodes:
-        _pass_on(node, known, node.inputs[:1], node.outputs)
     for node in reversed(nodes):
         _pass_on(node, known, node.outputs, node.inputs if node.op == "Concat" else node.inputs[:1])
     return known

@@ -308,6 +308,7 @@ def _mismatch(ours: np.ndarray, theirs: np.ndarray) -> str | None:
         why = why_incomparable(array.dtype)
         if why is not None:
             return f"the {side}'s {why}"
-    if not same_elements(ours.shape, theirs.shape):
+    turned = ours.ndim == theirs.ndim and ours.shape != theirs.shape  # of one rank: another order of dimensions
+    if turned or not same_elements(ours.shape, theirs.shape):
         return f"the reference has shape {ours.shape} and the backend {theirs.shape}"
     return None

@@ -130,6 +130,12 @@ def test_what_a_producer_says_wins():
     assert quant_facts(nodes, facts())["q"].scale.tolist() == [0.5]
 
 
+def test_what_a_producer_says_wins_through_operators_that_hand_codes_on():
+    read = node("DequantizeLinear", "f sx z1", "d")
+    found = quant_facts([node("QuantizeLinear", "x s1 z1", "q"), node("Flatten", "q", "f"), read], facts())
+    assert found["f"].scale.tolist() == found["q"].scale.tolist() == [0.25]
+
+
 def test_codes_and_their_real_forms_stand_for_one_tensor():
     nodes = [
         node("QuantizeLinear", "x s z", "q"),

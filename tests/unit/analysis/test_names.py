@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.align import align
+from qdebug.analysis.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
 from qdebug.session import diff
@@ -93,3 +94,17 @@ def test_branches_with_each_others_numbers_are_told_apart_by_their_inputs():
     two = run(node("Abs", "x", "t1"), node("Relu", "x", "t2"), node("Exp", "t1", "t3"), node("Neg", "t2", "t4"), last)
     assert partners(one, two) == {"x": "x", "t1": "t2", "t2": "t1", "t3": "t4", "t4": "t3", "y": "y"}
     assert diff(one, two).exit_code == 0
+
+
+def test_a_column_is_not_a_row():
+    """Two shapes of one rank that differ by where an extent of 1 stands are in another order of dimensions."""
+    nodes = [node("Relu", "x", "r"), node("Relu", "r", "y")]
+    graph = Graph(nodes, inputs=("x",), outputs=("y",))
+    column, row = np.ones((2, 1), np.float32), np.ones((1, 2), np.float32)
+    one = MemoryRecording.single(graph, {"x": row, "r": row, "y": column})
+    other = MemoryRecording.single(graph, {"x": row, "r": row, "y": row})
+    result = diff(one, other)
+    entry = next(found for found in result.nodes if found.tensor == "y")
+    assert entry.status is Status.INCOMPARABLE
+    assert "shape (2, 1)" in entry.reason
+    assert result.exit_code != 0
