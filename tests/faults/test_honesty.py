@@ -274,3 +274,14 @@ def test_a_missing_partner_leaves_the_rest_of_the_report():
         assert entry(result, "y").status is Status.IDENTICAL
         assert json.loads(result.to_json())["coverage"]["unmatched"]
         assert result.exit_code != 0
+
+
+def test_a_wrong_result_after_a_missing_partner_is_blamed():
+    """What has no partner is accounted for by the next compared tensor only if the graphs agree up to there."""
+    nodes = [node("Relu", "x", "y"), node("Abs", "y", "w")]
+    stale = recording(nodes, [{"x": X, "y": X, "w": X * np.float32(1.5)}])
+    assert diff(two_steps(), stale).first_divergence == "make_w"
+    nodes = [node("Relu", "x", "y"), node("Exp", "y", "e"), node("Abs", "e", "w")]
+    other = diff(two_steps(), recording(nodes, [{"x": X, "y": X, "e": np.exp(X), "w": np.exp(X)}]))
+    assert other.first_divergence == "make_w"
+    assert "Exp + Abs on 'y' does not do what Neg + Abs of the reference does" in other.verdict.sentence
