@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from qdebug.errors import UsageError
+from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
 from qdebug.replay.unit import KINDS
@@ -62,9 +63,10 @@ def read_arithmetic(path: str | Path) -> Preset:
     path = Path(path)
     tables = _tables(path)
     base = preset(tables.get("base", DEFAULT_PRESET))
-    variants = dict(base.arithmetic.variants)
-    for key, text in tables.get("variants", {}).items():
-        variants[key] = _variant(path, key, text)
+    own = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
+    # What the file says of a kind goes before what its base says of the kind with some types.
+    variants = {key: variant for key, variant in base.arithmetic.variants.items() if key.partition(":")[0] not in own}
+    variants |= own
     name = tables.get("name", path.stem)
     return Preset(
         name=name,
@@ -76,9 +78,12 @@ def read_arithmetic(path: str | Path) -> Preset:
 
 
 def _variant(path: Path, key: str, text: object) -> Variant:
-    kind = key.partition(":")[0]
+    kind, colon, types = key.partition(":")
     if kind not in KINDS:
         raise _wrong(path, f"{kind!r} names no kind of unit; known are {', '.join(KINDS)}")
+    for dtype in types.split(",") if colon else ():
+        if dtype not in LOGICAL_DTYPES:
+            raise _wrong(path, f"{key!r} names a type {dtype!r} that does not exist")
     if not isinstance(text, str):
         raise _wrong(path, f"the variant of {key!r} is {text!r}, not a text")
     try:

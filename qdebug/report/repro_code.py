@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from textwrap import indent
 
 import numpy as np
@@ -25,6 +25,8 @@ _ROUNDED = {
     "up": "np.floor(v) + (v - np.floor(v) >= 0.5)",
     "down": "np.ceil(v) - (np.ceil(v) - v >= 0.5)",
 }
+
+_QUOTIENT = "input scale * weight scale / output scale"
 
 HELPERS = '''
 def shifted(v, bits, rounding):
@@ -152,20 +154,16 @@ def _real_step(unit: Unit, variant: Variant, step: Step, pool: ArrayPool) -> str
     scales = scales_of(unit)
     dtype = np.float32 if variant.multiplier.number == "f32" else np.float64
     single = scales.y.astype(np.float32)
-    factors = {
-        "mul": lambda: (
-            "*",
-            real_multiplier(scales, variant.multiplier.expression),
-            "input scale * weight scale / output scale",
-        ),
-        "scale": lambda: ("*", sum_scale(scales), "input scale * weight scale"),
-        "div": lambda: ("/", single, "output scale"),
-        "inv": lambda: ("*", np.asarray(1 / single), "1 / output scale"),
-        "zp": lambda: ("+", unit.out.zero_point, "zero point"),
+    factors: Mapping[str, tuple[str, Callable[[], np.ndarray], str]] = {
+        "mul": ("*", lambda: real_multiplier(scales, variant.multiplier.expression), _QUOTIENT),
+        "scale": ("*", lambda: sum_scale(scales), "input scale * weight scale"),
+        "div": ("/", lambda: single, "output scale"),
+        "inv": ("*", lambda: np.asarray(1 / single), "1 / output scale"),
+        "zp": ("+", lambda: unit.out.zero_point, "zero point"),
     }
     if step.op in factors:
-        sign, values, words = factors[step.op]()
-        return f"v = v {sign} {pool.text(np.asarray(values).astype(dtype))}  # {words}"
+        sign, values, words = factors[step.op]
+        return f"v = v {sign} {pool.text(np.asarray(values()).astype(dtype))}  # {words}"
     if step.op == "round":
         return f"v = {_ROUNDED[step.rounding]}"
     return _ending(unit, step)

@@ -38,6 +38,13 @@ def test_a_base_says_what_is_left_out(tmp_path):
     assert not read_arithmetic(write(tmp_path, plain)).fused
 
 
+def test_what_a_file_says_of_a_kind_goes_before_its_base(tmp_path):
+    # The base tells the types of a convolution apart, the file does not.
+    found = read_arithmetic(write(tmp_path, arithmetic_text({"conv": DOUBLE}, name="x", base="ort-mlas-avx2-nonvnni")))
+    assert [key for key in found.states if key.startswith("conv")] == ["conv"]
+    assert any(key.startswith("linear:") for key in found.states)
+
+
 @pytest.mark.parametrize("name", ["plain", 'quote"d', "tab\tnew\nline", "back\\slash", "del\x7f", "\u2028"])
 def test_any_name_survives(tmp_path, name):
     assert read_arithmetic(write(tmp_path, arithmetic_text({}, name=name))).name == name
@@ -72,6 +79,8 @@ GOOD = 'format = "qdebug.arithmetic"\n'
         (GOOD + "fused = 1", "fused is 1"),
         (GOOD + 'base = "nobody"', "no arithmetic 'nobody'"),
         (GOOD + "[variants]\nconv = 3", "is 3, not a text"),
+        (GOOD + '[variants]\n"conv:uint8,int9" = ""', "a type 'int9'"),
+        (GOOD + '[variants]\n"conv:" = ""', "a type ''"),
         (GOOD + '[variants]\nconvolution = ""', "'convolution' names no kind"),
         (GOOD + '[variants]\nconv = "steps=sideways"', "no step 'sideways'"),
     ],
