@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -117,3 +118,14 @@ def test_what_is_never_used_takes_its_default():
     )
     assert canonical(parse_variant("shift=20 operand=mul,shr.up")) == Variant()
     assert canonical(parse_variant("bias=float")).bias == "none"
+
+
+def test_the_readme_names_every_word():
+    text = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
+    section = text.partition("All words of a variant")[2].partition("</details>")[0]
+    words = {*FORMS, *NUMBERS, *EXPRESSIONS, *BIASES, *(set(STEPS) - {"round"}), *STEPS["round"], *STEPS["shr"]}
+    words |= {kind for kind in ACCUMULATES if not kind.startswith("pair")} | {
+        "pairsat16:ORDER",
+        "pairwrap16:ORDER:DISTANCE",
+    }
+    assert not {word for word in words if f"`{word}`" not in section}
