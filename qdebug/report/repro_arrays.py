@@ -8,11 +8,19 @@ from textwrap import wrap
 
 import numpy as np
 
-__all__ = ["ArrayPool"]
+__all__ = ["ArrayPool", "plain_dtype"]
 
 _LITERAL = 80
 """Most characters of the elements of an array that is written as a literal."""
 _WIDTH = 110
+
+
+def plain_dtype(dtype: np.dtype) -> np.dtype:
+    """Give a dtype that numpy has by itself and that holds all values: int8 for int4, float32 for bfloat16."""
+    name = dtype.name
+    if hasattr(np, name):
+        return np.dtype(name)
+    return np.dtype(np.int8 if name.startswith("int") else np.uint8 if name.startswith("uint") else np.float32)
 
 
 class ArrayPool:
@@ -26,7 +34,7 @@ class ArrayPool:
         """Give an expression that makes an array; None stands for itself."""
         if array is None:
             return "None"
-        array = np.ascontiguousarray(array).reshape(array.shape)
+        array = np.ascontiguousarray(array.astype(plain_dtype(array.dtype), copy=False)).reshape(array.shape)
         if array.size <= _LITERAL // 3 and array.dtype.kind in "iuf" and np.isfinite(array).all():
             # The repr of a float64 holds every float32 exactly.
             values = repr(array.tolist())

@@ -12,7 +12,7 @@ from qdebug.replay.scaling import Fixed, fixed, real_multiplier, scales_of, sum_
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Step, Variant
 from qdebug.replay.windows import window_of
-from qdebug.report.repro_arrays import ArrayPool
+from qdebug.report.repro_arrays import ArrayPool, plain_dtype
 
 __all__ = ["HELPERS", "reference_code"]
 
@@ -189,7 +189,7 @@ def _integer_step(unit: Unit, step: Step, whole: Fixed, ops: list[str], pool: Ar
 
 
 def _ending(unit: Unit, step: Step) -> str | None:
-    dtype = unit.out.dtype.name
+    dtype = plain_dtype(unit.out.dtype).name
     low, high = unit.out.limits
     if step.op == "sat":
         least, most = unit.out.clamp or (low, high)

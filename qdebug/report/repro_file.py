@@ -9,7 +9,7 @@ from textwrap import fill
 import numpy as np
 
 from qdebug.model import AttrValue
-from qdebug.report.repro_arrays import ArrayPool
+from qdebug.report.repro_arrays import ArrayPool, plain_dtype
 from qdebug.report.repro_code import reference_code
 from qdebug.view.text import safe_text
 from qdebug.workflow.repro import Reproducer
@@ -161,7 +161,7 @@ def _quoted(value: str) -> str:
 def _backend(found: Reproducer, pool: ArrayPool) -> tuple[str, bool]:
     """Give the statements that run the backend, and whether they can."""
     node = found.node
-    if found.run.backend != "onnxruntime" or node.domain not in _ONNX_DOMAINS:
+    if found.run.backend != "onnxruntime" or node.domain not in _ONNX_DOMAINS or not _all_plain(found):
         return _RECORDED, False
     op, domain, attrs, opset = node.op, node.domain.replace("ai.onnx", ""), dict(node.attrs), found.opset
     inputs, constant = found.inputs, found.constant
@@ -183,6 +183,12 @@ def _backend(found: Reproducer, pool: ArrayPool) -> tuple[str, bool]:
         "",
     ]
     return "\n".join(lines) + _ONNXRUNTIME, True
+
+
+def _all_plain(found: Reproducer) -> bool:
+    """Tell whether the file can hold all operands in their own dtypes."""
+    arrays = (*found.inputs, found.recorded, *(operand.codes for operand in found.unit.operands))
+    return all(array is None or plain_dtype(array.dtype) == array.dtype for array in arrays)
 
 
 def _conv_inputs(found: Reproducer) -> tuple[np.ndarray | None, ...]:

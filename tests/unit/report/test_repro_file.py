@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -140,6 +141,22 @@ def test_what_has_no_plain_form_is_stored():
     text = reproducer_text(made(unit, variant), FILE)
     assert "computed when this file was made" in text
     ran(text)["test_the_backend_gives_the_codes_of_the_reference"]()
+
+
+def test_codes_of_four_bits_are_held_in_bytes():
+    narrow = RNG.integers(-8, 8, (30, 4)).astype(ml_dtypes.int4)
+    weight = Operand(codes=narrow, scale=np.float32(0.1), zero_point=np.asarray(0, ml_dtypes.int4))
+    unit = Unit(kind="linear", operands=(operand(codes(5, 30), 0.02, 7), weight), out=target(), op="QLinearMatMul")
+    found = made(
+        unit,
+        PRESETS["ort-mlas"].variant("linear"),
+        run=RunInfo(backend="onnxruntime"),
+        inputs=(unit.operands[0].codes, narrow),
+        constant=(False, True),
+    )
+    text = reproducer_text(found, FILE)
+    assert "onnxruntime.InferenceSession" not in text
+    ran(text)["test_the_reference_gives_what_it_gave_when_this_file_was_made"]()
 
 
 def test_recorded_text_cannot_leave_the_docstring():
