@@ -27,6 +27,9 @@ class Fidelity(StrEnum):
     UNKNOWN = "unknown"
 
 
+_MAPPINGS = ("versions", "options", "skipped", "doubts")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """Facts of a recorded run.
@@ -44,6 +47,7 @@ class RunInfo:
         cpu_flags: Instruction sets of the processor that matter to arithmetic.
         options: Backend options in force.
         skipped: Tensors that exist in the run and were not recorded, with the reason.
+        doubts: What was said of a tensor, is kept as it was said, and can hardly be meant, by the tensor.
     """
 
     backend: str
@@ -58,16 +62,17 @@ class RunInfo:
     cpu_flags: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     skipped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    doubts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        for name in ("versions", "options", "skipped"):
+        for name in _MAPPINGS:
             object.__setattr__(self, name, frozen_mapping(getattr(self, name)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return rebuild, (
             RunInfo,
-            plain | {name: dict(plain[name]) for name in ("versions", "options", "skipped")},
+            plain | {name: dict(plain[name]) for name in _MAPPINGS},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +90,7 @@ class RunInfo:
             "cpu_flags": list(self.cpu_flags),
             "options": dict(self.options),
             "skipped": dict(self.skipped),
+            "doubts": dict(self.doubts),
         }
 
 

@@ -17,6 +17,7 @@ from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.node_facts import NodeFacts
 from qdebug.record.notes import put_note
 from qdebug.record.policy import Keep, KeepPolicy
+from qdebug.record.quantization import doubt_of
 from qdebug.record.sinks import Place, Sink
 from qdebug.record.statistics import keep_partly
 from qdebug.record.stopping import warn_stopped
@@ -45,6 +46,7 @@ class Ledger:
         self._facts = facts
         self._policy = policy or KeepPolicy()
         self._used = 0
+        self._doubts: dict[str, str] = {}
         self._partly: dict[tuple[str, int, int], bytes] = {}
         self._places: set[tuple[str, int, int]] = set()
         self._names: dict[str, str | None] = {}
@@ -100,6 +102,8 @@ class Ledger:
         wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
         keep = self._policy.without_room(wanted, self._used, data.nbytes)
         noted = self.builder.note(name, data.shape, facts, **said)
+        if noted.new and (doubt := doubt_of(said.get("quant"))):
+            self._doubts.setdefault(name, doubt)
         with self._stopping():
             if noted.new:
                 self.sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
@@ -218,6 +222,7 @@ class Ledger:
             complete=complete,
             fidelity=self.checked.fidelity,
             fidelity_detail=self._detail(),
+            doubts=self._doubts,
             skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
         )
 

@@ -71,6 +71,11 @@ def node_facts(
         ("inputs", inputs),
         ("origin", origin),
     ):
+        if not isinstance(given or (), Iterable):
+            raise RecordingError(
+                f"Tensor {tensor!r} is put with {title} {in_short(given)}; expected names.",
+                hint="Give a list of names, such as inputs=['x', 'w'].",
+            )
         check_texts(tensor, title, given or ())
     plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in (attrs or {}).items()}
     encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run

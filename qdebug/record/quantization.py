@@ -11,7 +11,7 @@ from qdebug.errors import RecordingError
 from qdebug.model import QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, logical_name
 
-__all__ = ["QuantFacts"]
+__all__ = ["QuantFacts", "doubt_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,27 @@ class QuantFacts:
         if not -ndim <= axis < ndim:
             raise ValueError(f"axis {axis} of a tensor with {ndim} dimensions")
         return axis % ndim
+
+
+def doubt_of(quant: QuantParams | None) -> str | None:
+    """Say what is strange about a quantization that is kept as it was said: a backend may really use it.
+
+    Args:
+        quant: The quantization; None if nothing was said.
+    """
+    if quant is None:
+        return None
+    scale = quant.scale.ravel()
+    for what, wrong in (
+        ("not finite", ~np.isfinite(scale)),
+        ("0", scale == 0),
+        ("negative", scale < 0),
+    ):
+        count = int(np.count_nonzero(wrong))
+        if count:
+            which = "its scale is" if scale.size == 1 else f"{count} of its {scale.size} scales are"
+            return f"{which} {what}"
+    return None
 
 
 def _numbers(values: npt.ArrayLike) -> np.ndarray:

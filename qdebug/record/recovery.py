@@ -12,6 +12,7 @@ from qdebug.model import Fidelity, QuantParams, Role, RunInfo
 from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.node_facts import NodeFacts
 from qdebug.record.notes import apply_put
+from qdebug.record.quantization import doubt_of
 from qdebug.store.container import damaged
 from qdebug.store.decode import decode_info
 from qdebug.store.encode import plain_facts
@@ -53,6 +54,7 @@ class Account:
         self._builder: GraphBuilder | None = None
         self.skipped: dict[str, str] = {}
         self.names: dict[str, None] = {}
+        self._doubts: dict[str, str] = {}
         self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
 
     @property
@@ -80,7 +82,10 @@ class Account:
 
     def _take_note(self, builder: GraphBuilder, note: Mapping[str, Any]) -> dict[str, Any]:
         if "put" in note:
-            return {"quant": apply_put(builder, note).quant}
+            noted = apply_put(builder, note)
+            if doubt := doubt_of(noted.quant or builder.quant(str(note["put"]))):
+                self._doubts.setdefault(str(note["put"]), doubt)
+            return {"quant": noted.quant}
         if "outputs" in note:
             builder.outputs([str(name) for name in note["outputs"]])
         if "skip" in note:
@@ -101,7 +106,14 @@ class Account:
         except (TypeError, ValueError) as exc:
             raise damaged(self._reader.path, exc) from None
         fidelity, detail = self._fidelity
-        return replace(known, complete=complete, fidelity=fidelity, fidelity_detail=detail, skipped=self.skipped)
+        return replace(
+            known,
+            complete=complete,
+            fidelity=fidelity,
+            fidelity_detail=detail,
+            skipped=self.skipped,
+            doubts=self._doubts,
+        )
 
 
 def recover(

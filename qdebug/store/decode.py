@@ -111,6 +111,7 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
             cpu_flags=tuple(str(flag) for flag in plain["cpu_flags"]),
             options=dict(plain["options"]),
             skipped={str(name): str(reason) for name, reason in plain["skipped"].items()},
+            doubts={str(name): str(doubt) for name, doubt in plain.get("doubts", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None

@@ -70,6 +70,7 @@ def contents_dict(contents: Contents, *, tensors: bool = False) -> dict[str, Any
         "outputs": list(graph.outputs),
         "bytes": contents.size,
         "skipped": dict(info.skipped),
+        "doubts": dict(info.doubts),
         "environment": {
             "versions": dict(info.versions),
             "cpu_flags": list(info.cpu_flags),
@@ -107,6 +108,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
         ("versions", _pairs(info.versions)),
         ("CPU flags", ", ".join(info.cpu_flags)),
     ]
+    facts += [("doubtful", f"{name}: {doubt}") for name, doubt in [*info.doubts.items()][:_SKIPPED_SHOWN]]
     facts += [("not recorded", f"{name}: {reason}") for name, reason in [*info.skipped.items()][:_SKIPPED_SHOWN]]
     if len(info.skipped) > _SKIPPED_SHOWN:
         facts.append(("", f"{len(info.skipped) - _SKIPPED_SHOWN} more not recorded; -f json lists them"))

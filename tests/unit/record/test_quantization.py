@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug.errors import RecordingError
 from qdebug.model import QuantParams
 from qdebug.record.quantization import QuantFacts
@@ -91,3 +92,23 @@ def test_blocks_along_an_axis(shape):
 def test_blocks_that_do_not_fit(shape):
     with pytest.raises(RecordingError, match="in blocks of 4"):
         QuantFacts(scale=np.ones(shape), axis=1, block_size=4).params("x", np.zeros((4, 8), np.int8))
+
+
+@pytest.mark.parametrize(
+    ("scale", "doubt"),
+    [
+        (0.0, "its scale is 0"),
+        (-0.5, "its scale is negative"),
+        (np.nan, "its scale is not finite"),
+        ([1.0, np.inf, 2.0], "1 of its 3 scales are not finite"),
+        ([1.0, 0.0, -1.0], "1 of its 3 scales are 0"),
+        (0.5, None),
+    ],
+)
+def test_a_scale_that_can_hardly_be_meant_is_kept_and_said(tmp_path, scale, doubt):
+    with qdebug.Recorder(tmp_path / "run.h5", backend="b") as rec:
+        rec.put("a", np.zeros(3, np.int8), scale=scale, axis=0 if np.ndim(scale) else None)
+    recording = qdebug.open_recording(tmp_path / "run.h5")
+    assert np.array_equal(recording.graph.tensors["a"].quant.scale, np.atleast_1d(scale), equal_nan=True)
+    assert dict(recording.info.doubts) == ({} if doubt is None else {"a": doubt})
+    assert recording.info.to_dict()["doubts"] == dict(recording.info.doubts)

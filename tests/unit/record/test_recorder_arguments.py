@@ -37,6 +37,8 @@ def record(request, path):
         ({"layout": 4}, "layout 4"),
         ({"stands_for": b"y"}, "stands_for b'y'"),
         ({"attrs": [1]}, "attrs"),
+        ({"inputs": 5}, "inputs 5"),
+        ({"origin": 7}, "origin 7"),
     ],
     ids=str,
 )
