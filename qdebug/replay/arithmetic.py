@@ -18,6 +18,7 @@ ROUNDINGS = ("even", "away")
 """What happens to a value half way between two codes: to the even code, or away from zero."""
 
 _INSIDE = parse_variant("steps=mul,zp,even,sat")
+_WIDE_SOFTMAX = parse_variant("form=exp32 steps=div,even,zp,sat")
 _QUOTIENT = parse_variant("steps=div,even,zp,sat")
 
 DEFAULTS: Mapping[str, Variant] = MappingProxyType(
@@ -84,7 +85,9 @@ class Arithmetic:
         for key in (f"{unit.kind}:{','.join(unit.dtypes)}", unit.kind):
             if key in self.variants and (self.variants[key].form != "raw" or _same_codes(unit)):
                 return self.variants[key]
-        default = DEFAULTS[unit.kind]
+        # The table that the default softmax looks exponentials up in is one of 8-bit codes.
+        wide = unit.kind == "softmax" and unit.operands[0].codes.dtype.itemsize > 1
+        default = _WIDE_SOFTMAX if wide else DEFAULTS[unit.kind]
         return default if self.rounding == "even" else default.with_rounding(self.rounding)
 
 

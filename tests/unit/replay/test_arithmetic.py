@@ -1,6 +1,11 @@
+import pickle
+
+import numpy as np
 import pytest
 
-from qdebug.replay import ROUNDINGS, Arithmetic
+from qdebug.replay import ROUNDINGS, Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
+from qdebug.replay.arithmetic import DEFAULTS
+from qdebug.replay.unit import KINDS
 
 
 def test_the_default_is_what_onnx_states():
@@ -15,3 +20,42 @@ def test_known_roundings(rounding):
 def test_unknown_roundings_are_refused():
     with pytest.raises(ValueError, match="'sideways'; expected one of"):
         Arithmetic(rounding="sideways")
+
+
+def unit_of(kind, dtype=np.uint8):
+    codes = np.arange(12).reshape(3, 4).astype(dtype)
+    operand = Operand(codes=codes, scale=np.asarray(0.5, np.float32), zero_point=np.asarray(3, dtype))
+    out = Target(dtype=np.dtype(dtype), scale=np.asarray(1 / 128, np.float32), zero_point=np.asarray(0, dtype))
+    return Unit(kind=kind, operands=(operand,), out=out)
+
+
+def test_every_kind_has_a_default():
+    assert set(DEFAULTS) == set(KINDS)
+    assert Arithmetic().variant(unit_of("conv")) == Variant()
+
+
+def test_types_go_before_kinds_and_kinds_before_defaults():
+    plain, typed = parse_variant("m=q31 steps=mul,shr.up,zp,sat"), parse_variant("m=f64")
+    chosen = Arithmetic(variants={"requantize": plain, "requantize:uint8,uint8": typed})
+    assert chosen.variant(unit_of("requantize")) == typed
+    assert chosen.variant(unit_of("requantize", np.int8)) == plain
+    assert chosen.variant(unit_of("concat")) == DEFAULTS["concat"]
+    assert pickle.loads(pickle.dumps(chosen)) == chosen  # noqa: S301  # our own bytes
+
+
+def test_the_rounding_replaces_ties_to_even_in_defaults_alone():
+    away = Arithmetic(rounding="away", variants={"concat": Variant()})
+    assert str(away.variant(unit_of("requantize"))) == "steps=scale,div,away,zp,sat"
+    assert away.variant(unit_of("concat")) == Variant()
+
+
+def test_kinds_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="'convolution' names no kind"):
+        Arithmetic(variants={"convolution": Variant()})
+
+
+def test_the_softmax_of_wide_codes_needs_no_table():
+    unit = unit_of("softmax", np.int16)
+    codes = compute(unit, Arithmetic().variant(unit))
+    real = np.exp(0.5 * np.arange(12).reshape(3, 4))
+    np.testing.assert_array_equal(codes, np.rint(128 * real / real.sum(axis=1, keepdims=True)))
