@@ -33,6 +33,8 @@ __all__ = ["explain_recording", "siblings", "wanted"]
 _FRUITLESS = 6
 """Nodes of one operator for which unknown programs are searched in vain before the rest is spared that."""
 _SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
+_DEFINED = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Operators whose definition leaves nothing open where they are no unit: int32 codes, 8-bit floats, blocks."""
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
 
@@ -138,7 +140,9 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str, *, unknow
 
 
 def _clause(message: str) -> str:
-    return message[:1].lower() + message[1:].rstrip(".")
+    """Make a clause of a sentence; names of operators keep their capitals."""
+    name = any(letter.isupper() for letter in message.split(" ", 1)[0][1:])
+    return (message if name else message[:1].lower() + message[1:]).rstrip(".")
 
 
 def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> NodeExplanation:
@@ -154,7 +158,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
-    if not has_kernel(node.op, node.domain) or not same:
+    if not has_kernel(node.op, node.domain) or not (same or node.op in _DEFINED):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
     equal = total = 0
     for place in at:
@@ -166,10 +170,15 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
         equal += int(np.count_nonzero(ours == replayed))
         total += ours.size
     status = ExplainStatus.EXPLAINED if equal == total else ExplainStatus.UNEXPLAINED
-    left = None if equal == total else f"{total - equal} of {total} codes are not the ones moved here"
+    left = None if equal == total else f"{total - equal} of {total} elements are not what {node.op} gives"
     answer = _bare(node, tensor, status, left)
     return replace(
-        answer, kind=_MOVES, words="codes moved as they are", match=equal / max(total, 1), elements=total, tried=1
+        answer,
+        kind=_MOVES if same else "defined",
+        words="codes moved as they are" if same else "as the operator is defined",
+        match=equal / max(total, 1),
+        elements=total,
+        tried=1,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from qdebug.errors import KernelError, UsageError
 from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish, finish_many
+from qdebug.replay.presets import PRESETS
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
@@ -115,7 +117,7 @@ class _Search:
 
     def run(self, *, unknown: bool) -> Finding:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
-        known = candidates(self._unit)
+        known = _known(self._unit)
         for sums in dict.fromkeys(variant.sums for variant in known):
             if self._matching and products(self._unit) > _HEAVY:
                 break
@@ -133,7 +135,7 @@ class _Search:
                 self._try(variant.sums, [variant])
             if self._matching:
                 return self._finding(ranked=False)
-        known = candidates(self._unit)
+        known = _known(self._unit)
         for sums in dict.fromkeys(variant.sums for variant in known):
             if not self._matching and self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums and variant not in first])
@@ -279,6 +281,18 @@ class _Search:
             same += int(np.count_nonzero(finish(unit, columns, variant) == recorded))
             total += recorded.size
         return same / total if total else 1.0
+
+
+def _known(unit: Unit) -> tuple[Variant, ...]:
+    """Give the variants of the catalogue, the simplest first, and those that known backends are said to use."""
+    return tuple(dict.fromkeys((*candidates(unit), *_stated(unit.kind, unit.dtypes))))
+
+
+@lru_cache(maxsize=64)
+def _stated(kind: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
+    key = f"{kind}:{','.join(dtypes)}"
+    variants = [known.arithmetic.variants for known in PRESETS.values()]
+    return tuple(dict.fromkeys(own[name] for own in variants for name in (key, kind) if name in own))
 
 
 def _few(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:

@@ -91,7 +91,7 @@ def test_codes_that_are_only_moved_must_be_equal():
     assert right.words == "codes moved as they are"
     wrong = only(one_node(move, {"x": x, "y": x.reshape(2, 8)[::-1]}, quants))
     assert wrong.status is ExplainStatus.UNEXPLAINED
-    assert "16 of 16 codes" in wrong.reason
+    assert "16 of 16 elements" in wrong.reason
 
 
 def test_a_plain_operator_on_codes_is_a_unit():
@@ -184,3 +184,16 @@ def test_a_net_in_which_nothing_fits_does_not_take_forever(quantized):
     assert found[0].reason is None
     assert "were not tried" in found[-1].reason
     assert found[-1].tried < found[0].tried
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_bias_in_32_bits_is_dequantized_as_defined(wrong):
+    node = Node(name="dq", op="DequantizeLinear", inputs=("x", "s", "z"), outputs=("y",))
+    codes = np.array([-70000, 0, 12, 999999], np.int32)
+    arrays = {"x": codes, "s": np.asarray(np.float32(0.03)), "z": np.zeros((), np.int32)}
+    arrays["y"] = codes.astype(np.float32) * np.float32(0.03) + np.float32(0.01 if wrong else 0)
+    constants = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("s", "z")]
+    graph = Graph([node], tensors=constants, inputs=["x"], outputs=["y"], opset={"": 13})
+    found = only(MemoryRecording.single(graph, arrays))
+    assert found.status is (ExplainStatus.UNEXPLAINED if wrong else ExplainStatus.EXPLAINED)
+    assert found.words == "as the operator is defined"
