@@ -222,7 +222,7 @@ def _types(dtypes: tuple[str, ...]) -> str:
 @lru_cache(maxsize=64)  # siblings share their class
 def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...]) -> tuple[Preset, ...]:
     named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes))
-    return tuple(Preset(name=name, provenance=preset(name).provenance, detail=preset(name).about) for name in named)
+    return tuple(Preset(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named)
 
 
 def _arithmetic(answers: list[NodeExplanation], findings: dict[int, Finding]) -> dict[str, str]:

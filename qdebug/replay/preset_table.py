@@ -6,7 +6,8 @@ A row states the kinds of unit that something is known of. Formulas and their so
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from qdebug.replay.arithmetic import DEFAULTS
 
@@ -41,6 +42,7 @@ class Row:
         variants: Texts of variants by kind of unit, or by kind and dtypes.
         fused: Whether groups of a QDQ graph are computed as one.
         aliases: Other names for it.
+        apart: How kinds are known that are known otherwise than the rest.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Row:
     variants: Mapping[str, str]
     fused: bool = True
     aliases: tuple[str, ...] = ()
+    apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def _products(text: str, **others: str) -> dict[str, str]:
@@ -74,6 +77,7 @@ ROWS = (
         known="measured",
         about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
         variants={kind: str(variant) for kind, variant in DEFAULTS.items()},
+        apart={"sub": "memory", "div": "memory", "reduce_mean": "memory", "where": "memory", "requantize": "memory"},
     ),
     Row(
         name="ort-mlas-avx2-nonvnni",
@@ -106,6 +110,7 @@ ROWS = (
             quantize=_QUANTIZE_IN,
         ),
         aliases=("tflite-default",),
+        apart={"quantize": "source"},
     ),
     Row(
         name="xnnpack-rndnu",
@@ -146,6 +151,7 @@ ROWS = (
         known="measured",
         about="torch 2.13.0, engine fbgemm on an emulated Haswell",
         variants=_pairs(_EVEN_AFTER) | {"add": "form=deq-fma steps=inv,even,zp,sat"},
+        apart={"conv": "memory"},
     ),
     Row(
         name="onednn",
@@ -153,18 +159,21 @@ ROWS = (
         about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
         variants=_products(_EVEN_IN, mul=_EVEN_AFTER, add="form=deq-fma steps=inv,even,zp,sat", quantize=_QUANTIZE_IN),
         aliases=("torch-x86",),
+        apart={"linear": "memory"},
     ),
     Row(
         name="onednn-nonvnni",
         known="measured",
         about="torch 2.13.0, engine onednn on an emulated Haswell (linear); convolutions follow from it",
         variants=_pairs(_EVEN_IN),
+        apart={"conv": "memory"},
     ),
     Row(
         name="openvino-cpu",
         known="measured",
         about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net",
         variants=_products(_EVEN_IN),
+        apart={"linear": "memory"},
     ),
     Row(
         name="gemmlowp",
@@ -174,6 +183,7 @@ ROWS = (
             _DOUBLE, mul=_DOUBLE, add=_ADD_DOUBLE, sub=_ADD_DOUBLE, average_pool=_RAW_MEAN, quantize=_QUANTIZE_AWAY
         ),
         aliases=("cmsis-nn",),
+        apart={"quantize": "memory", "sub": "memory"},
     ),
     Row(
         name="tflite-reference",
@@ -188,12 +198,14 @@ ROWS = (
             "average_pool": _RAW_MEAN,
             "quantize": _QUANTIZE_AWAY,
         },
+        apart={"quantize": "memory", "sub": "memory"},
     ),
     Row(
         name="tflite-opt-avx",
         known="measured",
         about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
         variants=_products(_DOUBLE_UP, mul=_DOUBLE, add=_ADD_MIXED, average_pool=_RAW_MEAN, quantize=_QUANTIZE_AWAY),
+        apart={"quantize": "memory"},
     ),
     Row(
         name="tflite-opt-sse4",
@@ -201,6 +213,7 @@ ROWS = (
         about="LiteRT 2.3.0, optimized CONV_2D on an emulated Nehalem; ruy/apply_multiplier.cc",
         variants=_products(_SINGLE_UP),
         aliases=("ruy", "tflite-single-rounding", "cmsis-nn-single", "tosa-single"),
+        apart={"linear": "source"},
     ),
     Row(
         name="tosa-double",

@@ -8,7 +8,7 @@ processor; the names say so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from qdebug.errors import UsageError
@@ -42,6 +42,7 @@ class Preset:
         fused: Whether the backend computes groups of a QDQ graph as one node on codes.
         provenance: How it is known: a key of `PROVENANCES`.
         about: What was measured or read, and where.
+        apart: How kinds are known that are known otherwise than the rest.
     """
 
     name: str
@@ -49,6 +50,11 @@ class Preset:
     fused: bool
     provenance: str
     about: str
+    apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def known(self, kind: str) -> str:
+        """Say how the arithmetic of a kind of unit is known: a key of `PROVENANCES`."""
+        return self.apart.get(kind, self.provenance)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -69,6 +75,7 @@ def _made(row: Row) -> Preset:
         fused=row.fused,
         provenance=row.known,
         about=row.about,
+        apart=row.apart,
     )
 
 

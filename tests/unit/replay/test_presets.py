@@ -28,6 +28,21 @@ def test_every_variant_of_the_table_is_written_as_it_is_printed(row):
         assert parse_variant(str(variant)) == variant
 
 
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_what_is_known_otherwise_is_said_of_kinds_that_are_stated(name):
+    found = preset(name)
+    kinds = {key.partition(":")[0] for key in found.states}
+    assert set(found.apart) <= kinds
+    assert set(found.apart.values()) <= set(PROVENANCES) - {found.provenance}
+    for kind in kinds:
+        assert found.known(kind) == found.apart.get(kind, found.provenance)
+
+
+def test_a_preset_may_be_measured_in_part():
+    assert preset("gemmlowp").known("conv") == "measured"
+    assert preset("gemmlowp").known("quantize") == "memory"
+
+
 def test_names_are_unique_and_aliases_stand_for_presets():
     assert len(PRESETS) == len(ROWS)
     assert not set(ALIASES) & set(PRESETS)
