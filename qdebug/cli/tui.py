@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ class TuiOptions:
     filter: str
     theme: str | None
     mouse: bool
+    follow: bool
     limits: Path | None
     min_sqnr: float | None
     max_lsb: float | None
@@ -82,6 +84,7 @@ def add_parser(verbs: Verbs) -> None:
     shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
     shown.add_argument("--screen", choices=SCREENS, metavar="NAME", help=f"open this screen: {', '.join(SCREENS)}")
     shown.add_argument("--filter", default="", metavar="EXPR", help="list only the nodes that fit, as with the key f")
+    shown.add_argument("--follow", action="store_true", help="the recordings are still being written: show what is new")
     look = parser.add_argument_group("the terminal")
     look.add_argument("--theme", choices=THEMES, help="colours (default: those that fit the terminal's background)")
     look.add_argument("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
@@ -96,13 +99,10 @@ def add_parser(verbs: Verbs) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the interface, or print the report where there is no terminal."""
     options = typed(TuiOptions, arguments)
-    limits = given_limits(options)
-    for path in (options.reference, *options.backends):
-        open_source(path)  # so that a wrong file is told before the screen is taken
     missing = _no_terminal()
     if missing:
         say(f"qdebug: {missing}, so this is the report of: qdebug diff")
-        return _report(options, limits)
+        return _report(options, given_limits(options))
     from qdebug.tui.app import TuiChoices, run_tui
     from qdebug.workflow.limits_file import find_limits
 
@@ -113,7 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
         filter=options.filter,
         theme=options.theme,
         mouse=options.mouse,
-        limits=limits,
+        follow=options.follow,
+        limits=partial(given_limits, options),
+        open_recording=open_source,
         limits_file=options.limits or find_limits(),
         command=["qdebug", "tui", *_limit_words(options)],
     )

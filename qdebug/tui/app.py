@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,9 +32,11 @@ class TuiChoices:
         filter: Filter of the node list to start with.
         theme: "dark", "light" or "contrast"; None to ask the terminal.
         mouse: Whether the terminal reports the mouse; without, it selects text as usual.
-        limits: What counts as divergence; a stated default if None.
+        limits: Gives what counts as divergence; a stated default if None.
+        open_recording: Opens a finished recording; the plain way if None.
         limits_file: Where acknowledgements are written; None for a file of its own.
         command: The command that opens the same recordings with the same limits.
+        follow: Whether the recordings are still being written.
     """
 
     node: str | None = None
@@ -43,9 +45,11 @@ class TuiChoices:
     filter: str = ""
     theme: str | None = None
     mouse: bool = True
-    limits: Limits | None = None
+    limits: Callable[[], Limits] | None = None
+    open_recording: Callable[[Path], Recording] | None = None
     limits_file: Path | None = None
     command: Sequence[str] = ("qdebug", "tui")
+    follow: bool = False
 
 
 def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | None = None) -> int:
@@ -74,9 +78,10 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         from qdebug.tui.glyphs import locale_glyphs
         from qdebug.tui.palette import DARK, LIGHT, named_palette
 
+        limits = None if chosen.limits is None else chosen.limits()
         begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
         app = QdebugApp(
-            [_opening(reference, backend, chosen.limits) for backend in backends],
+            [_opening(reference, backend, chosen, limits) for backend in backends],
             titles=[(reference.name, backend.name) for backend in backends],
             begin=begin,
             glyphs=locale_glyphs(),
@@ -99,21 +104,34 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     return code
 
 
-def _opening(reference: Path, backend: Path, limits: Limits | None) -> Opening:
-    """Tell how to open a comparison."""
+def _opening(reference: Path, backend: Path, choices: TuiChoices, limits: Limits | None) -> Opening:
+    """Tell how to open a comparison; all of it happens on the reader thread."""
     from qdebug.tui.source import Opening
 
     sides: list[Recording] = []
+    states: list[str] = []
 
     def names() -> Sequence[str]:
         from qdebug.session import open_recording
 
-        sides.extend(open_recording(path) for path in (reference, backend))
+        for path in (reference, backend):
+            if choices.follow:
+                sides.append(open_recording(path, follow=True))
+            else:
+                sides.append((choices.open_recording or open_recording)(path))
         return sides[1].names
 
     def compare() -> DiffSource:
         from qdebug.session import DiffSession
 
-        return DiffSession(*sides, limits=limits, cache=True)
+        return DiffSession(*sides, limits=limits, cache=not choices.follow)
 
-    return Opening(names=names, compare=compare)
+    def refresh() -> bool:
+        from qdebug.record.follow import FollowedRecording
+
+        followed = [side for side in sides if isinstance(side, FollowedRecording)]
+        new = [bool(side.refresh()) for side in followed]
+        before, states[:] = list(states), [side.state for side in followed]
+        return any(new) or (bool(before) and before != states)  # a recorder that closed its file is news too
+
+    return Opening(names=names, compare=compare, refresh=refresh if choices.follow else None)

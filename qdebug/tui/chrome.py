@@ -123,10 +123,10 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     if now.failure is not None:
         word, text, bad = " ERROR ", safe_text(now.failure, limit=300), True
     elif navigator is None:
-        return [[(" VERDICT ", "accent"), ("opening both recordings ..", "muted")]]
+        return [[(" READING ", "accent"), ("opening both recordings ..", "muted")]]
     elif now.opened is None:
         many = numbers.grouped(navigator.table.size)
-        return [[(" VERDICT ", "accent"), (f"reading and aligning both graphs, {many} tensors ..", "muted")]]
+        return [[(" READING ", "accent"), (f"aligning both graphs, {many} tensors ..", "muted")]]
     elif result is not None:
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1

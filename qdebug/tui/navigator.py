@@ -57,6 +57,17 @@ class Navigator:
         self._sorted_version = table.version
         self.arranged = 0
 
+    def take_over(self, other: Navigator) -> None:
+        """Stand where another navigator stood, over an older table of the same net."""
+        for name in ("metric", "sort", "reversed", "filter"):
+            setattr(self, name, getattr(other, name))
+        self.sample = other.sample if other.sample is None or other.sample < self.samples else None
+        rows = [self.table.row_of(row.tensor) for row in (other.table.rows[mark] for mark in other.trail.marks)]
+        self.trail.marks = [row for row in rows if row is not None]
+        here = self.table.row_of(other.table.rows[other.cursor].tensor) if other.table.size else None
+        self.cursor = here or 0
+        self.arrange()
+
     @property
     def place(self) -> int:
         """The cursor's line in the list as it is sorted and filtered; -1 if the filter hides it."""

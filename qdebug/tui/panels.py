@@ -230,10 +230,10 @@ class Panels(Screen[None]):
         except UsageError as error:
             self._fail(error)
             return
-        now.opened = event
-        if before is not None and before.cursor and self._begin.node is None:  # the user has moved already
-            row = event.table.row_of(before.table.rows[before.cursor].tensor)
-            now.navigator.go(row or 0)
+        if before is not None and (now.opened is not None or (before.cursor and self._begin.node is None)):
+            now.navigator.take_over(before)
+        now.opened, now.result = event, None
+        self._desk.forget()
         if event.backend_at == self.backend:
             self._listing.show(now.navigator)
             self._banner.redraw()

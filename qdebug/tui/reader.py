@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
 from qdebug.analysis.result import NodeResult
-from qdebug.errors import QdebugError
+from qdebug.errors import AlignmentError, QdebugError
 from qdebug.tui.answers import AnswerCache, answer
 from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.rows import Batch, NodeTable
@@ -36,6 +37,9 @@ from qdebug.view.text import safe_text
 
 __all__ = ["Reader"]
 
+_FOLLOW_SECONDS = 0.5
+"""A recording that grows is looked at no more often."""
+
 _IN_A_BATCH = 500
 """Results that the screen may have to put into columns itself; more are put there by the reader, who has the time."""
 
@@ -55,6 +59,14 @@ class _Comparison:
         self.batches: list[Batch] = []
         self.announced = False
         self.done = False
+        self.begun, self.took = time.monotonic(), 0.0
+
+    def restart(self) -> None:
+        """Forget what was compared: there is more to compare now."""
+        self.source = self.table = self.left = None
+        self.results, self.loose, self.batches = {}, [], []
+        self.announced = self.done = False
+        self.begun = time.monotonic()
 
 
 class Reader(threading.Thread):
@@ -107,9 +119,23 @@ class Reader(threading.Thread):
                     self._advance(comparison)
                     continue
                 with self._wake:
-                    self._wake.wait_for(lambda: self._stopped or self._jobs or self._answerable())
+                    self._wake.wait_for(lambda: self._stopped or self._jobs or self._answerable(), self._patience())
+                self._look_for_more()
         except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
             self._post(Failed(error=error, fatal=True))
+
+    def _patience(self) -> float | None:
+        """Give how long to sleep: for ever, unless a recording is followed; rarer if comparing takes long."""
+        followed = [each for each in self._comparisons if each.opening.refresh is not None]
+        return max(_FOLLOW_SECONDS, *(2 * each.took for each in followed)) if followed else None
+
+    def _look_for_more(self) -> None:
+        """Compare anew what a recorder has added to."""
+        for comparison in self._comparisons:
+            refresh = comparison.opening.refresh
+            if refresh is not None and comparison.done and refresh():
+                comparison.restart()
+                self._cache = AnswerCache()
 
     def _next(self) -> _Comparison | None:
         preferred = self._comparisons[self._preferred]
@@ -123,7 +149,10 @@ class Reader(threading.Thread):
             self._step(comparison)
         except (QdebugError, OSError, ValueError) as error:
             comparison.done = True
-            self._post(Failed(backend_at=comparison.at, error=error))
+            if comparison.opening.refresh is not None and isinstance(error, AlignmentError):
+                self._post(Said(message=f"waiting for more of the recording: {safe_text(error, limit=120)}"))
+            else:
+                self._post(Failed(backend_at=comparison.at, error=error))
 
     def _step(self, comparison: _Comparison) -> None:
         source = comparison.source
@@ -142,7 +171,7 @@ class Reader(threading.Thread):
             comparison.results[result.tensor] = result
             self._hand_over(comparison, [result])
             return
-        comparison.done = True
+        comparison.done, comparison.took = True, time.monotonic() - comparison.begun
         self._post(Finished(backend_at=comparison.at, result=source.result()))
 
     def _hand_over(self, comparison: _Comparison, results: Sequence[NodeResult]) -> None:

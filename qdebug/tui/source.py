@@ -157,10 +157,13 @@ class Opening:
         compare: Opens both recordings, where that is not done yet, and aligns them.
         names: Opens the recordings and gives the names of the backend's tensors, which takes much less time than
             their graphs; None if there is no such short cut.
+        refresh: Takes in what a recorder has written since, and tells whether that is anything: then `compare` is
+            called again; None for recordings that are finished.
     """
 
     compare: Callable[[], DiffSource]
     names: Callable[[], Sequence[str]] | None = None
+    refresh: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

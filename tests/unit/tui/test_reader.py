@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Computed, DetailReady, DetailRequest, Failed, Finished, Opened, Opening
+from qdebug.tui.source import Computed, DetailReady, DetailRequest, Failed, Finished, Named, Opened, Opening
 
 
 @pytest.fixture
@@ -137,3 +137,63 @@ def test_stopping_ends_a_long_computation(make_session):
     reader.stop()
     reader.join(10)
     assert not reader.is_alive()
+
+
+def test_a_recording_that_grows_is_compared_anew(make_session):
+    sessions = [make_session(6, failing=()), make_session(12, failing=())]
+    grown = threading.Event()
+    events = Queue()
+
+    def refresh():
+        if grown.is_set() and len(sessions) > 1:
+            sessions.pop(0)
+            return True
+        return False
+
+    reader = Reader([Opening(compare=lambda: sessions[0], refresh=refresh)], events.put)
+    reader.start()
+    assert until(events, Finished)[-1].result.coverage.compared == 6
+    grown.set()
+    taken = until(events, Finished)
+    assert isinstance(taken[0], Opened)
+    assert taken[-1].result.coverage.compared == 12
+    reader.stop()
+    reader.join(10)
+
+
+def test_names_come_before_the_graphs(make_session):
+    events = Queue()
+    reader = Reader([Opening(compare=make_session, names=lambda: ["t0", "t1"])], events.put)
+    reader.start()
+    taken = until(events, Finished)
+    assert [type(event) for event in taken[:2]] == [Named, Opened]
+    assert taken[0].table.names == ["t0", "t1"]
+    reader.stop()
+    reader.join(10)
+
+
+def test_the_preferred_backend_is_compared_first(make_session):
+    first, second = make_session(6, pause_at=3), make_session(6)
+    events = Queue()
+    reader = Reader([Opening(compare=lambda: first), Opening(compare=lambda: second)], events.put)
+    reader.prefer(1)
+    reader.start()
+    assert until(events, Finished)[-1].backend_at == 1
+    first.resume.set()
+    assert until(events, Finished)[-1].backend_at == 0
+    reader.stop()
+    reader.join(10)
+
+
+def test_one_backend_that_fails_does_not_end_the_others(make_session):
+    def fail():
+        raise RecordingError("damaged")
+
+    events = Queue()
+    reader = Reader([Opening(compare=fail), Opening(compare=make_session)], events.put)
+    reader.start()
+    failed = until(events, Failed)[-1]
+    assert (failed.backend_at, failed.fatal) == (0, False)
+    assert until(events, Finished)[-1].backend_at == 1
+    reader.stop()
+    reader.join(10)
