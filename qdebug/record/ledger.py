@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,6 @@ class Ledger:
         self._partly: dict[tuple[str, int, int], bytes] = {}
         self._places: set[tuple[str, int, int]] = set()
         self._names: dict[str, str | None] = {}
-        self._constants = 0
         self._skipped: dict[str, str] = {}
         self._warned = False
 
@@ -62,7 +61,7 @@ class Ledger:
     @property
     def kept(self) -> int:
         """How many arrays are safe so far."""
-        return len(self._places) + self._constants
+        return self.sink.events
 
     def has(self, name: str, place: Place) -> bool:
         """Tell whether values of a tensor were kept for a sample and step."""
@@ -96,7 +95,7 @@ class Ledger:
             RecordingError: The facts contradict earlier ones, or the array cannot be stored.
             GraphError: The node would read what is made of its own output.
         """
-        if self.failure is not None:
+        if self._has_stopped():
             return
         sample = None if place is None else place[0]
         wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
@@ -110,9 +109,7 @@ class Ledger:
             if keep.anything:
                 self._keep(name, data, place, keep, noted.quant, truncated=keep is not wanted)
             self._names.setdefault(name, dtype)
-            if place is None:
-                self._constants += 1
-            else:
+            if place is not None:
                 self._places.add((name, *place))
 
     def _keep(
@@ -148,9 +145,17 @@ class Ledger:
             warn_stopped(error, warned=self._warned)
             self._warned = True
 
+    def _has_stopped(self) -> bool:
+        """Tell whether recording has stopped, and warn of it if nobody did."""
+        if self.failure is None:
+            return False
+        warn_stopped(RecordingError(self.failure), warned=self._warned)
+        self._warned = True
+        return True
+
     def note(self, plain: Mapping[str, Any]) -> None:
         """Write down what was said of the run."""
-        if self.failure is None:
+        if not self._has_stopped():
             with self._stopping():
                 self.sink.note(plain)
 
@@ -198,7 +203,7 @@ class Ledger:
         Raises:
             RecordingError: Nothing was kept, or the recording cannot be finished.
         """
-        if self.failure is not None and not self.kept:
+        if self._has_stopped() and not self.kept:
             self.discard()
             return
         if not self._places and self.failure is None:
@@ -213,7 +218,8 @@ class Ledger:
                 graph = self.builder.build(self._names, self._facts["model"])
                 self.sink.close(graph, self._info(complete=complete))
         finally:
-            self.sink.leave()
+            with suppress(RecordingError):
+                self.sink.leave()
 
     def _info(self, *, complete: bool) -> RunInfo:
         missing = [name for name in self.builder.output_names if name not in self._names]

@@ -15,6 +15,7 @@ from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Role, RunInfo
 from qdebug.model.dtypes import logical_name
 from qdebug.record.arrays import as_array
+from qdebug.record.background import BackgroundSink
 from qdebug.record.environment import run_facts
 from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.ledger import Ledger
@@ -51,6 +52,8 @@ class Recorder:
             the last that fits a tensor holds: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
         every: Keep every so-many-th sample.
         max_bytes: Bytes of values, as a number or like "2G", after which statistics and some elements alone are kept.
+        background: Copy arrays and write them in a thread, so that `put` waits only when 256 MB are waiting. What is
+            waiting is lost if the process is killed.
         durable: Force what was recorded to the disk every second, or every so many seconds, so that it outlives not
             the process alone but the machine.
 
@@ -78,6 +81,7 @@ class Recorder:
         every: int = 1,
         max_bytes: int | str | None = None,
         durable: bool | float = False,
+        background: bool = False,
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         if graph is not None:
@@ -92,9 +96,9 @@ class Recorder:
             options=options,
             flags=cpu_flags,
         )
-        self._ledger = Ledger(
-            self._sink(facts, graph, force=force, durable=durable), GraphBuilder(graph), facts, policy
-        )
+        sink = self._sink(facts, graph, force=force, durable=durable)
+        sink = BackgroundSink(sink) if background else sink
+        self._ledger = Ledger(sink, GraphBuilder(graph), facts, policy)
         self._sample = self._step = 0
 
     def _sink(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
@@ -300,6 +304,7 @@ class Recorder:
             UsageError: The recorder has a path, or is not closed.
         """
         sink = self._ledger.sink
+        sink = sink.inner if isinstance(sink, BackgroundSink) else sink
         recording = sink.recording if isinstance(sink, MemorySink) else None
         if recording is None:
             where = "still open" if self.path is None else f"recording to {str(self.path)!r}"

@@ -28,6 +28,10 @@ class Sink(Protocol):
     def failure(self) -> str | None:
         """Why nothing can be written any more; None while all is well."""
 
+    @property
+    def events(self) -> int:
+        """How many arrays are safe so far."""
+
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
         """Keep what was said, for whoever reads the recording before it is finished."""
 
@@ -67,6 +71,11 @@ class FileSink:
     def failure(self) -> str | None:
         """Why nothing can be written any more; None while all is well."""
         return self._writer.failure
+
+    @property
+    def events(self) -> int:
+        """How many arrays are safe so far."""
+        return self._writer.events
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
         """Write into the journal what was said."""
@@ -109,14 +118,18 @@ class FileSink:
 class MemorySink:
     """Keeps copies of arrays in memory."""
 
-    failure: str | None = None
-
     def __init__(self) -> None:
+        self.failure: str | None = None
         self._arrays: dict[tuple[str, int, int], np.ndarray] = {}
         self._quants: dict[tuple[str, int, int], QuantParams] = {}
         self._partly: dict[tuple[str, int, int], Kept] = {}
         self._open = True
         self.recording: MemoryRecording | None = None
+
+    @property
+    def events(self) -> int:
+        """How many arrays are held."""
+        return len(self._arrays) + len(self._partly)
 
     def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
         """Do nothing: nobody reads it before it is finished."""

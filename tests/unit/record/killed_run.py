@@ -78,7 +78,8 @@ def judge(path, workload, acknowledged):
                 wrong += recording.graph.producer(name).name != f"n{number}"
             else:
                 wrong += number < acknowledged
-        wrong += recording.info.complete is not finished
+        wrong += recording.info.complete is not (finished or done.complete)
+        wrong += recording.info.complete and len(back) < len(sizes(workload))
     path.unlink()
     left = [entry.name for entry in path.parent.iterdir() if entry.name.startswith(path.name)]
     return {
