@@ -95,7 +95,7 @@ def _part(finding: Finding, place: tuple[int, int], variant: Variant) -> _Part |
 def _culprit(parts: Sequence[_Part], variant: Variant) -> Suspect | None:
     """Find the mistake that gives every recorded code of every sample."""
     for suspect in suspects(parts[0].unit):
-        if all(_gives(_same(suspect, part.unit), part.recorded, variant) for part in parts):
+        if all(_gives(_same(suspect, part.unit), part.recorded, suspect.variant(variant)) for part in parts):
             return suspect
     return None
 

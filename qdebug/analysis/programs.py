@@ -2,8 +2,8 @@
 
 Real multipliers: scale, round and add the zero point in any order. Integer multipliers: an optional shift left, a
 product kept in part or whole, one or two roundings. Operators on two operands combine a program for the operands with
-one for the result. How a program ends (saturation, at 16 bits too, or wrapping around) makes no difference well inside
-the range of the codes, so that `endings` is only asked for programs that fit there.
+one for the result. How a program ends makes no difference well inside the range of the codes, so that `endings` is only
+asked for programs that fit there. None wraps around where it should saturate: that is no arithmetic but a mistake.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
 _REAL = ("mul", "scale,div", "scale,inv")
 _WHOLE_NUMBERS = ("q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "glow")
 _HIGH = ("up", "away", "trunc", "floor")
-_ENDS = ("zp,wrap", "sat")
+_ENDS = ("sat",)
 _WHOLE_ENDS = ("sat16,zp,sat",)
 _SHORT = ("m24", "m24s7", "q24", "q16", "q15", "glow")
 """Multipliers too short for the order of the expression to matter often."""

@@ -35,6 +35,7 @@ PATTERNS = MappingProxyType(
         "factor": "another scale than the graph says",
         "factor_per_channel": "scales that go along the wrong axis, or one scale for all channels",
         "growing": "sums that saturate or wrap in 16 bits",
+        "wrapped": "codes beyond the range wrap around instead of saturating",
         "ties_only": "a rounding of ties that is not among the known ones",
         "off_by_one": "a multiplier of few bits, or a rounding in several stages that is not among the known ones",
         "scattered": "no pattern is known for this",

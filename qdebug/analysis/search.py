@@ -6,7 +6,7 @@ out: variants that agree on 99.99 % are common, and are no explanation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,7 +23,7 @@ from qdebug.replay.presets import PRESETS
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
-__all__ = ["ENOUGH", "Finding", "channels_first", "products", "search", "search_known"]
+__all__ = ["ENOUGH", "Finding", "channels_first", "products", "same_values", "search", "search_known"]
 
 ENOUGH = 64
 """Elements below which one of thousands of programs may fit by chance."""
@@ -108,6 +108,7 @@ class _Search:
         self._source = source
         self._unit = source.unit(source.places[0])
         self._recorded = channels_first(source.codes(source.places[0]), self._unit).reshape(-1)
+        self._sizes = dict.fromkeys(range(len(source.places)), self._recorded.size)
         self._columns: dict[Sums, Columns] = {}
         self._deciding: dict[Sums, Decisive] = {}
         self._rates: dict[Variant, float] = {}
@@ -117,29 +118,34 @@ class _Search:
 
     def run(self, *, unknown: bool) -> Finding:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
-        known = _known(self._unit)
+        known = _known(self._unit) if self._elements else ()
         for sums in dict.fromkeys(variant.sums for variant in known):
             if self._matching and products(self._unit) > _HEAVY:
                 break
             if self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums])
-        if unknown and not self._matching and self._recorded.size * len(self._source.places) >= ENOUGH:
+        if unknown and not self._matching and self._elements >= ENOUGH:
             for sums in self._columns:
                 self._try_programs(sums)
         return replace(self._finding(), unknown=unknown)
 
     def run_known(self, first: Sequence[Variant]) -> Finding:
         """Go through the known variants until one reproduces the node."""
-        for variant in first:
+        for variant in first if self._elements else ():
             if self._prepare(variant.sums):
                 self._try(variant.sums, [variant])
             if self._matching:
                 return self._finding(ranked=False)
-        known = _known(self._unit)
+        known = _known(self._unit) if self._elements else ()
         for sums in dict.fromkeys(variant.sums for variant in known):
             if not self._matching and self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums and variant not in first])
         return self._finding(ranked=False)
+
+    @property
+    def _elements(self) -> int:
+        """Recorded elements of all samples; one that was not read yet counts like the first."""
+        return sum(self._sizes.values())
 
     def _prepare(self, sums: Sums) -> bool:
         """Compute a heavy part of the first sample; tell whether that is possible."""
@@ -164,7 +170,7 @@ class _Search:
         expected = self._recorded[deciding.places]
         passing = []
         for variant, codes in _all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
-            rate = float(np.mean(codes == expected)) if expected.size else 1.0
+            rate = float(np.mean(same_values(codes, expected)))
             self._tried += rated
             if rated:
                 self._rates[variant] = rate
@@ -181,8 +187,8 @@ class _Search:
                 deciding = decisive(unit, columns, recorded)
                 expected = recorded[deciding.places]
                 found = _all_codes(unit, columns.take(deciding.places), left)
-                left = [variant for variant, codes in found if np.array_equal(codes, expected)]
-            left = [v for v in left if deciding.settles(v) or np.array_equal(finish(unit, columns, v), recorded)]
+                left = [variant for variant, codes in found if same_values(codes, expected).all()]
+            left = [v for v in left if deciding.settles(v) or same_values(finish(unit, columns, v), recorded).all()]
             deciding = None
             if not left:
                 break
@@ -195,7 +201,9 @@ class _Search:
                 yield self._unit, self._columns[sums], self._recorded
                 continue
             unit = self._source.unit(place)
-            yield unit, accumulate(unit, sums), channels_first(self._source.codes(place), unit).reshape(-1)
+            recorded = channels_first(self._source.codes(place), unit).reshape(-1)
+            self._sizes[position] = recorded.size
+            yield unit, accumulate(unit, sums), recorded
 
     def _try_programs(self, sums: Sums) -> None:
         """Try programs that no known backend is on record for, first on a few elements that the best one misses."""
@@ -247,25 +255,27 @@ class _Search:
             kind=self._unit.kind,
             dtypes=self._unit.dtypes,
             per_channel=self._unit.per_channel,
-            elements=self._recorded.size * len(self._source.places),
+            elements=self._elements,
             tried=self._tried,
         )
-        if not self._rates:
-            return replace(finding, reason=self._failure or "nothing could be tried")
+        if not self._rates or not self._elements:
+            empty = "its output has no elements" if not self._elements else "nothing could be tried"
+            return replace(finding, reason=self._failure or empty)
         matching = tuple(self._matching)
         fitting = set(matching)
         others = [variant for variant in self._rates if variant not in fitting]
         if not ranked:
             return replace(finding, matching=matching)
         others.sort(key=lambda variant: -self._rates[variant])
-        rivals = sorted(((self.share(v), -i) for i, v in enumerate(others[:_RIVALS])), reverse=True)
-        order = [(share, others[-i]) for share, i in rivals]
+        simplest = next(iter(self._rates))
+        rivals = others[:_RIVALS]
+        shares = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
+        order = sorted(((shares[v], v) for v in rivals), key=lambda pair: -pair[0])
         if matching:
             finding = replace(finding, matching=matching, best=matching[0], match=1.0)
         else:
             best_share, best = order[0]
-            simplest = next(iter(self._rates))
-            plain = best if 1 - best_share < (1 - self.share(simplest)) / 2 else simplest
+            plain = best if 1 - best_share < (1 - shares[simplest]) / 2 else simplest
             finding = replace(finding, best=best, match=best_share, plain=plain)
             order = order[1:]
         if not order:
@@ -274,13 +284,24 @@ class _Search:
         witnesses = round((1 - share) * finding.elements) if matching else 0
         return replace(finding, runner_up=runner, runner_up_match=share, witnesses=witnesses)
 
-    def share(self, variant: Variant) -> float:
-        """Give the share of all recorded elements that a variant reproduces."""
-        same = total = 0
-        for unit, columns, recorded in self._every(variant.sums):
-            same += int(np.count_nonzero(finish(unit, columns, variant) == recorded))
-            total += recorded.size
-        return same / total if total else 1.0
+    def _shares(self, variants: Iterable[Variant]) -> dict[Variant, float]:
+        """Give the share of all recorded elements that each variant reproduces."""
+        wanted = list(variants)
+        same = dict.fromkeys(wanted, 0)
+        for sums in dict.fromkeys(variant.sums for variant in wanted):
+            own = [variant for variant in wanted if variant.sums == sums]
+            for unit, columns, recorded in self._every(sums):
+                for variant in own:
+                    same[variant] += int(np.count_nonzero(same_values(finish(unit, columns, variant), recorded)))
+        return {variant: count / self._elements for variant, count in same.items()}
+
+
+def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Tell which elements are equal; not-a-numbers are."""
+    same = ours == theirs
+    if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
+        same |= np.isnan(ours) & np.isnan(theirs)
+    return np.asarray(same)
 
 
 def _known(unit: Unit) -> tuple[Variant, ...]:

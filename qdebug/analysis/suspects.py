@@ -13,6 +13,7 @@ import numpy as np
 
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
+from qdebug.replay.variant import Step, Variant
 
 __all__ = ["Suspect", "suspects"]
 
@@ -26,12 +27,21 @@ class Suspect:
         pattern: The pattern that it makes: a key of `qdebug.analysis.residual.PATTERNS`.
         likely: The mistake in words.
         unit: The node with the mistake.
+        wraps: Whether codes wrap around instead of saturating, besides.
     """
 
     name: str
     pattern: str
     likely: str
     unit: Unit
+    wraps: bool = False
+
+    def variant(self, variant: Variant) -> Variant:
+        """Give the variant that the mistake makes of the right one."""
+        if not self.wraps:
+            return variant
+        ends = tuple(Step(op="wrap") if step.op == "sat" else step for step in variant.requantize)
+        return replace(variant, requantize=ends)
 
 
 def suspects(unit: Unit) -> Iterator[Suspect]:
@@ -40,6 +50,9 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _of_zero_points(unit)
     yield from _of_scales(unit)
     yield from _of_padding(unit)
+    if unit.out.dtype.kind in "iu":
+        likely = "codes beyond the range wrap around instead of saturating"
+        yield Suspect(name="wrapped codes", pattern="wrapped", likely=likely, unit=unit, wraps=True)
     if unit.out.clamp is not None:
         free = replace(unit, out=replace(unit.out, clamp=None))
         yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)

@@ -10,6 +10,7 @@ import pytest
 from qdebug.analysis.search import search
 from qdebug.analysis.selection import decisive
 from qdebug.analysis.units import Units, UnitSource
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.variant import Variant, parse_variant
@@ -142,3 +143,21 @@ def test_wrapping_programs_are_never_settled_by_extremes(quantized):
     deciding = decisive(unit, accumulate(unit, Variant().sums), source.codes((0, 0)).reshape(-1))
     assert deciding.settles(Variant())
     assert not deciding.settles(replace(Variant(), requantize=parse_variant("steps=mul,even,zp,wrap").requantize))
+
+
+def test_an_empty_output_proves_nothing(quantized):
+    constants, feeds = quantized.conv_parts()
+    empty = feeds[:1, :0]
+    made = quantized.recording_of(quantized.node, constants, empty, "")
+    finding = found(made)
+    assert finding.matching == ()
+    assert finding.reason == "its output has no elements"
+
+
+def test_not_a_number_is_reproduced_by_not_a_number():
+    node = Node(name="dq", op="DequantizeLinear", inputs=("x", "s", "z"), outputs=("y",))
+    constants = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("s", "z")]
+    graph = Graph([node], tensors=constants, inputs=["x"], outputs=["y"], opset={"": 13})
+    arrays = {"x": np.arange(-8, 8, dtype=np.int8), "s": np.asarray(np.float32(np.nan)), "z": np.zeros((), np.int8)}
+    recording = MemoryRecording.single(graph, arrays | {"y": np.full(16, np.nan, np.float32)})
+    assert found(recording).match == 1.0

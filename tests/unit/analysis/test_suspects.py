@@ -51,6 +51,7 @@ def test_no_suspect_changes_what_is_not_there(quantized):
         ("edge padding", "repeats the outermost values"),
         ("padding end", "the padding is (0, 0, 2, 2), not (1, 1, 1, 1)"),
         ("moved scale 1", "the scales are read one channel off"),
+        ("wrapped codes", "wrap around instead of saturating"),
     ],
 )
 def test_a_mistake_is_found_by_what_it_gives(quantized, name, words):
@@ -61,7 +62,8 @@ def test_a_mistake_is_found_by_what_it_gives(quantized, name, words):
 
     def fault(_, codes):
         unit = units.find(node, "y").unit((next(sample), 0))
-        return compute(next(s.unit for s in suspects(unit) if s.name == name), Variant())
+        suspect = next(s for s in suspects(unit) if s.name == name)
+        return compute(suspect.unit, suspect.variant(Variant()))
 
     wrong = quantized.conv("", per_channel=True, fault=fault)
     finding = search(Units(wrong).find(node, "y"))
