@@ -101,6 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
     options = typed(TuiOptions, arguments)
     missing = _no_terminal()
     if missing:
+        for path in (options.reference, *options.backends):
+            open_source(path)  # a wrong file is all there is to say then
         say(f"qdebug: {missing}, so this is the report of: qdebug diff")
         return _report(options, given_limits(options))
     from qdebug.tui.app import TuiChoices, run_tui
