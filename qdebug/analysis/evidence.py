@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.analysis.residual import Residual, residual
-from qdebug.analysis.search import Finding, channels_first
+from qdebug.analysis.search import Finding
 from qdebug.analysis.suspects import Suspect, suspects
+from qdebug.analysis.trials import channels_first
 from qdebug.analysis.wrong_places import Layout
 from qdebug.analysis.wrong_values import Evidence
 from qdebug.errors import KernelError, UsageError

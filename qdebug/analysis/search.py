@@ -8,31 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
 from qdebug.analysis.programs import endings, programs
 from qdebug.analysis.selection import Decisive, decisive
+from qdebug.analysis.trials import all_codes, channels_first, known_variants, products, same_values, telling
 from qdebug.analysis.units import UnitSource
-from qdebug.errors import KernelError, UsageError
-from qdebug.replay.candidates import candidates
+from qdebug.errors import KernelError
 from qdebug.replay.columns import Columns
-from qdebug.replay.evaluate import accumulate, finish, finish_many
-from qdebug.replay.presets import PRESETS
+from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
-__all__ = ["ENOUGH", "Finding", "channels_first", "products", "same_values", "search", "search_known"]
+__all__ = ["ENOUGH", "Finding", "search", "search_known"]
 
 ENOUGH = 64
 """Elements below which one of thousands of programs may fit by chance."""
-_FEW = 256
-"""Elements that the many programs of the last resort are tried on."""
 _BATCH = 256
 _HEAVY = 1 << 22
 """Products beyond which another way to sum them is only tried if the first explains nothing."""
-_CODES_AT_ONCE = 1 << 24
 _RIVALS = 3
 """Variants of which the exact share is computed, to find the best of those that fail."""
 
@@ -96,11 +91,6 @@ def search_known(source: UnitSource, first: Sequence[Variant]) -> Finding:
     return _Search(source).run_known(first)
 
 
-def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
-    """Give recorded codes in the order that units are computed in."""
-    return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
-
-
 class _Search:
     """The search for one node."""
 
@@ -118,7 +108,7 @@ class _Search:
 
     def run(self, *, unknown: bool) -> Finding:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
-        known = _known(self._unit) if self._elements else ()
+        known = known_variants(self._unit) if self._elements else ()
         for sums in dict.fromkeys(variant.sums for variant in known):
             if self._matching and products(self._unit) > _HEAVY:
                 break
@@ -136,7 +126,7 @@ class _Search:
                 self._try(variant.sums, [variant])
             if self._matching:
                 return self._finding(ranked=False)
-        known = _known(self._unit) if self._elements else ()
+        known = known_variants(self._unit) if self._elements else ()
         for sums in dict.fromkeys(variant.sums for variant in known):
             if not self._matching and self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums and variant not in first])
@@ -169,7 +159,7 @@ class _Search:
         deciding = self._deciding[sums]
         expected = self._recorded[deciding.places]
         passing = []
-        for variant, codes in _all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
+        for variant, codes in all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
             rate = float(np.mean(same_values(codes, expected)))
             self._tried += rated
             if rated:
@@ -186,7 +176,7 @@ class _Search:
             if deciding is None:
                 deciding = decisive(unit, columns, recorded)
                 expected = recorded[deciding.places]
-                found = _all_codes(unit, columns.take(deciding.places), left)
+                found = all_codes(unit, columns.take(deciding.places), left)
                 left = [variant for variant, codes in found if same_values(codes, expected).all()]
             left = [v for v in left if deciding.settles(v) or same_values(finish(unit, columns, v), recorded).all()]
             deciding = None
@@ -220,7 +210,7 @@ class _Search:
                 batch.append(variant)
             if len(batch) == _BATCH or (variant is None and batch):
                 self._tried += len(batch)
-                passing += [passed for passed, codes in _all_codes(unit, few, batch) if np.array_equal(codes, expected)]
+                passing += [passed for passed, codes in all_codes(unit, few, batch) if np.array_equal(codes, expected)]
                 batch = []
         others = [other for variant in passing for other in endings(variant)]
         self._tried += len(others)
@@ -246,7 +236,7 @@ class _Search:
                 low, high = unit.out.limits
                 middle = np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * 0.9
                 places = places[middle] if middle.any() else places
-            return unit, columns, recorded, _few(places, codes[places] != recorded[places])
+            return unit, columns, recorded, telling(places, codes[places] != recorded[places])
         return None
 
     def _finding(self, *, ranked: bool = True) -> Finding:
@@ -294,58 +284,3 @@ class _Search:
                 for variant in own:
                     same[variant] += int(np.count_nonzero(same_values(finish(unit, columns, variant), recorded)))
         return {variant: count / self._elements for variant, count in same.items()}
-
-
-def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Tell which elements are equal; not-a-numbers are."""
-    same = ours == theirs
-    if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
-        same |= np.isnan(ours) & np.isnan(theirs)
-    return np.asarray(same)
-
-
-def _known(unit: Unit) -> tuple[Variant, ...]:
-    """Give the variants of the catalogue, the simplest first, and those that known backends are said to use."""
-    return tuple(dict.fromkeys((*candidates(unit), *_stated(unit.kind, unit.dtypes))))
-
-
-@lru_cache(maxsize=64)
-def _stated(kind: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
-    key = f"{kind}:{','.join(dtypes)}"
-    variants = [known.arithmetic.variants for known in PRESETS.values()]
-    return tuple(dict.fromkeys(own[name] for own in variants for name in (key, kind) if name in own))
-
-
-def _few(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Choose a few elements: up to half of them wrong, the others spread over the rest."""
-    if places.size <= _FEW:
-        return places
-    order = np.argsort(~wrong, kind="stable")
-    half = order[: min(int(np.count_nonzero(wrong)), _FEW // 2)]
-    rest = order[half.size :: max(1, (order.size - half.size) // (_FEW - half.size))]
-    return np.asarray(places[np.concatenate([half, rest])])
-
-
-def _all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
-    """Compute many variants on the same columns; those whose program does not fit the unit are left out."""
-    at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
-    for first in range(0, len(variants), at_once):
-        batch = variants[first : first + at_once]
-        try:
-            yield from zip(batch, finish_many(unit, columns, batch), strict=True)
-        except (KernelError, UsageError):
-            for variant in batch:
-                try:
-                    codes = finish(unit, columns, variant)
-                except (KernelError, UsageError):  # no integer stands for a scale that is not a number
-                    continue
-                yield variant, codes
-
-
-def products(unit: Unit) -> int:
-    """Estimate the number of products that the heavy part of a unit takes."""
-    if unit.kind not in ("conv", "linear"):
-        return 0
-    x, weight = (operand.codes for operand in unit.operands[:2])
-    per_output = weight.size / max(weight.shape[0] if unit.kind == "conv" else weight.shape[-1], 1)
-    return int(x.size * weight.size / max(per_output, 1)) if unit.kind == "linear" else int(x.size * per_output)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.analysis.search import channels_first
+from qdebug.analysis.trials import channels_first
 from qdebug.analysis.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
