@@ -303,8 +303,8 @@ def test_unittest_classes_and_wrong_settings(project):
 
 
 def test_the_marker_and_the_options_explain_themselves(project):
-    project(MARKED).stdout.no_fnmatch_line("*PytestUnknownMarkWarning*")
-    shown = project(MARKED, "--markers").stdout
-    shown.fnmatch_lines(["@pytest.mark.qdebug(reference=None, *"])
-    shown = project(MARKED, "--help").stdout
-    shown.fnmatch_lines(["qdebug: numerics of neural networks:", "*--qdebug-regen*"])
+    assert "PytestUnknownMarkWarning" not in str(project(MARKED).stdout)
+    assert "@pytest.mark.qdebug(reference=None, " in str(project(MARKED, "--markers").stdout)
+    shown = str(project(MARKED, "--help").stdout)
+    assert "qdebug: numerics of neural networks:" in shown
+    assert "--qdebug-regen" in shown
