@@ -52,11 +52,9 @@ def _suite(root: ET.Element, name: str, result: DiffResult) -> None:
     for node in result.nodes:
         _case(suite, name, node, incomplete=bool(result.shortcomings))
     whole = ET.SubElement(suite, "testcase", classname=_safe(name), name="completeness")
-    for clause in result.shortcomings:
-        ET.SubElement(whole, "error", message=_safe(clause), type="incomplete")
-        break  # a case has one outcome; the text names them all
-    if result.shortcomings:
-        whole[0].text = _safe("; ".join(result.shortcomings))
+    if result.shortcomings:  # a case has one outcome: the text names them all
+        error = ET.SubElement(whole, "error", message=_safe(result.shortcomings[0]), type="incomplete")
+        error.text = _safe("; ".join(result.shortcomings))
     ET.SubElement(whole, "system-out").text = _safe(sentences.coverage_sentence(result))
     counts = {
         "tests": "testcase",
