@@ -49,7 +49,7 @@ def accumulate(unit: Unit, sums: Sums) -> Columns:
     """
     try:
         return _HEAVY[unit.kind](unit, sums)
-    except ValueError as error:
+    except (ValueError, IndexError, TypeError) as error:
         raise KernelError(f"A unit of kind {unit.kind!r} ({unit.op}) cannot be computed: {error}.") from error
 
 

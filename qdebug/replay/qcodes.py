@@ -24,7 +24,8 @@ def paired(unit: Unit, sums: Sums) -> Columns:
         return Columns(sums=sums, values=values, shape=values[0].shape)
     if sums.columns != "sum" or unit.kind != "mul":
         raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
-    product = np.asarray(left.centred * right.centred)
+    narrow = max(left.codes.dtype.itemsize, right.codes.dtype.itemsize) == 1
+    product = np.asarray(left.centred * right.centred.astype(np.int32 if narrow else np.int64, copy=False))
     bound = float(np.abs(product).max(initial=0))
     return Columns(sums=sums, values=(product,), shape=product.shape, bound=bound)
 

@@ -232,3 +232,19 @@ def test_blocks_cover_every_element_once():
             seen[block] += 1
             assert seen[block].size <= max(1000, 60)
         assert (seen == 1).all()
+
+
+def test_products_of_wide_codes_do_not_overflow():
+    wide = Operand(codes=np.array([65535, 3], np.uint16), scale=F32(2**-20), zero_point=np.uint16(0))
+    unit = Unit(kind="mul", operands=(wide, wide), out=target(2**-20, 0, np.uint16))
+    assert compute(unit, Variant()).tolist() == [4096, 0]
+    assert accumulate(unit, Variant().sums).values[0].tolist() == [65535**2, 9]
+
+
+def test_operands_that_do_not_fit_are_said_to():
+    rng = np.random.default_rng(0)
+    short, long = operand(rng, (2, 3), 0.1, 0), operand(rng, (4, 5), 0.1, 0)
+    with pytest.raises(KernelError, match="cannot be computed"):
+        compute(Unit(kind="linear", operands=(short, long), out=target(1, 0), op="QLinearMatMul"), Variant())
+    with pytest.raises(KernelError, match="cannot be computed"):
+        compute(Unit(kind="conv", operands=(short, long), out=target(1, 0), op="QLinearConv"), Variant())
