@@ -2,11 +2,11 @@
 
 Run it: python tests/benchmarks/bench_explain.py [--rounds 7] [--recording FILE.h5]
 
-Every figure is the best of several rounds on one thread of BLAS. Targets: integer sums of a convolution, from codes to
-sums, at no less than half the speed of NumPy's float32 matrix product of the same multiplications; requantization of
-300 million sums a second for one multiplication or one shift, 100 million with two roundings; 50,000 variants a
-second on samples of up to 1,024 elements. With a recording of a quantized run: what explaining its first sample
-takes on one core, 3 seconds for a net of 53 convolutions.
+Every figure is the best of several rounds, in processor time on one thread of BLAS. Targets: integer sums of a
+convolution, from codes to sums, at no less than half the speed of NumPy's float32 matrix product of the same
+multiplications; requantization of 300 million sums a second for one multiplication or one shift, 100 million with two
+roundings; 50,000 variants a second on samples of up to 1,024 elements. With a recording of a quantized run: what
+explaining its first sample takes on one core, 3 seconds for a net of 53 convolutions.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Row = tuple[str, str, str, str]
 
 
 def best(job: Callable[[], object], rounds: int) -> float:
-    """Give the seconds of the fastest of several calls."""
+    """Give the processor seconds of the fastest of several calls: what else the machine does hardly counts."""
     times = []
     for _ in range(rounds):
-        start = time.perf_counter()
+        start = time.process_time()
         job()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 
@@ -119,7 +119,7 @@ def samples(rng: np.random.Generator, rounds: int) -> Iterator[Row]:
 
 
 def recording(path: Path, rounds: int) -> Iterator[Row]:
-    """Explain all nodes of a recorded run on its first sample, in processor time: what else runs does not count."""
+    """Explain all nodes of a recorded run on its first sample."""
     held = qdebug.open_recording(path)
     only = OneSample(held, 0) if held.samples > 1 else held
     times = []
