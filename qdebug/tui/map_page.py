@@ -15,6 +15,8 @@ from qdebug.view.rows import position
 __all__ = ["MapPage"]
 
 _SIDE = 26
+_LARGEST = 4
+"""Characters a side that one element of a small plane may take."""
 
 
 class MapPage(Page):
@@ -82,8 +84,9 @@ class MapPage(Page):
         if key != self._key:
             values = _by_channel(slab) if self.all_channels else plane(slab, self._cursor.index)
             self._size = values.shape
-            pooled = pool_plane(values, rows, columns)
-            self._levels, self._key = heat_levels(pooled, slab.largest), key
+            levels = heat_levels(pool_plane(values, rows, columns), slab.largest)
+            larger = min(rows // levels.shape[0], columns // levels.shape[1], _LARGEST)
+            self._levels, self._key = np.kron(levels, np.ones((larger, larger), dtype=np.int64)), key
         return self._levels, (self._size[0], self._size[1])
 
     def _place(self, slab: Slab) -> tuple[int, int]:
@@ -102,7 +105,7 @@ class MapPage(Page):
         facts = [
             ("channels x positions" if self.all_channels else f"plane [{','.join(map(str, index[:-2]))}]", "accent"),
             (f"{size[0]} x {size[1]} elements", "muted"),
-            (f"a cell is {self._tiles[0]:.3g} x {self._tiles[1]:.3g}", "muted"),
+            (_cell(self._tiles), "muted"),
             ("", "plain"),
             (f"@{position(index)}", "cursor"),
             (f"ref  {float(slab.reference[index]):.6g}", "plain"),
@@ -122,6 +125,13 @@ class MapPage(Page):
         facts.append((f"{legend_text(scene)} 0..{numbers.number(slab.largest)}", "muted"))
         facts.append(("! NaN or infinite", "muted"))
         return [(scene.glyphs.fit(text, _SIDE), style) for text, style in facts]
+
+
+def _cell(tiles: tuple[float, float]) -> str:
+    """Say how many elements a cell of the map stands for, or how many cells for an element."""
+    if min(tiles) < 1:
+        return f"an element is {1 / tiles[0]:.0f} x {1 / tiles[1]:.0f}"
+    return f"a cell is {tiles[0]:.3g} x {tiles[1]:.3g}"
 
 
 def legend_text(scene: Scene) -> str:

@@ -77,14 +77,21 @@ class ValuesPage(Page):
                 for column in shown:
                     at = (*index[:-2], row, column) if len(index) > 1 else (column,) if index else ()
                     chosen = here and column == columns_at
-                    text = (scene.glyphs.cursor if chosen else " ") + write(at)[: _CELL - 1].rjust(_CELL - 1)
-                    line.append((text, _style(slab, at, difference=side == 2, chosen=chosen)))
+                    railed = side == 1 and _saturated(slab, at)
+                    sign = scene.glyphs.cursor if chosen else "^" if railed else " "
+                    text = sign + write(at)[: _CELL - 1].rjust(_CELL - 1)
+                    line.append((text, "unknown" if railed and not chosen else _style(slab, at, side == 2, chosen)))
                 line.append((" ", "plain"))
             lines.append(line)
         return lines
 
 
-def _style(slab: Slab, at: tuple[int, ...], *, difference: bool, chosen: bool) -> str:
+def _saturated(slab: Slab, at: tuple[int, ...]) -> bool:
+    codes, quant = slab.backend_codes, slab.quant
+    return codes is not None and quant is not None and codes[at] in (quant.qmin, quant.qmax)
+
+
+def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> str:  # noqa: FBT001  of one element
     if chosen:
         return "first"
     ours, theirs = slab.backend[at], slab.reference[at]
@@ -92,9 +99,7 @@ def _style(slab: Slab, at: tuple[int, ...], *, difference: bool, chosen: bool) -
         return "fail"
     if difference:
         return "muted" if ours == theirs else "fail" if abs(float(ours) - float(theirs)) > slab.largest / 2 else "plain"
-    codes, quant = slab.backend_codes, slab.quant
-    railed = codes is not None and quant is not None and codes[at] in (quant.qmin, quant.qmax)
-    return "unknown" if railed else "plain"
+    return "plain"
 
 
 def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], ...]:
@@ -130,7 +135,8 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...]) -> Line:
     names[: len(fixed)] = fixed
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}, sample {sample}"
     step = scene.navigator.step
-    return [(text + (f", step {step}" if scene.opened.steps > 1 else ""), "muted")]
+    rails = "; ^ saturated" if slab.backend_codes is not None else ""
+    return [(text + (f", step {step}" if scene.opened.steps > 1 else "") + rails, "muted")]
 
 
 def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> list[Line]:
@@ -150,8 +156,7 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> li
             parts.append(f"{side} {codes[index]}")
     scale = slab.scale_at(index)
     if slab.quant is not None:
-        at_rail = slab.backend_codes is not None and slab.backend_codes[index] in (slab.quant.qmin, slab.quant.qmax)
-        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{' SATURATED' if at_rail else ''}")
+        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{' SATURATED' if _saturated(slab, index) else ''}")
     if scale is not None:
         parts.append(f"scale {scale:.6g}")
     lines: list[Line] = []

@@ -89,3 +89,10 @@ def test_every_sample_has_a_test_and_a_line_in_the_list():
     tests = Path(__file__).read_text(encoding="utf-8")
     assert scripts
     assert not {name for name in scripts if f"samples/{name}" not in listed or f'run("{name}")' not in tests}
+
+
+def test_pictures_are_made_of_every_screen(run):
+    printed = run("pictures.py")
+    assert [line.split(".svg")[0] for line in printed.splitlines()] == [
+        *("overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples"),
+    ]

@@ -1,0 +1,74 @@
+"""Make the pictures of the terminal interface that the README shows: each screen on the recordings of `qdebug demo`.
+
+    python samples/pictures.py samples/pictures
+
+Without a folder they are made and thrown away. The program draws itself, as it does for the key `e`.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from qdebug.session import DiffSession, open_recording
+from qdebug.tui.application import QdebugApp
+from qdebug.tui.desk import Start
+from qdebug.tui.source import Opening
+from qdebug.workflow.demo import run_demo
+
+SIZE = (96, 28)
+SCREENS = ("overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples")
+
+
+async def picture(reference: Path, backend: Path, screen: str) -> str:
+    """Give a screen at the first divergence as SVG."""
+
+    def compare() -> DiffSession:
+        return DiffSession(open_recording(reference), open_recording(backend))
+
+    app = QdebugApp([Opening(compare=compare)], titles=[(reference.name, backend.name)], begin=Start(screen=screen))
+    async with app.run_test(size=SIZE) as pilot:
+        main = app.screen_stack[0]
+        await until(pilot, lambda: main.finished)
+        await pilot.press("exclamation_mark")
+        if screen == "map":
+            await pilot.press("v")
+        await until(pilot, lambda: not main.detail_shown or known(main, screen))
+        await pilot.pause(0.2)
+        return app.export_screenshot(title=f"qdebug tui {reference.name} {backend.name} --screen {screen}")
+
+
+def known(main, screen: str) -> bool:
+    """Tell whether everything that a screen shows is there."""
+    ready = main.detail_ready
+    if ready is None or not ready.complete:
+        return False
+    return ready.explained is not None if screen == "explain" else ready.slab is not None or not main.view.of_tensor
+
+
+async def until(pilot, condition) -> None:
+    """Wait for something to be on the screen."""
+    for _ in range(6000):
+        await pilot.pause(0.01)
+        if condition():
+            return
+    raise TimeoutError("the interface did not get there in a minute")
+
+
+def make(folder: Path) -> None:
+    """Write all pictures into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as scratch:
+        demo = run_demo(Path(scratch))
+        for screen in SCREENS:
+            svg = asyncio.run(picture(Path(demo.reference), Path(demo.backend), screen))
+            (folder / f"{screen}.svg").write_text(svg, encoding="utf-8")
+            print(f"{screen}.svg: {len(svg):,} characters")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        make(Path(sys.argv[1]))
+    else:
+        with TemporaryDirectory() as thrown_away:
+            make(Path(thrown_away))
