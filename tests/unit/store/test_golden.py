@@ -23,8 +23,8 @@ _SPEC.loader.exec_module(make)
 @pytest.fixture(params=["recording-1", "packed-1", "unfinished-1"])
 def path(request, tmp_path):
     if request.param.startswith("unfinished"):
-        for ending in (".part", ".journal"):
-            shutil.copy(GOLDEN / f"{request.param}.h5{ending}", tmp_path)
+        for what in ("part", "journal"):
+            shutil.copy(GOLDEN / f"{request.param}-{what}.h5", tmp_path / f"{request.param}.h5.{what}")
         assert recover(tmp_path / f"{request.param}.h5").lost == ()
         return tmp_path / f"{request.param}.h5"
     return GOLDEN / f"{request.param}.h5"

@@ -56,6 +56,8 @@ def main():
     rec = Recorder(folder / "unfinished-1.h5", **facts)
     fill(rec)
     rec._ledger.sink.leave()
+    for what in ("part", "journal"):
+        (folder / f"unfinished-1.h5.{what}").rename(folder / f"unfinished-1-{what}.h5")
 
 
 if __name__ == "__main__":
