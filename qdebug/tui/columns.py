@@ -64,14 +64,14 @@ def _optional(navigator: Navigator) -> list[Column]:
     """Give the columns beside the ones always shown, most important first."""
     shown = {navigator.metric, "introduced"}
     other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
+    parts = [Column("gain", "gain", 7, right=True), Column("propagated", "propagated", 10, right=True)]
     return [
         Column("state_word", "status", 12, sort="state"),
         Column("op", "op", 15, sort="op"),
         Column("quant", "scale / zero point", 20),
         Column("dtype", "dtype", 8),
         Column("shape", "shape", 16),
-        Column("gain", "gain", 7, right=True),
-        Column("propagated", "propagated", 10, right=True),
+        *(parts if navigator.sample is None else []),  # of all samples together
         Column("explained", "explained", 18),
         *(Column(name, metric_title(name), 10, right=True) for name in other),
         Column("match", "match", 12),

@@ -79,3 +79,13 @@ def test_any_name_fills_exactly_its_cells_and_steers_nothing(name, width, glyphs
         assert column.key == "mark" or cell_len(cell) == column.width
         assert not {unicodedata.category(character) for character in cell} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
         assert glyphs is UNICODE or cell.isascii()
+
+
+def test_a_single_sample_has_no_column_that_is_of_all_samples(make_navigator):
+    navigator = make_navigator()
+    every = [column.key for column in lay_out(navigator, 400).columns]
+    navigator.choose_sample(1)
+    one = lay_out(navigator, 400)
+    assert {"gain", "propagated", "rel_l2"} <= set(every)
+    assert not {"gain", "propagated", "rel_l2", "introduced"} & {column.key for column in one.columns}
+    assert len(row_cells(navigator, 9, one, UNICODE)) == len(one.columns)
