@@ -21,8 +21,9 @@ import numpy as np
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph
 from qdebug.model.kept import Kept
+from qdebug.store.check_tables import check_graph
 from qdebug.store.container import BAD_FILE, damaged
-from qdebug.store.decode import check_graph, decode_graph, decode_run, decode_texts
+from qdebug.store.decode import decode_graph, decode_run, decode_texts
 from qdebug.store.journal import Frame, Kind, decode_json, read_frames
 from qdebug.store.journal_bodies import HashKind, JournalEvent, Where, decode_event, decode_tables
 from qdebug.store.kept_rows import check_positions, statistics_of

@@ -18,11 +18,9 @@ from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import Kept
 from qdebug.model.recording import no_values, not_in_full
+from qdebug.store.check_tables import check_graph, check_index, constant_rows
 from qdebug.store.container import BAD_FILE, Container, damaged
 from qdebug.store.decode import (
-    check_graph,
-    check_index,
-    constant_rows,
     decode_graph,
     decode_info,
     decode_quants,
