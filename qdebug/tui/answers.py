@@ -12,7 +12,7 @@ from qdebug.analysis.explanation import NodeExplanation
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.errors import QdebugError
 from qdebug.numerics.full_tier import TensorProfile
-from qdebug.tui.slab import Slab, make_slab
+from qdebug.tui.slab import Cancelled, Slab, make_slab
 from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
 from qdebug.tui.values import ValueFacts, value_facts
 from qdebug.view.detail import NodeDetail
@@ -103,7 +103,7 @@ def answer(
             pair = source.values(request.tensor, sample=sample, step=request.step)
             known.values = known.values or value_facts(pair.reference, pair.backend)
             if request.elements:
-                known.slab = _slab(pair)
+                known.slab = _slab(pair, outdated)
                 cache.trim()
             del pair  # two whole tensors
             if outdated():
@@ -118,14 +118,12 @@ def answer(
             known.explained = _explained(source, result.node, outdated)
             if known.explained is None:
                 return
+    except Cancelled:
+        return
     except (QdebugError, ValueError, TypeError) as error:
         yield reply(f"values of sample {sample} cannot be shown: {error}", complete=True)
     else:
         yield reply(complete=True)
-
-
-class _Cancelled(Exception):  # noqa: N818  no error: the way to stop a search
-    """Something newer was asked."""
 
 
 def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:
@@ -134,11 +132,11 @@ def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> S
 
     def look(*_: object) -> None:
         if outdated():
-            raise _Cancelled
+            raise Cancelled
 
     try:
         return explain(source.backend, node=node, progress=look).nodes
-    except _Cancelled:
+    except Cancelled:
         return None
 
 
@@ -172,13 +170,14 @@ def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int,
     return f"{', '.join(arrays)} of sample {sample}"
 
 
-def _slab(pair: PairValues) -> Slab:
+def _slab(pair: PairValues, cancelled: Callable[[], bool]) -> Slab:
     return make_slab(
         np.asarray(pair.reference),
         np.asarray(pair.backend),
         codes=(pair.reference_codes, pair.backend_codes),
         quant=pair.backend_quant,
         reference_quant=pair.reference_quant,
+        cancelled=cancelled,
     )
 
 

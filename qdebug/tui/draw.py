@@ -6,7 +6,7 @@ import numpy as np
 
 from qdebug.tui.glyphs import GlyphSet
 
-__all__ = ["area", "bars", "pool", "resample"]
+__all__ = ["area", "bars", "pool", "pool_plane", "resample"]
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
@@ -28,6 +28,22 @@ def pool(values: np.ndarray, columns: int) -> np.ndarray:
     if size < columns:
         return values[starts]
     pooled: np.ndarray = np.maximum.reduceat(values, starts)
+    return pooled
+
+
+def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """Give the largest value of each tile, so that a plane fits into rows and columns; NaN wins.
+
+    Args:
+        values: Two dimensions; smaller ones stay as they are.
+        rows: At most so many, at least 1.
+        columns: At most so many, at least 1.
+    """
+    pooled = values
+    for axis, most in ((0, rows), (1, columns)):
+        size = pooled.shape[axis]
+        if size > most:
+            pooled = np.maximum.reduceat(pooled, np.arange(most) * size // most, axis=axis)
     return pooled
 
 

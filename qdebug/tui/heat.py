@@ -10,29 +10,13 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.palette import HEAT_STEPS
 from qdebug.tui.profile import Piece
 
-__all__ = ["LEVELS", "NOT_FINITE", "heat_levels", "heat_lines", "height_of", "legend", "pool_plane"]
+__all__ = ["LEVELS", "NOT_FINITE", "heat_levels", "heat_lines", "height_of", "legend"]
 
 LEVELS = HEAT_STEPS
 """Steps of the ramp; 0 is no error at all."""
 
 NOT_FINITE = 99
 """The level of what is NaN or infinite: it has a sign of its own and no place in the ramp."""
-
-
-def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Give the largest value of each tile, so that a plane fits into rows and columns; NaN wins.
-
-    Args:
-        values: Two dimensions; smaller ones stay as they are.
-        rows: At most so many, at least 1.
-        columns: At most so many, at least 1.
-    """
-    pooled = values
-    for axis, most in ((0, rows), (1, columns)):
-        size = pooled.shape[axis]
-        if size > most:
-            pooled = np.maximum.reduceat(pooled, np.arange(most) * size // most, axis=axis)
-    return pooled
 
 
 def heat_levels(values: np.ndarray, top: float) -> np.ndarray:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.tui.arrangement import View
+from qdebug.tui.draw import pool_plane
 from qdebug.tui.elements import ElementCursor, waiting_lines
-from qdebug.tui.heat import heat_levels, heat_lines, height_of, legend, pool_plane
-from qdebug.tui.page import Line, Page, Scene, heading
-from qdebug.tui.slab import Slab, plane
+from qdebug.tui.heat import heat_levels, heat_lines, height_of, legend
+from qdebug.tui.page import Line, Page, Scene, heading, paragraph
+from qdebug.tui.slab import PLANE_MOST, Slab, plane
 from qdebug.view import numbers
 from qdebug.view.rows import position
 
@@ -41,6 +42,11 @@ class MapPage(Page):
             return waiting_lines(scene, head, width)
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
+        if not self.all_channels and int(np.prod(slab.shape[-2:])) > PLANE_MOST:
+            said = (
+                f"the plane has {numbers.grouped(int(np.prod(slab.shape[-2:])))} elements; v shows all channels pooled"
+            )
+            return [head, [], *paragraph(said, scene, width)]
         room = max(width - _SIDE - 2, 10)
         rows = height_of(max(height - 2, 1), scene.glyphs, colours=scene.colours)
         levels, size = self._drawn(slab, rows, room)
@@ -82,8 +88,8 @@ class MapPage(Page):
         place = () if self.all_channels else self._cursor.index[:-2]
         key = (id(slab), place, self.all_channels, rows, columns)
         if key != self._key:
-            values = _by_channel(slab) if self.all_channels else plane(slab, self._cursor.index)
-            self._size = values.shape
+            values = slab.by_channel if self.all_channels else plane(slab, self._cursor.index)
+            self._size = _sizes(slab) if self.all_channels else values.shape
             levels = heat_levels(pool_plane(values, rows, columns), slab.largest)
             larger = min(rows // levels.shape[0], columns // levels.shape[1], _LARGEST)
             self._levels, self._key = np.kron(levels, np.ones((larger, larger), dtype=np.int64)), key
@@ -140,10 +146,7 @@ def legend_text(scene: Scene) -> str:
     return "faint..strong" if scene.colours and scene.glyphs.braille else pieces[0][0]
 
 
-def _by_channel(slab: Slab) -> np.ndarray:
-    """Give the size of the difference, a row a channel."""
-    error = np.asarray(np.abs(slab.difference((...,))))
-    if not error.ndim:
-        return error.reshape(1, 1)
-    rows: np.ndarray = np.moveaxis(error, slab.axis, 0).reshape(error.shape[slab.axis], -1)
-    return rows
+def _sizes(slab: Slab) -> tuple[int, int]:
+    """Give how many channels there are, and positions in each."""
+    channels = slab.shape[slab.axis] if slab.shape else 1
+    return channels, slab.backend.size // max(channels, 1)

@@ -5,14 +5,16 @@ Made on the reader thread: what the screen gets is no view of a file, so that dr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import EllipsisType
 
 import numpy as np
 
 from qdebug.model import QuantParams
+from qdebug.tui.draw import pool_plane
 
-__all__ = ["ChannelFacts", "Slab", "channel_facts", "make_slab", "plane"]
+__all__ = ["PLANE_MOST", "POOLED", "Cancelled", "ChannelFacts", "Slab", "channel_facts", "make_slab", "plane"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +51,7 @@ class Slab:
         axis: Which dimension counts the channels.
         channels: Facts of each channel.
         largest: Largest finite difference; 0 if there is none.
+        by_channel: Largest difference by channel and position in it, pooled to a size that is soon drawn.
     """
 
     reference: np.ndarray
@@ -60,6 +63,7 @@ class Slab:
     axis: int
     channels: ChannelFacts = field(repr=False)
     largest: float
+    by_channel: np.ndarray = field(repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,6 +105,7 @@ def make_slab(
     codes: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
     quant: QuantParams | None = None,
     reference_quant: QuantParams | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Slab:
     """Copy both sides into memory and sum up their channels.
 
@@ -110,15 +115,18 @@ def make_slab(
         codes: Stored codes of the reference and the backend.
         quant: The backend's quantization.
         reference_quant: The reference's.
+        cancelled: Asked after every block.
 
     Raises:
         ValueError: The shapes differ.
+        Cancelled: Nobody wants it any more.
     """
     if reference.shape != backend.shape:
         raise ValueError(f"shape {reference.shape} against {backend.shape}")
     sides = [np.array(side, copy=True) if not side.flags.owndata else side for side in (reference, backend)]
     kept = [None if side is None else np.array(side).reshape(backend.shape) for side in codes]
     axis = _channel_axis(backend.shape, quant)
+    channels, pooled = channel_facts(sides[0], sides[1], axis=axis, codes=kept[1], quant=quant, cancelled=cancelled)
     return Slab(
         reference=sides[0],
         backend=sides[1],
@@ -127,8 +135,9 @@ def make_slab(
         quant=quant,
         reference_quant=reference_quant,
         axis=axis,
-        channels=channel_facts(sides[0], sides[1], axis=axis, codes=kept[1], quant=quant),
-        largest=_largest(sides[0], sides[1]),
+        channels=channels,
+        largest=_largest(sides[0], sides[1], cancelled),
+        by_channel=pooled,
     )
 
 
@@ -139,11 +148,12 @@ def _channel_axis(shape: tuple[int, ...], quant: QuantParams | None) -> int:
     return 1 if len(shape) > 1 else 0
 
 
-def _largest(reference: np.ndarray, backend: np.ndarray) -> float:
+def _largest(reference: np.ndarray, backend: np.ndarray, cancelled: Callable[[], bool]) -> float:
     """Give the largest finite difference."""
     most = 0.0
     flat = reference.ravel(), backend.ravel()
     for start in range(0, flat[0].size, _BLOCK):
+        _check(cancelled)
         with np.errstate(invalid="ignore"):
             error = np.abs(np.subtract(*(side[start : start + _BLOCK] for side in flat), dtype=np.float64))
         most = max(most, float(np.max(error, initial=0.0, where=np.isfinite(error))))
@@ -151,6 +161,14 @@ def _largest(reference: np.ndarray, backend: np.ndarray) -> float:
 
 
 _BLOCK = 1 << 18
+POOLED = (512, 1024)
+"""Most channels and positions that a map of all channels is kept with."""
+PLANE_MOST = 1 << 22
+"""Elements of a plane that are drawn without keeping the screen waiting."""
+
+
+class Cancelled(Exception):  # noqa: N818  no error: the way to stop
+    """Nobody wants the answer any more."""
 
 
 def channel_facts(
@@ -160,7 +178,8 @@ def channel_facts(
     axis: int,
     codes: np.ndarray | None = None,
     quant: QuantParams | None = None,
-) -> ChannelFacts:
+    cancelled: Callable[[], bool] = lambda: False,
+) -> tuple[ChannelFacts, np.ndarray]:
     """Sum up each channel.
 
     Args:
@@ -169,6 +188,13 @@ def channel_facts(
         axis: The dimension that counts channels.
         codes: The backend's codes, if quantized.
         quant: Its quantization.
+        cancelled: Asked after every block.
+
+    Returns:
+        The facts; and the largest difference by channel and position, both pooled to at most `POOLED` entries.
+
+    Raises:
+        Cancelled: Nobody wants it any more.
     """
     sides = [side.reshape(1) if not side.ndim else side for side in (reference, backend)]
     many = sides[1].shape[axis]
@@ -176,14 +202,17 @@ def channel_facts(
     railed = codes is not None and quant is not None
     saturated = np.zeros(many if railed else 0, dtype=np.int64)
     chunk = max(_BLOCK * many // max(backend.size, 1), 1)
+    drawn: list[np.ndarray] = []
     for start in range(0, many if backend.size else 0, chunk):
         at = slice(start, start + chunk)
+        _check(cancelled)
         theirs, ours = (_by_channel(side, axis, at) for side in sides)
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.subtract(ours, theirs, dtype=np.float64)
             rmse[at] = np.sqrt(np.mean(np.square(error), axis=1))
             most[at] = np.max(np.where(np.isnan(error), np.inf, np.abs(error)), axis=1)
             low[at], high[at] = np.min(ours, axis=1), np.max(ours, axis=1)
+            drawn.append(pool_plane(np.abs(error), POOLED[0], POOLED[1]).astype(np.float32))
         if codes is not None and quant is not None:
             own = _by_channel(codes.reshape(sides[1].shape), axis, at)
             saturated[at] = np.count_nonzero((own == quant.qmin) | (own == quant.qmax), axis=1)
@@ -191,7 +220,14 @@ def channel_facts(
     total = squares.sum()
     with np.errstate(invalid="ignore", divide="ignore"):
         share = squares / total if np.isfinite(total) and total else np.where(np.isfinite(squares), 0.0, np.nan)
-    return ChannelFacts(rmse=rmse, max_abs=most, share=share, low=low, high=high, saturated=saturated)
+    pooled = np.concatenate(drawn) if drawn else np.zeros((0, 0), dtype=np.float32)
+    facts = ChannelFacts(rmse=rmse, max_abs=most, share=share, low=low, high=high, saturated=saturated)
+    return facts, pool_plane(pooled, *POOLED) if pooled.size else pooled
+
+
+def _check(cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise Cancelled
 
 
 def _by_channel(values: np.ndarray, axis: int, channels: slice) -> np.ndarray:

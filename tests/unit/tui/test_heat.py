@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qdebug.tui.draw import pool_plane
 from qdebug.tui.glyphs import ASCII, UNICODE
-from qdebug.tui.heat import LEVELS, NOT_FINITE, heat_levels, heat_lines, height_of, legend, pool_plane
+from qdebug.tui.heat import LEVELS, NOT_FINITE, heat_levels, heat_lines, height_of, legend
 
 
 def text(lines):

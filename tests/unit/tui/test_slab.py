@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from qdebug.model import QuantParams
-from qdebug.tui.slab import channel_facts, make_slab, plane
+from qdebug.tui.slab import Cancelled, channel_facts, make_slab, plane
 
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=0)
 
@@ -27,13 +27,15 @@ def test_channels_add_up():
     rng = np.random.default_rng(3)
     reference = rng.standard_normal((2, 5, 4, 3)).astype(np.float32)
     backend = reference + rng.standard_normal(reference.shape).astype(np.float32) * 0.1
-    facts = channel_facts(reference, backend, axis=1)
+    facts, pooled = channel_facts(reference, backend, axis=1)
     for channel in range(5):
         error = backend[:, channel].astype(float) - reference[:, channel]
         assert facts.rmse[channel] == pytest.approx(np.sqrt(np.mean(error**2)))
         assert facts.max_abs[channel] == pytest.approx(np.abs(error).max())
         assert facts.high[channel] == backend[:, channel].max()
     assert facts.share.sum() == pytest.approx(1)
+    assert pooled.shape == (5, 24)
+    assert pooled.max() == pytest.approx(facts.max_abs.max())
 
 
 def test_saturated_codes_are_counted_by_channel():
@@ -72,4 +74,25 @@ def test_every_shape_has_facts_and_planes(values):
     drawn = plane(slab, (0,) * values.ndim) if values.size else None
     if drawn is not None:
         assert drawn.ndim == 2
-        assert (drawn == 1).all()
+        assert np.allclose(drawn, 1)
+
+
+def test_what_nobody_wants_any_more_is_left():
+    asked = []
+
+    def cancelled():
+        asked.append(1)
+        return len(asked) > 2
+
+    with pytest.raises(Cancelled):
+        make_slab(np.zeros((1, 8, 1 << 18)), np.zeros((1, 8, 1 << 18)), cancelled=cancelled)
+    assert len(asked) == 3
+
+
+def test_a_large_tensor_is_pooled_for_its_map():
+    backend = np.zeros((1, 2000, 3000), np.float32)
+    backend[0, 1999, 2999] = 5
+    slab = make_slab(np.zeros_like(backend), backend)
+    assert slab.by_channel.shape == (512, 1024)
+    assert slab.by_channel[-1, -1] == 5
+    assert slab.by_channel.sum() == 5
