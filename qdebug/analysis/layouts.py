@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
+from qdebug.analysis.turning import drops_dimensions, turned_later_by, without_dimensions
 from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
-_ENDS_LAYOUT = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Gemm", "QGemm", "MatMul", "QLinearMatMul"})
+_ENDS_LAYOUT = frozenset({"Reshape", "Flatten", "Unsqueeze", "Gemm", "QGemm", "MatMul", "QLinearMatMul"})
 """Operators whose result has dimensions of its own."""
 
 
@@ -47,7 +48,12 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
     if view is None:
         return array
     if view.channel_block is not None:
-        return np.ascontiguousarray(_unblocked(array, view.channel_block, shape))
+        turned = (
+            view.transpose if view.transpose is not None and len(view.transpose) == len(shape) == 4 else (0, 1, 2, 3)
+        )
+        extents = shape if len(shape) != 4 else tuple(shape[turned.index(axis)] for axis in range(4))
+        plain = _unblocked(array, view.channel_block, extents)
+        return np.ascontiguousarray(plain.transpose(turned) if plain.ndim == 4 else plain)
     if view.transpose is not None and len(view.transpose) == array.ndim:
         return np.ascontiguousarray(array.transpose(view.transpose))
     return array
@@ -68,7 +74,7 @@ def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
     """
     if view is None or (view.transpose is None and view.channel_block is None):
         return array
-    if view.transpose is None:
+    if view.transpose is None or view.channel_block is not None:
         raise KernelError("nothing is replayed on blocks of channels")
     return array.transpose(np.argsort(view.transpose)) if len(view.transpose) == array.ndim else array
 
@@ -117,7 +123,7 @@ def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: 
     partners: dict[str, str] = {}
     for pair in pairs.values():
         partners.setdefault(pair.reference, pair.backend)
-    ours = _layouts({name: pair.reference for name, pair in pairs.items()}, ref, be)
+    ours = _layouts({name: pair.reference for name, pair in pairs.items()}, ref, be, turned_later=True)
     theirs = _layouts(partners, be, ref)
     laid_out: dict[str, Pair] = {}
     for name in order:
@@ -145,16 +151,26 @@ def layouts_of(run: Run) -> dict[str, View]:
     return _layouts({}, run, run)
 
 
-def _layouts(partners: Mapping[str, str], other: Run, run: Run) -> dict[str, View]:
-    """Find the tensors of one run that are kept in another order than in the model, as its own graph tells."""
+def _layouts(partners: Mapping[str, str], other: Run, run: Run, *, turned_later: bool = False) -> dict[str, View]:
+    """Find the tensors of one run that are kept in another order than in the model.
+
+    Args:
+        partners: The other run's tensors by those of this run.
+        other: The other run.
+        run: The run.
+        turned_later: Also look for each Transpose of the other run that this one does later; its own graph tells the
+            rest.
+    """
     layouts: dict[str, View] = {}
     graph = run.recording.graph
     for tensor in tensor_order(graph):
         node = graph.producer(tensor)
         if node is None:
             continue
-        layout = _layout_of(tensor, node, partners, layouts, (other, run))
-        if layout is not None and _fits(layout, tensor, run):
+        layout = turned_later_by(tensor, node, partners, layouts, (other, run)) if turned_later else None
+        if layout is None:
+            layout = _layout_of(tensor, node, partners, layouts, (other, run))
+        if layout is not None and layout != View() and _fits(layout, tensor, run):
             layouts[tensor] = layout
     return layouts
 
@@ -173,6 +189,8 @@ def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
 
 
 def _said(layout: View) -> str:
+    if layout.channel_block is not None and layout.transpose is not None:
+        return f"dimensions turned and kept in blocks of {layout.channel_block} channels"
     if layout.channel_block is not None:
         return f"kept in blocks of {layout.channel_block} channels"
     return f"dimensions kept in another order, read as {layout.transpose}"
@@ -183,8 +201,9 @@ def _layout_of(
 ) -> View | None:
     other, run = runs
     blocked = _BLOCKED.fullmatch(run.graph.tensors[tensor].layout or "")
-    if blocked:
-        return View(channel_block=int(blocked.group(1)))
+    if blocked:  # what is declared to be read channels last is turned along with it
+        turned = (0, 2, 3, 1) if node.op == "ReorderInput" and node.attrs.get("channels_last") else None
+        return View(channel_block=int(blocked.group(1)), transpose=turned)
     if node.op == "ReorderOutput":
         return _channels_last(4) if node.attrs.get("channels_last") else None
     if node.attrs.get("channels_last") or node.op.startswith("Nhwc"):
@@ -198,7 +217,8 @@ def _layout_of(
         return _channels_last(len(perm)) if isinstance(perm := node.attrs.get("perm"), tuple) else None
     if node.op in _ENDS_LAYOUT and not run.classes.changes_layout(node):
         return None
-    return next((layouts[name] for name in node.inputs if name in layouts), None)
+    before = next((layouts[name] for name in node.inputs if name in layouts), None)
+    return without_dimensions(before, node, run) if before is not None and drops_dimensions(node) else before
 
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:
