@@ -42,10 +42,9 @@ class MapPage(Page):
             return waiting_lines(scene, head, width)
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
-        if not self.all_channels and int(np.prod(slab.shape[-2:])) > PLANE_MOST:
-            said = (
-                f"the plane has {numbers.grouped(int(np.prod(slab.shape[-2:])))} elements; v shows all channels pooled"
-            )
+        elements = int(np.prod(slab.shape[-2:]))
+        if not self.all_channels and elements > PLANE_MOST:
+            said = f"the plane has {numbers.grouped(elements)} elements, too many to draw; v shows all channels, pooled"
             return [head, [], *paragraph(said, scene, width)]
         room = max(width - _SIDE - 2, 10)
         rows = height_of(max(height - 2, 1), scene.glyphs, colours=scene.colours)
