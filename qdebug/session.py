@@ -33,7 +33,8 @@ from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
 from qdebug.record.follow import FollowedRecording
 from qdebug.store.cache import ColumnCache
-from qdebug.store.manifest import JoinedRecording, is_manifest, read_manifest
+from qdebug.store.joined import JoinedRecording
+from qdebug.store.manifest import is_manifest, read_manifest
 from qdebug.store.reader import open_file
 
 __all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]

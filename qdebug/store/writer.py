@@ -29,12 +29,11 @@ from qdebug.store.journal_bodies import encode_event, encode_kept_event, encode_
 from qdebug.store.lock import WriterLock
 from qdebug.store.payload import storable_dtype
 from qdebug.store.payload_store import PayloadStore, Stored
-from qdebug.store.reader import FileRecording
+from qdebug.store.sealing import check_finished, give_name, lacking_room
 from qdebug.store.target import (
     cannot_write,
     cause,
     check_target,
-    exists,
     journal_of,
     part_of,
     recover_hint,
@@ -265,9 +264,13 @@ class RecordingWriter:
         self._check_usable(failed=True)
         complete = info.complete and self.failure is None
         try:
-            self._write_tables(graph, info, complete=complete)
+            tables = self._index.tables(graph, info)
+            lacking = lacking_room(self._payloads, tables)
+            if lacking:
+                raise self._cannot_finish(f"no space is left, {lacking} bytes are needed")
+            self._payloads.file.write_tables(tables, complete=complete)
             self._payloads.file.close()
-            self._verify()
+            check_finished(self._part, self.events)
             self._end(complete=complete)
         except (OSError, RuntimeError) as exc:
             self.leave()
@@ -277,7 +280,9 @@ class RecordingWriter:
             raise
         self._open = False
         try:
-            self._give_name()
+            give_name(self._part, self.path, force=self._force)
+            with contextlib.suppress(OSError):
+                self._journal_path.unlink()
         finally:
             self._journal.close()
             self._lock.release()
@@ -300,39 +305,6 @@ class RecordingWriter:
         if self._sync_every is not None:
             with self._part.open("rb") as file:
                 _to_disk(file.fileno())
-
-    def _give_name(self) -> None:
-        if self.path.exists() and not self._force:
-            raise exists(self.path, f"The recording is in {str(self._part)!r}: give it another name.")
-        try:
-            self._part.replace(self.path)
-        except OSError as exc:
-            raise RecordingError(
-                f"{str(self.path)!r} cannot be replaced: {cause(exc)}.",
-                hint=f"The recording is in {str(self._part)!r}: give it another name.",
-            ) from None
-        with contextlib.suppress(OSError):
-            self._journal_path.unlink()
-
-    def _write_tables(self, graph: Graph, info: RunInfo, *, complete: bool) -> None:
-        tables = self._index.tables(graph, info)
-        self._check_room(sum(table.nbytes for table in tables.values()))
-        self._payloads.file.write_tables(tables, complete=complete)
-
-    def _check_room(self, table_bytes: int) -> None:
-        """Refuse to finish on a disk that is too full: HDF5 can crash when it cannot write its metadata."""
-        need = table_bytes + 1024 * self._payloads.count + (1 << 16)
-        stats = os.fstatvfs(self._payloads.file.fd)
-        if stats.f_bavail * stats.f_frsize < need:
-            raise self._cannot_finish(f"no space is left, {need} bytes are needed")
-
-    def _verify(self) -> None:
-        """Read the finished file as everybody will, down to the bytes of the last payload."""
-        with FileRecording(self._part) as recording:
-            if recording.event_count != self.events:
-                raise RecordingError(f"{str(self._part)!r} holds {recording.event_count} of {self.events} events.")
-            if self.events:
-                recording.check_payload(self.events - 1)
 
     def leave(self) -> None:
         """Stop, and leave file and journal as they are: they can be recovered. Again does nothing.

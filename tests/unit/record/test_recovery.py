@@ -10,6 +10,7 @@ from qdebug.model import Fidelity, Graph, Node, Role
 from qdebug.model.recording import quant_of
 from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
+from qdebug.store import writer as writer_module
 from qdebug.store.journal_reader import JournalReader
 from qdebug.store.reader import open_file
 from qdebug.store.target import journal_of, part_of
@@ -163,8 +164,14 @@ def test_a_run_that_only_lacks_its_name_is_complete(tmp_path, monkeypatch):
     path = tmp_path / "run.h5"
     rec = Recorder(path, backend="b")
     rec.put("a", np.arange(3))
-    monkeypatch.setattr(rec._ledger.sink._writer, "_give_name", lambda: None)
-    rec.close()
+
+    def stop(*_, **__):
+        raise RecordingError("killed here")
+
+    monkeypatch.setattr(writer_module, "give_name", stop)
+    with pytest.raises(RecordingError, match="killed here"):
+        rec.close()
+    monkeypatch.undo()
     assert not path.exists()
     assert recover(path).complete
     with open_file(path) as recording:

@@ -1,0 +1,245 @@
+"""Several recordings seen as one: their graphs put together, and each tensor from the file that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from qdebug.errors import GraphError, RecordingError
+from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model.kept import Kept
+from qdebug.model.recording import no_values, not_in_full
+from qdebug.store.reader import FileRecording
+
+__all__ = ["JoinedRecording", "Part"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One of the recordings.
+
+    Args:
+        path: Its file.
+        prefix: What goes before the names of its tensors and nodes.
+        first_sample: The number of its first sample in the whole.
+    """
+
+    path: Path
+    prefix: str = ""
+    first_sample: int = 0
+
+
+class JoinedRecording:
+    """Several recordings as one. Implements `qdebug.model.Recording`.
+
+    Args:
+        parts: The recordings.
+        path: What stands for all of them.
+
+    Raises:
+        RecordingError: A recording cannot be read, or two of them say different things of one node or tensor.
+    """
+
+    def __init__(self, parts: Iterable[Part], path: Path) -> None:
+        self.path = path
+        self._parts = tuple(parts)
+        self._files: list[FileRecording] = []
+        try:
+            for part in self._parts:
+                self._files.append(FileRecording(part.path))
+            self.graph: Graph = _joined_graph(self._parts, self._files)
+        except BaseException:
+            self.close()
+            raise
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """Facts of the run: those of the first part, complete and faithful only if every part is."""
+        infos = [file.info for file in self._files]
+        worst = next(
+            (kind for kind in (Fidelity.DIFFERS, Fidelity.UNKNOWN) if any(info.fidelity is kind for info in infos)),
+            Fidelity.BIT_EQUAL,
+        )
+        detail = next(info.fidelity_detail for info in infos if info.fidelity is worst)
+        skipped = {
+            part.prefix + name: reason
+            for part, info in zip(self._parts, infos, strict=True)
+            for name, reason in info.skipped.items()
+        }
+        return replace(
+            infos[0],
+            complete=all(info.complete for info in infos),
+            fidelity=worst,
+            fidelity_detail=detail,
+            skipped=skipped,
+        )
+
+    @cached_property
+    def samples(self) -> int:
+        """Number of samples of all parts together."""
+        return max(part.first_sample + file.samples for part, file in zip(self._parts, self._files, strict=True))
+
+    @cached_property
+    def steps(self) -> int:
+        """Number of steps of a sample."""
+        return max(file.steps for file in self._files)
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors of which anything was kept."""
+        return tuple(self._holders)
+
+    @cached_property
+    def _holders(self) -> dict[str, list[tuple[Part, FileRecording, str]]]:
+        """The parts that hold a tensor, and its name there."""
+        found: dict[str, list[tuple[Part, FileRecording, str]]] = {}
+        for part, file in zip(self._parts, self._files, strict=True):
+            for name in file.names:
+                found.setdefault(part.prefix + name, []).append((part, file, name))
+        return found
+
+    def _place(self, tensor: str, sample: int) -> Iterable[tuple[FileRecording, str, int]]:
+        constant = self.graph.is_constant(tensor)
+        for part, file, name in self._holders.get(tensor, ()):
+            number = 0 if constant else sample - part.first_sample
+            if number >= 0:
+                yield file, name, number
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        return any(file.has(name, number, step) for file, name, number in self._place(tensor, sample))
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        for file, name, number in self._place(tensor, sample):
+            if file.has(name, number, step):
+                return file.load(name, number, step)
+        if self.kept(tensor, sample, step) is not None:
+            raise not_in_full(tensor, sample, step)
+        raise no_values(tensor, sample, step, self.names)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        found = (file.kept(name, number, step) for file, name, number in self._place(tensor, sample))
+        return next((kept for kept in found if kept is not None), None)
+
+    @cached_property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        return {
+            (part.prefix + name, sample + part.first_sample, step): quant
+            for part, file in zip(self._parts, self._files, strict=True)
+            for (name, sample, step), quant in file.event_quants.items()
+        }
+
+    @property
+    def content_hash(self) -> str:
+        """Hash of what was recorded, in hexadecimal."""
+        return "-".join(
+            f"{file.content_hash}:{part.prefix}:{part.first_sample}"
+            for part, file in zip(self._parts, self._files, strict=True)
+        )
+
+    @property
+    def event_count(self) -> int:
+        """Number of arrays in all parts."""
+        return sum(file.event_count for file in self._files)
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of all values."""
+        return sum(file.tensor_bytes for file in self._files)
+
+    def close(self) -> None:
+        """Close the files. Again does nothing."""
+        for file in self._files:
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JoinedRecording, (self._parts, self.path.absolute())
+
+
+def _joined_graph(parts: Sequence[Part], files: Sequence[FileRecording]) -> Graph:
+    nodes: dict[str, Node] = {}
+    tensors: dict[str, TensorInfo] = {}
+    ends: tuple[dict[str, None], dict[str, None]] = ({}, {})
+    for part, file in zip(parts, files, strict=True):
+        graph, prefix = file.graph, part.prefix
+        for node in graph.nodes:
+            _add(nodes, _renamed_node(node, prefix), part)
+        for info in graph.tensors.values():
+            _add_tensor(tensors, replace(info, name=prefix + info.name), part)
+        for found, names in zip(ends, (graph.inputs, graph.outputs), strict=True):
+            found.update(dict.fromkeys(prefix + name for name in names))
+    first = files[0].graph
+    produced = {name for node in nodes.values() for name in node.outputs}
+    for name in produced & tensors.keys():
+        if tensors[name].role is Role.INPUT:  # what one rank was handed, another one has made
+            tensors[name] = replace(tensors[name], role=Role.ACTIVATION)
+    try:
+        return Graph(
+            nodes.values(),
+            tensors=tensors.values(),
+            inputs=[name for name in ends[0] if name not in produced],
+            outputs=ends[1],
+            name=first.name,
+            opset=first.opset,
+        )
+    except GraphError as exc:
+        raise RecordingError(f"The recordings do not make one graph: {exc.message}", hint=exc.hint or _PREFIX) from None
+
+
+_PREFIX = "Tell them apart by prefixes: qdebug file join --prefix."
+
+
+def _renamed_node(node: Node, prefix: str) -> Node:
+    if not prefix:
+        return node
+    return replace(
+        node,
+        name=prefix + node.name,
+        inputs=tuple(name and prefix + name for name in node.inputs),
+        outputs=tuple(name and prefix + name for name in node.outputs),
+    )
+
+
+def _add(nodes: dict[str, Node], node: Node, part: Part) -> None:
+    if nodes.setdefault(node.name, node) != node:
+        raise RecordingError(
+            f"{str(part.path)!r} says other things of node {node.name!r} than the recordings before it.", hint=_PREFIX
+        )
+
+
+def _add_tensor(tensors: dict[str, TensorInfo], info: TensorInfo, part: Part) -> None:
+    known = tensors.get(info.name)
+    if known is None:
+        tensors[info.name] = info
+        return
+    if (known.quant, known.dtype, known.layout) != (info.quant, info.dtype, info.layout) and None not in (
+        known.dtype,
+        info.dtype,
+    ):
+        raise RecordingError(
+            f"{str(part.path)!r} says other things of tensor {info.name!r} than the recordings before it.", hint=_PREFIX
+        )
+    better = info if known.dtype is None else known
+    shape = known.shape if known.shape == info.shape else better.shape if None in (known.dtype, info.dtype) else None
+    tensors[info.name] = replace(better, shape=shape)
