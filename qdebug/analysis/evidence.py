@@ -60,7 +60,7 @@ def residual_of(finding: Finding, variant: Variant) -> Residual | None:
         Evidence(
             expected=_together([part.expected for part in parts]),
             recorded=_together([part.recorded for part in parts]),
-            layout=layout_of(unit, max(len(shape), 2) - 1),
+            layout=replace(layout_of(unit, max(len(shape), 2) - 1), first=_counted(shape, len(parts))),
             zero_point=int(unit.out.zero_point.reshape(-1)[0]),
             span=unit.out.limits,
             distance=_all_or_none([part.distance for part in parts]),
@@ -115,6 +115,13 @@ def _gives(unit: Unit | None, recorded: np.ndarray, variant: Variant) -> bool:
         )
     except (KernelError, UsageError):
         return False
+
+
+def _counted(shape: tuple[int, ...], parts: int) -> str:
+    """Name what the samples and the entries of their batches come to, one after the other."""
+    if len(shape) < 2 or shape[0] == 1:
+        return "sample"
+    return "batch row" if parts == 1 else "sample or batch row"
 
 
 def _all_or_none(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:

@@ -29,10 +29,12 @@ class Layout:
     Args:
         channel: Axis of the channels; None if there is none.
         spatial: Axes of positions: height and width, or the columns of a picture's patches.
+        first: What axis 0 counts.
     """
 
     channel: int | None = None
     spatial: tuple[int, ...] = ()
+    first: str = "sample"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,20 +75,19 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[Place, ...]:
     count = int(np.count_nonzero(wrong))
     if not count:
         return ()
-    found = [*_samples(wrong, count), *_channels(wrong, layout, count), *_spatial(wrong, layout, count)]
+    found = [*_samples(wrong, layout.first, count), *_channels(wrong, layout, count), *_spatial(wrong, layout, count)]
     return tuple(sorted(found, key=lambda place: place.share))
 
 
-def _samples(wrong: np.ndarray, count: int) -> list[Place]:
+def _samples(wrong: np.ndarray, name: str, count: int) -> list[Place]:
     hit = np.flatnonzero(wrong.reshape(wrong.shape[0], -1).any(axis=1))
     total = wrong.shape[0]
-    if hit.size > max(1, total // 4) or chance(hit.size / total, count, total):
+    share = float(hit.size / total)
+    if hit.size > max(1, total // 4) or chance(share, count, total):
         return []
     if hit.size == 1:
-        return [Place(pattern="one_sample", detail=f"only in sample {hit[0]} of {total}", share=1 / total)]
-    return [
-        Place(pattern="few_samples", detail=f"only in {hit.size} of {total} samples", share=float(hit.size / total))
-    ]
+        return [Place(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
+    return [Place(pattern="few_samples", detail=f"only in {hit.size} of {total} {name}s", share=share, loose=True)]
 
 
 def _channels(wrong: np.ndarray, layout: Layout, count: int) -> list[Place]:

@@ -48,6 +48,17 @@ def test_first_diff_finds_the_narrow_accumulator(run):
     assert "fc3_relu" in states  # far off too, and innocent
 
 
+def test_a_small_chip_is_explained_and_its_bug_is_found(run):
+    lines = run("explain_nodes.py").splitlines()
+    assert [line.split(",")[0] for line in lines if not line.startswith(" ")] == [
+        "fc1: explained",
+        "fc2: unexplained",
+        "fc3: explained",
+    ]
+    assert lines[1].startswith("  15-bit multiplier")
+    assert "  likely: sums that saturate or wrap in 16 bits" in lines
+
+
 def test_harness_passes(run):
     assert "Ran 2 tests" in run("harness.py")
 
