@@ -1,8 +1,8 @@
 """Explain: which arithmetic a chip uses, and the layer in which it computes something else.
 
-The "chip" computes three fully connected layers on 8-bit codes. It requantizes with a 15-bit integer multiplier and one
-rounding shift, as small chips do: legitimate, and not what any reference computes. In its second layer 16-bit accumulators
-wrap around: a bug. One recording of the chip is enough to tell the two apart; no reference is needed.
+The "chip" computes three fully connected layers on 8-bit codes. It requantizes with a 15-bit integer multiplier and
+one rounding shift, as small chips do: legitimate, and not what any reference computes. In its second layer 16-bit
+accumulators wrap around: a bug. One recording of the chip is enough to tell the two apart; no reference is needed.
 
 Run it from a clone with qdebug installed: python samples/explain_nodes.py
 """
