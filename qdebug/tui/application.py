@@ -10,6 +10,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.message import Message
 from textual.screen import Screen
+from textual.widget import Widget
 
 from qdebug.tui.desk import Start
 from qdebug.tui.glyphs import UNICODE, GlyphSet
@@ -91,6 +92,12 @@ class QdebugApp(App[int]):
         # A full collection of the millions of objects of a large net would hold everything up for a third of a second:
         # what has been read is there to stay, and need not be looked through again and again.
         self._calm = self.set_interval(_FREEZE_SECONDS, _keep_calm)
+        self.app_resume_signal.subscribe(self, self._paint_all)
+
+    def _paint_all(self, _: object) -> None:
+        """Paint everything: after a suspension the terminal shows none of what was painted."""
+        for widget in (self.screen, *self.screen.walk_children(Widget)):
+            widget.refresh()
 
     def on_unmount(self) -> None:
         """Let the reader end after the tensor at hand."""

@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qdebug.tui.filter import FilterError
 from qdebug.tui.navigator import SORTS, Navigator
 from qdebug.tui.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, PlannedRow
 
@@ -156,3 +158,125 @@ def test_no_sequence_of_moves_leaves_the_table(names, moves, step):
             navigator.match(1)
         assert 0 <= navigator.cursor < len(names)
         assert navigator.line_to_row(navigator.place) == navigator.cursor
+
+
+def test_a_filter_moves_the_cursor_to_what_it_lets_through(make_navigator):
+    navigator = make_navigator()
+    navigator.go(3)
+    assert navigator.choose_filter("op=relu") == "6 of 26 nodes"
+    assert navigator.cursor == 6, "the next one after the cursor"
+    assert navigator.lines == 6
+    navigator.move(1)
+    assert navigator.cursor == 10
+    navigator.edge(1)
+    assert navigator.cursor == 22
+    assert "last line" in navigator.move(1)
+    assert navigator.choose_filter("") == "all nodes"
+    assert navigator.lines == 26
+
+
+def test_a_filter_that_lets_nothing_through_says_so_and_loses_nothing(make_navigator):
+    navigator = make_navigator()
+    navigator.go(9)
+    assert navigator.choose_filter("nosuchname").startswith("0 of 26")
+    assert navigator.cursor == 9
+    assert "lets no node through" in navigator.move(1)
+    assert "cleared" in navigator.first_divergence()
+    assert navigator.lines == 26
+
+
+def test_a_wrong_filter_leaves_the_last_one_in_force(make_navigator):
+    navigator = make_navigator()
+    navigator.choose_filter("op=relu")
+    with pytest.raises(FilterError):
+        navigator.choose_filter("op=")
+    assert navigator.lines == 6
+
+
+def test_failing_nodes_and_matches_are_walked_within_the_filter(make_navigator):
+    navigator = make_navigator()
+    navigator.choose_filter("row>9")
+    navigator.go(10)
+    navigator.failing(1)
+    assert navigator.cursor == 17
+    assert "no failing node before" in navigator.failing(-1) or navigator.cursor == 10
+    assert "hides every match" in navigator.search("qlinearconv_0", start=10)
+
+
+def test_a_filter_follows_the_results(make_table):
+    table = make_table(24, filled=0)
+    navigator = Navigator(table, samples=3)
+    navigator.choose_filter("sqnr<20")
+    assert navigator.lines == 0
+    for result in make_table(24).results[:12]:
+        table.put(result)
+    assert navigator.refresh()
+    assert navigator.order.tolist() == [9, 10]
+
+
+def test_jumps_are_remembered_and_retraced(make_navigator):
+    navigator = make_navigator()
+    navigator.first_divergence()
+    navigator.failing(1)
+    assert "back at block2/qlinearadd_9" in navigator.back(-1)
+    assert "back at block0/qlinearconv_0" in navigator.back(-1)
+    assert "begins here" in navigator.back(-1)
+    assert "forward" in navigator.back(1)
+    assert navigator.cursor == 9
+
+
+def test_marks_are_set_walked_and_listed(make_navigator):
+    navigator = make_navigator()
+    assert "nothing is marked" in navigator.next_mark()
+    for row in (12, 4):
+        navigator.go(row)
+        assert navigator.mark().startswith("marked")
+    assert "mark 2 of 2" in navigator.next_mark()
+    assert navigator.cursor == 12
+    navigator.choose_filter("is=marked")
+    assert navigator.order.tolist() == [4, 12]
+    assert navigator.mark().startswith("mark taken away")
+
+
+def test_blocks_are_the_scopes_of_names(make_navigator):
+    navigator = make_navigator()
+    navigator.go(2)
+    assert "block block1" in navigator.block(1)
+    assert navigator.cursor == 4
+    navigator.go(9)
+    navigator.block(-1)
+    assert navigator.cursor == 4, "the first node of the block before"
+    navigator.go(0)
+    assert "no other block before" in navigator.block(-1)
+
+
+def test_another_table_of_the_net_is_taken_over_where_the_user_stood(make_navigator, make_table):
+    old = make_navigator()
+    old.go(7)
+    old.mark()
+    old.go(10)
+    old.choose_sample(1)
+    old.choose_filter("row>3")
+    new = Navigator(make_table(40), samples=3)
+    new.take_over(old)
+    assert (new.cursor, new.sample, new.filter, new.trail.marks) == (10, 1, "row>3", [7])
+    smaller = Navigator(make_table(4), samples=1)
+    smaller.take_over(old)
+    assert (smaller.cursor, smaller.sample, smaller.trail.marks) == (0, None, [])
+
+
+def test_acknowledged_rows_are_passed_by(make_navigator):
+    navigator = make_navigator()
+    navigator.table.acknowledged[9] = True
+    navigator.table.version += 1
+    navigator.first_divergence()
+    assert navigator.cursor == 10
+
+
+def test_steps_are_walked_to_both_ends(make_table):
+    assert "one step" in Navigator(make_table(4)).next_step(1)
+    navigator = Navigator(make_table(4), steps=3)
+    assert "first step" in navigator.next_step(-1)
+    navigator.next_step(1)
+    assert "step 2 of 0..2" in navigator.next_step(1)
+    assert "last step" in navigator.next_step(1)

@@ -1,6 +1,13 @@
+import numpy as np
 import pytest
 
-from qdebug.tui.palette import PALETTES
+from qdebug.tui.palette import HEAT_STEPS, PALETTES, named_palette
+
+# What people without one kind of cone see of linear RGB: Viénot, Brettel and Mollon (1999), full dichromacy.
+DICHROMATS = {
+    "protan": np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]]),
+    "deutan": np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]]),
+}
 
 
 def luminance(colour):
@@ -39,3 +46,39 @@ def test_the_theme_has_the_same_background(palette):
     assert theme.name == palette.name
     assert theme.dark is palette.dark
     assert theme.background == palette.background
+
+
+def encoded(light):
+    """Give linear light as it is perceived: equal steps look alike."""
+    clipped = np.clip(light, 0, 1)
+    return np.where(clipped <= 0.0031308, clipped * 12.92, 1.055 * clipped ** (1 / 2.4) - 0.055)
+
+
+def linear(colour):
+    channels = np.array(colour.get_truecolor()) / 255
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+@pytest.mark.parametrize("kind", DICHROMATS)
+def test_states_are_told_apart_without_one_kind_of_cone(palette, kind):
+    names = ("fine", "fail", "plain")
+    seen = {name: encoded(DICHROMATS[kind] @ linear(palette.style(name).color)) for name in names}
+    for one, other in (("fine", "fail"), ("fail", "plain"), ("fine", "plain")):
+        assert np.abs(seen[one] - seen[other]).max() > 0.12, (one, other)
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+@pytest.mark.parametrize("kind", [None, *DICHROMATS])
+def test_the_ramp_of_a_heat_map_goes_one_way_for_every_eye(palette, kind):
+    steps = [palette.style(f"heat:{step}:0").color for step in range(HEAT_STEPS)]
+    seen = [linear(step) if kind is None else DICHROMATS[kind] @ linear(step) for step in steps]
+    light = np.array([0.2126, 0.7152, 0.0722]) @ np.array(seen).T
+    moves = np.diff(light) * (1 if palette.dark else -1)
+    assert (moves > 0.002).all(), light
+
+
+def test_palettes_are_found_by_the_word_of_the_command_line():
+    from qdebug.cli.tui import THEMES
+
+    assert [named_palette(theme) for theme in THEMES] == list(PALETTES)

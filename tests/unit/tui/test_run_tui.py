@@ -71,3 +71,37 @@ def test_the_first_frame_needs_neither_textual_nor_hdf5():
     loaded = "import qdebug.tui.app, sys; print([m for m in ('textual', 'h5py', 'numpy') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_deep_link_opens_the_same_place(terminal, recordings):
+    links = ("--node", "n2", "--screen", "values", "--filter", "row>0", "--theme", "light", "--no-mouse")
+    program = terminal(qdebug(*recordings, *links))
+    assert program.wait(lambda text: "@0,0,0,0" in text or "difference" in text), program.text
+    assert "#2 n2" in program.text
+    assert "5 values" in program.text
+
+
+def test_several_backends_and_limits(terminal, recordings):
+    program = terminal(qdebug(*recordings, recordings[1], "--min-sqnr", "1", "--screen", "backends"))
+    assert program.wait(lambda text: "of 2 backends" in text), program.text
+    program.press(b"b")
+    assert program.wait(lambda text: "backend 2 of 2" in text), program.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(("--filter", "rel>"), "cannot be read"), (("--sample", "7"), "no sample 7")]
+)
+def test_a_wrong_start_is_told_after_the_terminal_is_restored(terminal, recordings, arguments, said):
+    program = terminal(qdebug(*recordings, *arguments))
+    program.wait(lambda _: program.process.poll() is not None)
+    while program.read(0.2):
+        pass
+    assert program.process.poll() == 2
+    assert said in program.text
+
+
+def test_the_screens_of_the_command_line_are_those_there_are():
+    from qdebug.cli.tui import SCREENS
+    from qdebug.tui.arrangement import VIEWS
+
+    assert tuple(map(str, VIEWS)) == SCREENS

@@ -3,6 +3,8 @@
 A pilot presses keys by name and so cannot find a name that no terminal produces.
 """
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -106,3 +108,17 @@ def test_ctrl_c_leaves_with_its_own_code(terminal):
     program.send(b"\x03")
     program.wait(lambda _: program.process.poll() is not None, seconds=10)
     assert program.process.poll() == 130
+
+
+def test_suspending_stops_the_program_and_resuming_draws_it_again(terminal):
+    program = terminal([sys.executable, str(PROGRAM)])
+    assert program.wait(lambda text: "VERDICT" in text)
+    program.settle()
+    program.send(b"\x1a")
+    stopped = program.wait(lambda _: Path(f"/proc/{program.process.pid}/stat").read_text().split()[2] == "T", 10)
+    assert stopped
+    os.kill(program.process.pid, signal.SIGCONT)
+    program.screen.reset()
+    assert program.wait(lambda text: "block0/qlinearconv_0" in text), program.text
+    program.send(b"j")
+    assert program.wait(lambda text: "block2/relu_10: diverged" in text), program.text
