@@ -90,7 +90,7 @@ class NodeExplanation:
         siblings: Nodes of the same kind, types and backend whose evidence is pooled, this one included.
         presets: Known backends with one of these variants.
         match: Share of the elements that the first variant reproduces.
-        witnesses: Elements that the runner-up gets wrong: at least so many rule out any other variant tried.
+        witnesses: Elements that the runner-up gets wrong: what the answer rests on.
         runner_up: The best variant that does not reproduce it.
         residual: What the best variant leaves; None if nothing.
         tried: Number of variants tried.

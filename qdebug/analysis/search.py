@@ -28,8 +28,8 @@ ENOUGH = 64
 _BATCH = 256
 _HEAVY = 1 << 22
 """Products beyond which another way to sum them is only tried if the first explains nothing."""
-_RIVALS = 3
-"""Variants of which the exact share is computed, to find the best of those that fail."""
+_RIVALS = 6
+"""Variants of which the exact share is computed to find the best that fails: those best on what decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Finding:
         plain: The simplest known variant, unless another gets less than half as many elements wrong, then that.
         runner_up: The best variant that does not reproduce every element, if another was tried.
         runner_up_match: The share that it reproduces.
-        witnesses: Recorded elements that the runner-up gets wrong: at least so many rule out any other variant tried.
+        witnesses: Recorded elements that the runner-up gets wrong: what the answer rests on.
         tried: Variants tried.
         unknown: Whether step programs that nobody is known to use would have been tried.
         reason: Why nothing could be tried; None if something was.
