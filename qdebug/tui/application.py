@@ -8,10 +8,13 @@ from pathlib import Path
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.command import CommandPalette
+from textual.events import Resize
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
+from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.desk import Start
 from qdebug.tui.glyphs import UNICODE, GlyphSet
 from qdebug.tui.keys import KEYS, key_label
@@ -98,6 +101,12 @@ class QdebugApp(App[int]):
         """Paint everything: after a suspension the terminal shows none of what was painted."""
         for widget in (self.screen, *self.screen.walk_children(Widget)):
             widget.refresh()
+
+    def on_resize(self, event: Resize) -> None:
+        """Close the palette where there is no room for it: its list, never laid out, cannot be moved in."""
+        small = event.size.width < LEAST_WIDTH or event.size.height < LEAST_HEIGHT
+        if small and isinstance(self.screen, CommandPalette):
+            self.pop_screen()
 
     def on_unmount(self) -> None:
         """Let the reader end after the tensor at hand."""

@@ -327,3 +327,17 @@ async def test_rows_are_painted_on_demand(make_app, make_session, settle):
         assert len(main.query_one("#nodes")._strips) < 500
         app._reader._comparisons[0].opening.compare().resume.set()
         app._reader.stop()
+
+
+async def test_the_palette_closes_where_there_is_no_room_for_it(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await pilot.press("ctrl+p", "a")
+        await pilot.resize_terminal(20, 5)
+        await pilot.pause(0.1)
+        assert app.screen is main
+        await pilot.press("ctrl+p", "pageup", "pagedown")
+        assert app.screen is main
+        assert "too small" in main.message
+    assert app.failure is None
