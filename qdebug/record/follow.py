@@ -63,11 +63,11 @@ class FollowedRecording:
         self._reader: JournalReader | None = None
         self._file: FileRecording | None = None
         journal = journal_at(Path(os.path.realpath(path)))
-        if journal is None:
+        self._reader = None if journal is None else _reader_of(journal)
+        if journal is None or self._reader is None:
             self._file = FileRecording(self.path)
             return
         self._target = journal.with_name(journal.name.removesuffix(".journal"))
-        self._reader = JournalReader(journal)
         self._account = Account(self._reader)
         self._model = ""
         self._events: dict[tuple[str, int, int], JournalEvent] = {}
@@ -219,3 +219,13 @@ class FollowedRecording:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FollowedRecording, (self.path.absolute(),)
+
+
+def _reader_of(journal: Path) -> JournalReader | None:
+    """Open a journal; None if its recording has been finished and it only has not been removed yet."""
+    target = journal.with_name(journal.name.removesuffix(".journal"))
+    reader = JournalReader(journal)
+    if target == journal or reader.has_part or not target.is_file():
+        return reader
+    reader.close()
+    return None

@@ -43,6 +43,7 @@ class Ledger:
         self.builder = builder
         self.checked = FidelityCheck()
         self.open = True
+        self._discarded = False
         self._facts = facts
         self._policy = policy or KeepPolicy()
         self._used = 0
@@ -62,6 +63,11 @@ class Ledger:
     def kept(self) -> int:
         """How many arrays are safe so far."""
         return self.sink.events
+
+    @property
+    def holds_anything(self) -> bool:
+        """Whether values were put for a sample, and not discarded."""
+        return bool(self._places) and not self._discarded
 
     def has(self, name: str, place: Place) -> bool:
         """Tell whether values of a tensor were kept for a sample and step."""
@@ -235,7 +241,7 @@ class Ledger:
     def discard(self) -> None:
         """Leave nothing behind. Again, or after `close`, does nothing."""
         if self.open:
-            self.open = False
+            self.open, self._discarded = False, True
             self.sink.discard()
 
 

@@ -314,6 +314,11 @@ class Recorder:
             )
         return recording
 
+    @property
+    def holds_anything(self) -> bool:
+        """Whether there is a recording, or will be once the recorder closes: something was put and not discarded."""
+        return self._ledger.holds_anything
+
     def close(self, *, complete: bool = True) -> None:
         """Finish the recording.
 

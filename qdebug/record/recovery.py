@@ -152,6 +152,10 @@ def recover(
     in_place = target is not None and (out is None or out.resolve() == target.resolve())
     if target is None or not in_place:
         return _rebuilt(journal, out or path, force=force, progress=progress)
+    if target.exists() and not part_of(target).exists():
+        raise NotARecordingError(
+            f"{str(target)!r} is finished; there is nothing to recover.", hint=f"Use it: qdebug info {str(target)!r}."
+        )
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         scratch = target.with_name(target.name + ".recovered")

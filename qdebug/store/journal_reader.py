@@ -128,6 +128,11 @@ class JournalReader:
         elif frame.kind == Kind.END:
             self.end = decode_json(frame.body)
 
+    @property
+    def has_part(self) -> bool:
+        """Whether the file with the payloads is there."""
+        return self._part >= 0
+
     def ends(self) -> bool:
         """Tell whether the journal has been finished, be it in a part that `refresh` has not given yet."""
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from qdebug.analysis.result import json_safe
@@ -89,6 +90,8 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     info, graph = recording.info, recording.graph
     constants = sum(graph.is_constant(name) for name in recording.names)
     held = f"{numbers.grouped(len(recording.names))} with values, {numbers.grouped(constants)} of them constants"
+    partly = sum(not _in_full(recording, name) for name in recording.names)
+    held += f", {numbers.grouped(partly)} with statistics or some of their values alone" if partly else ""
     ops = Counter(node.op for node in graph.nodes).most_common()
     detail = f" ({info.fidelity_detail})" if info.fidelity_detail else ""
     facts = [
@@ -115,12 +118,19 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
     return [(label, safe_text(text)) for label, text in facts if text]
 
 
+def _in_full(recording: Recording, tensor: str) -> bool:
+    """Tell whether all values of a tensor were kept for any sample and step."""
+    places = product(range(recording.samples), range(recording.steps))
+    return any(recording.has(tensor, sample, step) for sample, step in places)
+
+
 def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
     """Give one row for each tensor of the recording, in topological order, safe to print."""
     rows: list[tuple[str, ...]] = []
+    held = frozenset(recording.names)
     for info in _listed(recording):
         producer = recording.graph.producer(info.name)
-        kept = "yes" if recording.has(info.name) else "no"
+        kept = "no" if info.name not in held else "yes" if _in_full(recording, info.name) else "partly"
         rows.append(
             (
                 safe_text(info.name, limit=200),

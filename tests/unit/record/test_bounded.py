@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug.cli.main import main
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT, kept_of
 from qdebug.model.quant import QuantParams
@@ -258,3 +259,13 @@ def test_elements_that_rot_are_refused(tmp_path):
             recording.kept("x")
         with pytest.raises(RecordingError, match="'x'"):
             verify(tmp_path / "bad.h5")
+
+
+def test_what_info_says_of_it(tmp_path, capsys):
+    with qdebug.Recorder(tmp_path / "run.h5", backend="b", keep=["s=stats", "f=full"]) as rec:
+        rec.put("s", VALUES)
+        rec.put("f", VALUES)
+    assert main(["info", str(tmp_path / "run.h5"), "--tensors"]) == 0
+    said = capsys.readouterr().out
+    assert "2 with values, 0 of them constants, 1 with statistics or some of their values alone" in said
+    assert "partly" in said

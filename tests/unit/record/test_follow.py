@@ -16,6 +16,7 @@ from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model.recording import quant_of
 from qdebug.record.follow import FollowState
 from qdebug.record.recorder import Recorder
+from qdebug.record.recovery import recover
 from qdebug.store.target import journal_of, part_of
 
 
@@ -216,3 +217,19 @@ def test_another_process_sees_every_tensor_right(tmp_path, readers):
                 assert np.array_equal(recording.load(name), np.arange(number, number + 5_000))
             recording.close()
         assert writer.wait(timeout=60) == 0
+
+
+def test_a_journal_that_was_not_removed_does_not_hide_the_recording(recorder, path):
+    recorder.put("x", np.arange(3))
+    content = journal_of(path).read_bytes()
+    recorder.close()
+    journal_of(path).write_bytes(content)
+    with qdebug.open_recording(path, follow=True) as recording:
+        assert (recording.state, recording.names) == ("finished", ("x",))
+    with pytest.raises(NotARecordingError, match="is finished"):
+        recover(path)
+    with qdebug.open_recording(path) as recording:
+        assert recording.info.complete
+    with Recorder(path, backend="b", force=True) as again:
+        again.put("y", np.arange(3))
+    assert [entry.name for entry in path.parent.iterdir()] == ["run.h5"]
