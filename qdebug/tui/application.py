@@ -102,6 +102,13 @@ class QdebugApp(App[int]):
         for widget in (self.screen, *self.screen.walk_children(Widget)):
             widget.refresh()
 
+    def action_command_palette(self) -> None:
+        """Open the palette; Textual binds its key before any screen can."""
+        if self.size.width < LEAST_WIDTH or self.size.height < LEAST_HEIGHT:
+            self._main.say("the terminal is too small for a palette")
+        else:
+            super().action_command_palette()
+
     def on_resize(self, event: Resize) -> None:
         """Close the palette where there is no room for it: its list, never laid out, cannot be moved in."""
         small = event.size.width < LEAST_WIDTH or event.size.height < LEAST_HEIGHT

@@ -234,9 +234,7 @@ class MainScreen(Asking):
 
     def action_palette(self) -> None:
         """Open the command palette."""
-        if not self._arrangement.usable:
-            return self.say("the terminal is too small for a palette")
-        return self.app.action_command_palette()
+        self.app.action_command_palette()
 
     def action_suspend(self) -> None:
         """Suspend the program."""
