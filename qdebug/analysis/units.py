@@ -21,7 +21,7 @@ from qdebug.replay.unit import Unit
 from qdebug.replay.unit_calls import unit_of_call
 from qdebug.replay.unit_codes import Coded, unit_of_codes
 
-__all__ = ["Place", "UnitSource", "Units", "find_unit"]
+__all__ = ["Place", "UnitSource", "Units"]
 
 Place = tuple[int, int]
 """A sample and a step."""
@@ -154,21 +154,6 @@ class Units:
         if name not in self._held:
             self._held[name] = any(self._recording.has(name, *place) for place in self._places)
         return self._held[name]
-
-
-def find_unit(recording: Recording, node: Node, tensor: str) -> UnitSource | str:
-    """Find the unit that one node computes, or say why there is none; for many nodes, `Units` is faster.
-
-    Args:
-        recording: The backend's recording.
-        node: A node.
-        tensor: One of its outputs.
-
-    Raises:
-        RecordingError: A value cannot be read.
-    """
-    units = Units(recording)
-    return units.missing(node, tensor) or units.find(node, tensor)
 
 
 def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:

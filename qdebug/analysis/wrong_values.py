@@ -19,7 +19,6 @@ _LEAST_FACTOR = 0.02
 """Factor below which nothing is left of the values: they are not scaled but missing."""
 _MOST = 0.9
 """Share of the wrong elements that must have a trait."""
-_EARLIER = ("row above", "column before", "channel before", "sample before")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,7 +116,8 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
                 and not chance(max(usual, 0.1), int(same.sum()), 64)
             ):
                 way = "before" if distance > 0 else "after"
-                yield Trait(pattern="stale", detail=f"the wrong elements hold the values {abs(distance)} {name} {way}")
+                far = f"{abs(distance)} {name}{'s' if abs(distance) > 1 else ''} {way}"
+                yield Trait(pattern="stale", detail=f"the wrong elements hold the values of {far}")
                 return
 
 

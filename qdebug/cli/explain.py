@@ -114,6 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     with progress("explaining") as note:
         explanation = explain(recording, node=options.node, limits=limits, progress=note)
+    if options.sample is not None:
+        explanation = _renumbered(explanation, options.sample)
     write_result(_text(explanation, options), options.output)
     if options.write_arithmetic is not None:
         _write_arithmetic(explanation, options.write_arithmetic)
@@ -128,6 +130,17 @@ def _opened(options: ExplainOptions) -> Recording:
     from qdebug.cli.one_sample import OneSample
 
     return OneSample(recording, options.sample)
+
+
+def _renumbered(explanation: Explanation, sample: int) -> Explanation:
+    """Give wrong elements with the number that the only sample looked at has in the recording."""
+    nodes = []
+    for node in explanation.nodes:
+        left = node.residual
+        if left is not None:
+            left = replace(left, elements=tuple((sample, *index[1:]) for index in left.elements))
+        nodes.append(replace(node, residual=left))
+    return replace(explanation, nodes=tuple(nodes))
 
 
 def _text(explanation: Explanation, options: ExplainOptions) -> str:

@@ -79,7 +79,9 @@ def test_the_json_validates_for_all_nodes_and_for_one(run, broken):
 
 def test_one_sample_alone(run, broken):
     assert run("explain", broken, "--sample", "0").code == 0
-    assert run("explain", broken, "--sample", "1").code == 1
+    wrong = run("explain", broken, "--sample", "1", "--json")
+    assert wrong.code == 1
+    assert {index[0] for index in json.loads(wrong.out)["nodes"][0]["residual"]["elements"]} == {1}
     assert run("explain", broken, "--sample", "2").code == 2
 
 

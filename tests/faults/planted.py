@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.analysis.units import UnitSource, find_unit
-from qdebug.model import Recording
+from qdebug.analysis.units import Units, UnitSource
+from qdebug.model import Node, Recording
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["BUGS", "Altered", "Bug", "plant", "sources"]
+__all__ = ["BUGS", "Altered", "Bug", "find_unit", "plant", "sources"]
 
 
 class Altered:
@@ -56,9 +56,16 @@ class Bug:
     patterns: tuple[str, ...]
 
 
+def find_unit(recording: Recording, node: Node, tensor: str, units: Units | None = None) -> UnitSource | str:
+    """Give the unit of a node, or why there is none."""
+    units = units or Units(recording)
+    return units.missing(node, tensor) or units.find(node, tensor)
+
+
 def sources(recording: Recording, kind: str) -> list[UnitSource]:
     """Give the units of one kind."""
-    found = [find_unit(recording, node, node.outputs[0]) for node in recording.graph.nodes if node.outputs]
+    units = Units(recording)
+    found = [find_unit(recording, node, node.outputs[0], units) for node in recording.graph.nodes if node.outputs]
     return [s for s in found if isinstance(s, UnitSource) and s.unit(s.places[0]).kind == kind]
 
 

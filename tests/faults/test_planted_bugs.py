@@ -11,7 +11,6 @@ from qdebug.analysis.evidence import residual_of
 from qdebug.analysis.explain import explain_recording
 from qdebug.analysis.explanation import ExplainStatus
 from qdebug.analysis.search import search
-from qdebug.analysis.units import find_unit
 from qdebug.model import MemoryRecording
 from qdebug.replay.evaluate import compute
 from qdebug.replay.presets import preset
@@ -42,7 +41,7 @@ def scores(planted, recording, every=1):
             if altered is None:
                 continue
             total[bug.name] += 1
-            finding = search(find_unit(altered, source.node, source.tensor))
+            finding = search(planted.find_unit(altered, source.node, source.tensor))
             if finding.matching:
                 wrong[bug.name].append(f"{source.node.name}: explained by {finding.matching[0]}")
                 continue
@@ -88,7 +87,7 @@ def test_what_backends_do_on_purpose_is_no_bug(planted, digits_int8, text):
     for source in planted.sources(digits_int8, "conv"):
         codes = {place: compute(source.unit(place), parse_variant(text)) for place in source.places}
         altered = planted.Altered(digits_int8, source.tensor, codes)
-        finding = search(find_unit(altered, source.node, source.tensor))
+        finding = search(planted.find_unit(altered, source.node, source.tensor))
         assert finding.matching, source.node.name
 
 
@@ -105,7 +104,7 @@ def test_roundings_that_differ_by_node_are_no_bug(planted, digits_int8):
     mixed = MemoryRecording(graph, arrays)
     for source, name in zip(planted.sources(digits_int8, "conv"), names, strict=True):
         for place in source.places:
-            unit = find_unit(mixed, source.node, source.tensor).unit(place)  # reads what the nodes before gave
+            unit = planted.find_unit(mixed, source.node, source.tensor).unit(place)  # reads what the nodes before gave
             codes = compute(unit, preset(name).variant("conv"))
             arrays[(source.tensor, *place)] = codes.astype(arrays[(source.tensor, *place)].dtype)
         mixed = MemoryRecording(graph, arrays)
@@ -113,5 +112,5 @@ def test_roundings_that_differ_by_node_are_no_bug(planted, digits_int8):
     for source, name in zip(planted.sources(digits_int8, "conv"), names, strict=True):
         answer = told[source.tensor]
         assert answer.status is ExplainStatus.EXPLAINED
-        finding = search(find_unit(mixed, source.node, source.tensor))
+        finding = search(planted.find_unit(mixed, source.node, source.tensor))
         assert preset(name).variant("conv") in finding.matching

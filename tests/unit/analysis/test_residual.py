@@ -159,7 +159,7 @@ def test_unwritten_elements_and_a_neighbours_filter():
     recorded[:, 16:] = expected[:, 8:16]
     told = found(expected, recorded)
     assert told.pattern == "tail"
-    assert "8 channel before" in told.detail
+    assert "the values of 8 channels before" in told.detail
 
 
 def test_ties_only_needs_ties():
