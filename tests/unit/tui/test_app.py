@@ -337,7 +337,7 @@ async def test_the_palette_closes_where_there_is_no_room_for_it(make_app, make_s
         await pilot.resize_terminal(20, 5)
         await pilot.pause(0.1)
         assert app.screen is main
-        await pilot.press("ctrl+p", "pageup", "pagedown")
+        await pilot.press("ctrl+p")
         assert app.screen is main
         assert "too small" in main.message
     assert app.failure is None
