@@ -22,7 +22,7 @@ from qdebug.pytest_plugin.gather import Ledger
 from qdebug.pytest_plugin.options import MARKER, add_options, settings
 
 if TYPE_CHECKING:
-    from qdebug.pytest_plugin.checks import Regression
+    from qdebug.pytest_plugin.golden import Regression
     from qdebug.record.recorder import Recorder
 
 __all__ = ["qdebug_recorder", "qdebug_regression"]
@@ -30,6 +30,7 @@ __all__ = ["qdebug_recorder", "qdebug_regression"]
 _LEDGER = pytest.StashKey[Ledger]()
 _RECORDER = pytest.StashKey[Any]()
 _FAILED = pytest.StashKey[bool]()
+_UNWRITTEN = pytest.StashKey[str]()
 _SECTION = "qdebug"
 
 
@@ -69,7 +70,7 @@ def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
 @pytest.fixture
 def qdebug_regression(request: pytest.FixtureRequest) -> Regression:
     """Give the check of a recording against the golden one that is kept beside the test."""
-    from qdebug.pytest_plugin.checks import Regression
+    from qdebug.pytest_plugin.golden import Regression
 
     return Regression(request.node, settings(request.config), request.config.stash[_LEDGER])
 
@@ -108,13 +109,21 @@ def pytest_runtest_makereport(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the report of all comparisons, where one was asked for; workers leave that to the controller."""
     chosen = settings(session.config)
-    if chosen.report is not None and not hasattr(session.config, "workerinput"):
+    if chosen.report is None or hasattr(session.config, "workerinput"):
+        return
+    try:
         session.config.stash[_LEDGER].write_report(chosen.report)
+    except OSError as error:  # the summary of the run must still come
+        session.config.stash[_UNWRITTEN] = f"the report {str(chosen.report)!r} cannot be written: {error.strerror}"
+        if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Sum up the comparisons of this run."""
     lines = config.stash[_LEDGER].summary(settings(config))
+    if _UNWRITTEN in config.stash:
+        lines.append(config.stash[_UNWRITTEN])
     if lines:
         terminalreporter.section(_SECTION)
         for line in lines:

@@ -66,7 +66,11 @@ class Ledger:
         return sorted(found, key=lambda entry: (entry["test"], entry["worker"]))
 
     def write_report(self, path: Path) -> None:
-        """Write every comparison into one JSON file."""
+        """Write every comparison into one JSON file, as `qdebug/report/schemas/pytest.schema.json` says.
+
+        Raises:
+            OSError: It cannot be written.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         report = {"format": "qdebug.pytest", "version": 1, "comparisons": self.entries()}
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -97,10 +97,12 @@ def file_name(text: str, *, digest: bool = True) -> str:
 
     Args:
         text: A node id, or the name of a test.
-        digest: Always add the digest that tells names apart; else only where characters had to go.
+        digest: Always add the digest that tells names apart; else only where characters had to go, or where parameters
+            have capitals: macOS takes `test[a]` and `test[A]` for one file.
     """
     clean = re.sub(r"[^A-Za-z0-9_.\[\]=,+-]+", "-", text).strip("-. ") or "test"
-    if not digest and clean == text and len(text) <= _MOST_CHARACTERS:
+    parameters = text[text.find("[") :] if "[" in text else ""
+    if not digest and clean == text and len(text) <= _MOST_CHARACTERS and parameters == parameters.lower():
         return clean
     unique = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
     return f"{clean[-_MOST_CHARACTERS:].strip('-. ')}-{unique}"

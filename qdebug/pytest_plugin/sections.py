@@ -31,7 +31,7 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
             lines = details[2:] if details[0] in shown and len(details) > 2 and not details[1] else details
         if comparison.files is not None:
             lines.append(f"open it: {open_command(comparison.result, comparison.files)}")
-    if recorder is not None and recorder.path is not None and settings.keep != "never":
+    if recorder is not None and recorder.holds_anything and settings.keep != "never":
         lines.append(f"recording: {safe_text(recorder.path)}")
     return "\n".join(lines)
 

@@ -22,7 +22,7 @@ def test_no_name_leaves_the_folder(name, digest, tmp_path):
 
 
 def test_different_names_have_different_files():
-    names = [*HOSTILE, "a b", "a-b", "a/b", "A/B", "x" * 4999, "y" + "x" * 4999]
+    names = [*HOSTILE, "a b", "a-b", "a/b", "A/B", "x" * 4999, "y" + "x" * 4999, "test[a]", "test[A]", "test[B-a]"]
     for digest in (True, False):
         made = [file_name(name, digest=digest).lower() for name in names]
         assert len(set(made)) == len(made)

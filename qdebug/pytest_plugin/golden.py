@@ -1,0 +1,123 @@
+"""Golden recordings: written on request beside the tests, and compared with from then on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qdebug.analysis.result import DiffResult
+from qdebug.errors import AlignmentError, QdebugError, RecordingError, UsageError
+from qdebug.model import Recording
+from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compared, with_bounds
+from qdebug.pytest_plugin.gather import Ledger
+from qdebug.pytest_plugin.options import Settings, file_name
+from qdebug.record.recorder import Recorder
+from qdebug.session import open_recording
+from qdebug.workflow.save import save_recording
+
+__all__ = ["Regression"]
+
+_WRITTEN = "golden recording written"
+
+
+class Regression:
+    """Checks recordings against golden ones, which are kept in a folder beside the test and named after both.
+
+    Args:
+        item: The test.
+        settings: What was asked for.
+        ledger: Where comparisons are noted.
+    """
+
+    def __init__(self, item: pytest.Item, settings: Settings, ledger: Ledger) -> None:
+        self._item, self._settings, self._ledger = item, settings, ledger
+        self._checked: set[str] = set()
+
+    def golden(self, name: str = "") -> Path:
+        """Give the path of a golden recording.
+
+        Args:
+            name: What tells it from others of the same test; "" for the only one.
+        """
+        test = self._item.path
+        owners = [node.name for node in self._item.listchain() if isinstance(node, pytest.Class)]
+        stem = file_name(".".join([*owners, self._item.name, *([name] if name else [])]), digest=False)
+        return test.parent / test.stem / f"{stem}.h5"
+
+    def check(
+        self, recording: str | Path | Recording | Recorder, *, name: str = "", **bounds: float | None
+    ) -> DiffResult | None:
+        """Compare a recording with the golden one; with --qdebug-regen, make it the golden one.
+
+        Args:
+            recording: A recorder (it is closed), a path, or an open recording.
+            name: What tells this check from others in the same test.
+            **bounds: Limits by name, in place of the project's: min_sqnr, max_lsb, atol, rtol, max_saturation.
+
+        Returns:
+            The comparison; None if the golden recording was written.
+
+        Raises:
+            AssertionError: They are too far apart, or there is no golden recording.
+            UsageError: A limit has an unknown name or means nothing, the same check is made twice, or a thing that
+                is no recording is given.
+            RecordingError: A recording cannot be read, or the golden one cannot be written.
+            AlignmentError: The golden recording is of another network.
+        """
+        __tracebackhide__ = True
+        try:
+            return self._check(recording, name, bounds)
+        except AlignmentError as error:
+            hint = "If the network has changed on purpose, write the golden recording anew: pytest --qdebug-regen."
+            raise AlignmentError(error.message, hint=hint) from None
+        except QdebugError as error:
+            raise error.with_traceback(None) from None  # the way to it through our code helps nobody
+
+    def _check(
+        self, recording: str | Path | Recording | Recorder, name: str, bounds: dict[str, Any]
+    ) -> DiffResult | None:
+        __tracebackhide__ = True
+        path = self.golden(name)
+        if str(path) in self._checked:
+            raise UsageError(f"{path.name!r} is checked twice in one test.", hint="Give each check a name: name='...'.")
+        self._checked.add(str(path))
+        limits = with_bounds(limits_of(self._item, self._settings), bounds)
+        side = _closed(recording)
+        if self._settings.regen:
+            _write_golden(side, path)
+            self._ledger.note(entry(self._item, _WRITTEN, files=(path, None), kind="golden"))
+            return None
+        if not path.is_file():
+            said = f"there is no golden recording {str(path)!r}; write it: pytest --qdebug-regen"
+            self._ledger.note(not_compared(self._item, said, files=(path, side), kind="golden"))
+            raise AssertionError(said)
+        result, failure = compared(self._item, self._ledger, (path, side), limits, kind="golden")
+        if failure is not None:
+            raise failure
+        return result
+
+
+def _write_golden(side: str | Path | Recording, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordingError(
+            f"The folder {str(path.parent)!r} of golden recordings cannot be made: {error.strerror}.",
+            hint="Move what is in its place, or make the test's folder writable.",
+        ) from None
+    save_recording(open_recording(side) if isinstance(side, str | Path) else side, path, force=True)
+
+
+def _closed(recording: str | Path | Recording | Recorder) -> str | Path | Recording:
+    if not isinstance(recording, str | Path | Recording | Recorder):
+        raise UsageError(
+            f"A {type(recording).__name__} is no recording.",
+            hint="Give a recorder, a path or an open recording; compare arrays with qdebug.testing.assert_close.",
+        )
+    if not isinstance(recording, Recorder):
+        return recording
+    with recording:
+        pass
+    return recording.recording if recording.path is None else recording.path
