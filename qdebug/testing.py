@@ -28,6 +28,7 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
 from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.numerics.rails import count_rails
 from qdebug.record.recorder import Recorder
 from qdebug.session import DiffSession, open_recording
 from qdebug.view.array_difference import array_difference
@@ -87,8 +88,8 @@ def assert_close(
 
     Raises:
         AssertionError: They are further apart; for recordings a `ComparisonError`, which carries the whole result.
-        UsageError: One is an array and the other a recording, a limit has an unknown name, steps are limited and no
-            scale is given, or an array holds no numbers.
+        UsageError: One is an array and the other a recording, a limit has an unknown name or means nothing, steps or
+            saturation are limited and no scale is given, the scale does not fit, or an array holds no numbers.
         RecordingError: A file cannot be read.
     """
     __tracebackhide__ = True
@@ -101,11 +102,9 @@ def assert_close(
     if sides[0]:
         check_close(_opened(reference), _opened(backend), limits=chosen)
         return
-    ours = np.asarray(backend)
-    quant = None
-    if scale is not None:
-        quant = QuantParams(dtype=logical_name(ours.dtype), scale=scale, zero_point=zero_point, axis=axis)  # type: ignore[arg-type]
-    _check_arrays(np.asarray(reference), ours, chosen, quant, name)
+    theirs, ours = _array(reference, "reference"), _array(backend, "backend")
+    quant = None if scale is None else _quant(ours, scale, zero_point, axis)
+    _check_arrays(theirs, ours, chosen, quant, name)
 
 
 def check_close(
@@ -193,6 +192,32 @@ def _opened(side: Any) -> str | Path | Recording:
     return side.recording if side.path is None else side.path
 
 
+def _array(side: Any, what: str) -> np.ndarray:
+    __tracebackhide__ = True
+    try:
+        return np.asarray(side)
+    except ValueError as error:
+        raise UsageError(
+            f"The {what} is no array: its rows differ in length.", hint="Compare arrays of one shape each."
+        ) from error
+
+
+def _quant(codes: np.ndarray, scale: npt.ArrayLike, zero_point: npt.ArrayLike, axis: int | None) -> QuantParams:
+    __tracebackhide__ = True
+    try:
+        quant = QuantParams(dtype=logical_name(codes.dtype), scale=scale, zero_point=zero_point, axis=axis)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(
+            f"The scale does not fit: {error}.", hint="Give one scale, or one per channel and axis=."
+        ) from None
+    if not (np.isfinite(quant.scale) & (quant.scale > 0)).all():  # a scale of 0 would make any codes equal
+        raise UsageError(
+            f"The scale is {safe_text(scale, limit=80)} and must be finite and above 0.",
+            hint="Give the real units of one code.",
+        )
+    return quant
+
+
 def _path(side: str | Path | Recording) -> Path | None:
     if isinstance(side, str | Path):
         return Path(side)
@@ -205,19 +230,24 @@ def _check_arrays(
 ) -> None:
     __tracebackhide__ = True
     label = f"{safe_text(name)}: " if name else ""
-    if limits.max_lsb is not None and quant is None:
-        raise UsageError(
-            "max_lsb needs to know how large a step is.", hint="Give the scale of the backend's codes: scale=."
-        )
+    for needed, why in (
+        (limits.max_lsb, "max_lsb needs to know how large a step is"),
+        (limits.max_saturation, "max_saturation needs codes"),
+    ):
+        if needed is not None and quant is None:
+            raise UsageError(f"{why}.", hint="Give the scale of the backend's codes: scale=.")
     if reference.shape != backend.shape:
         raise AssertionError(f"{label}the reference has shape {reference.shape} and the backend {backend.shape}")
     errors = ErrorAccumulator(backend_quant=quant, tolerance=limits.tolerance)
     errors.update(reference, backend, sample=0)
     stats = errors.stats()
     status, reason = limits.judge(stats)
-    if not limits.given and status is Status.WITHIN:
+    if not limits.given and status in (Status.WITHIN, Status.DIVERGED):
         status, reason = Status.DIVERGED, "they are not equal, and no limit was given"
     if status in (Status.IDENTICAL, Status.WITHIN):
+        full = None if quant is None or limits.max_saturation is None else count_rails(backend, quant, reference)
+        if (saturated := limits.saturated(full)) is not None:
+            raise AssertionError(f"{label}{saturated}")
         return
     facts = array_difference(reference, backend, stats=stats, quant=quant)
     raise AssertionError("\n  ".join([f"{label}{reason}", *facts]))

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import translate
+from numbers import Real
 from typing import Any, Protocol
 
-__all__ = ["BOUNDS", "Acknowledgement", "LimitRule", "Named", "RuleFinder", "unused_entries"]
+from qdebug.errors import UsageError
+
+__all__ = ["BOUNDS", "Acknowledgement", "LimitRule", "Named", "RuleFinder", "check_bounds", "unused_entries"]
 
 BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
 """Names of the limits that can be set for all tensors or for some."""
 
 _WILD = re.compile(r"[*?\[]")
+
+
+def check_bounds(entry: object) -> None:
+    """Check that the limits of an entry are limits; what every comparison with them would let pass is none.
+
+    Args:
+        entry: Has the attributes `BOUNDS`.
+
+    Raises:
+        UsageError: One of them is no number, NaN, below 0, or a share above 1.
+    """
+    for name in BOUNDS:
+        value = getattr(entry, name)
+        if value is None:
+            continue
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+        if math.isnan(number):
+            raise UsageError(f"The limit {name} is {value!r} and must be a number.", hint=f"Give one: {name}=1.")
+        if name != "min_sqnr" and number < 0:
+            raise UsageError(f"The limit {name} is {value!r} and must be at least 0.", hint=f"Give more: {name}=1.")
+        if name == "max_saturation" and number > 1:
+            raise UsageError(f"The limit {name} is {value!r} and must be a share.", hint="Give 0.01 for one per cent.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +55,9 @@ class LimitRule:
         atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
         rtol: Relative part of that.
         max_saturation: Largest share of codes at the ends of their range, a Relu's zeros not counted; 0 to 1.
+
+    Raises:
+        UsageError: A limit is no number, or one that means nothing.
     """
 
     tensor: str = "*"
@@ -39,6 +68,9 @@ class LimitRule:
     atol: float | None = None
     rtol: float | None = None
     max_saturation: float | None = None
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
     @property
     def bounds(self) -> dict[str, float | None]:

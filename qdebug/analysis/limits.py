@@ -9,7 +9,7 @@ from typing import Any
 
 from qdebug.analysis.alignment import Unmatched
 from qdebug.analysis.attribute import Attribution
-from qdebug.analysis.limit_rules import BOUNDS, Acknowledgement, LimitRule
+from qdebug.analysis.limit_rules import BOUNDS, Acknowledgement, LimitRule, check_bounds
 from qdebug.analysis.result import Status
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -26,7 +26,8 @@ COARSE_SQNR = 10.0
 """Decibels that rounding to a tensor's codes must leave of the reference's values, where no limit is given."""
 
 _HAIR = 1e-3
-"""Steps by which a difference of whole and half steps may be off through the rounding of float32."""
+"""Steps by which a difference of whole and half steps may be off through the rounding of float32; beside a limit that
+is given it is a share of that limit, so that 0 stays 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,9 @@ class Limits:
         allow_partial: Accept a recording that is marked incomplete.
         allow_unfaithful: Accept a recording that changed the result it observed.
         allow_uncompared: Lost tensors to accept: a number of them, or name patterns.
+
+    Raises:
+        UsageError: A limit is no number, or one that means nothing.
     """
 
     min_sqnr: float | None = None
@@ -67,6 +71,9 @@ class Limits:
     allow_partial: bool = False
     allow_unfaithful: bool = False
     allow_uncompared: int | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
     @property
     def given(self) -> bool:
@@ -137,7 +144,8 @@ class Limits:
         floor = self.sqnr_in_force
         if floor is not None and stats.sqnr_db is not None and not stats.sqnr_db >= floor:
             return Status.DIVERGED, f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
-        if self.max_lsb is not None and stats.max_lsb is not None and not stats.max_lsb <= self.max_lsb:
+        # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
+        if self.max_lsb is not None and stats.max_lsb is not None and not stats.max_lsb <= self.max_lsb * (1 + _HAIR):
             return Status.DIVERGED, f"a difference of {stats.max_lsb:.4g} LSB is above {self.max_lsb:g} LSB"
         if self.tolerance is not None and stats.beyond_tolerance:
             atol, rtol = self.tolerance

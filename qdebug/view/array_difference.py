@@ -87,8 +87,11 @@ def _largest(reference: np.ndarray, ours: np.ndarray, worst: WorstElement) -> li
     if unit is not None and worst.lsb is None:
         ulp = ulp_distance(np.array([theirs]).astype(unit), np.array([value]).astype(unit))
         distance.append(f"{numbers.grouped(int(ulp[0]))} ULP of {unit.name}")
+    shown = _exact(theirs), _exact(value)
+    if shown[0] == shown[1]:  # 1.1 as float32 and as float64 are two numbers
+        shown = _exact(float(theirs)), _exact(float(value))
     return [
-        f"largest  at {_index(worst.index)}: reference {_exact(theirs)}, backend {_exact(value)}",
+        f"largest  at {_index(worst.index)}: reference {shown[0]}, backend {shown[1]}",
         f"         {', '.join(distance)}",
     ]
 

@@ -175,3 +175,53 @@ def test_where_nothing_can_be_judged_nothing_is_explained(tmp_path):
         assert_explained(recorder)
     with pytest.raises(AssertionError, match="recording changed the result"):
         assert_explained(record(tmp_path / "b.h5", plain=np.zeros(3, np.float32)))
+
+
+@pytest.mark.parametrize("codes", [np.float32([0, 9]), np.float32([0, 1.001])])
+def test_without_a_limit_arrays_are_unequal_for_no_other_reason_than_that(codes):
+    with pytest.raises(AssertionError, match="^they are not equal, and no limit was given\n"):
+        assert_close(np.float32([0, 1]), codes)
+
+
+def test_saturation_of_codes_is_judged_even_where_all_are_equal():
+    real, codes = np.float32([12.7, 12.7, 0.1, 0.0]), np.int8([127, 127, 1, 0])
+    assert_close(real, codes, scale=np.float32(0.1), max_lsb=0.5, max_saturation=0.5)
+    with pytest.raises(AssertionError, match=r"^net: 0\.5 of its codes are saturated, more than 0\.25$"):
+        assert_close(real, codes, scale=np.float32(0.1), max_lsb=0.5, max_saturation=0.25, name="net")
+    with pytest.raises(UsageError, match="max_saturation needs codes"):
+        assert_close(real, real, max_saturation=0.25)
+
+
+def test_one_step_is_one_step_however_the_reference_was_rounded():
+    codes = np.int8([1, 2, 4])
+    assert_close([0.1, 0.2, 0.3], codes, scale=0.1, max_lsb=1)
+    with pytest.raises(AssertionError, match=r"LSB is above 0\.9 LSB"):
+        assert_close([0.1, 0.2, 0.3], codes, scale=0.1, max_lsb=0.9)
+    with pytest.raises(AssertionError, match="above 0 LSB"):
+        assert_close([0.1, 0.2, 0.400001], codes, scale=0.1, max_lsb=0)
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, np.nan, np.inf, [0.1, 0.0]])
+def test_a_scale_with_which_any_codes_would_do_is_refused(scale):
+    with pytest.raises(UsageError, match="must be finite and above 0"):
+        assert_close(np.zeros(2), np.int8([5, 7]), scale=scale, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("reference", "options", "said"),
+    [
+        ([[1], [1, 2]], {}, "The reference is no array: its rows differ in length"),
+        (np.ones((2, 3)), {"scale": [1, 2]}, "The scale does not fit: 2 scales need the axis"),
+        (np.ones((2, 3)), {"scale": 1.0, "zero_point": 0.5}, "The scale does not fit: "),
+        (np.ones((2, 3)), {"max_lsb": float("nan")}, "The limit max_lsb is nan"),
+        (np.ones((2, 3)), {"atol": -1}, "The limit atol is -1"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_errors_of_use(reference, options, said):
+    with pytest.raises(UsageError, match=said):
+        assert_close(reference, np.ones((2, 3), np.int8), **options)
+
+
+def test_values_that_look_alike_in_two_types_are_told_apart():
+    with pytest.raises(AssertionError, match=r"reference 1\.10000002384\d+, backend 1\.1\n"):
+        assert_close(np.float32([1.1]), np.float64([1.1]))

@@ -1,13 +1,17 @@
 """Limits decide what is divergence and what may be missing."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.attribute import Attribution
+from qdebug.analysis.limit_rules import LimitRule
 from qdebug.analysis.limits import COARSE_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, Limits
 from qdebug.analysis.result import Status
+from qdebug.errors import UsageError
 from qdebug.numerics.stats import ErrorStats
 
 STATS = ErrorStats(
@@ -120,3 +124,26 @@ def test_limits_of_the_user_judge_the_whole_error_whatever_a_replay_says():
 def test_an_equal_tensor_is_identical_whatever_a_replay_says():
     wrong = Attribution(introduced=STATS, in_range=replace(STATS, max_lsb=7.0))
     assert Limits().judge(replace(STATS, mismatches=0), wrong)[0] is Status.IDENTICAL
+
+
+@pytest.mark.parametrize("make", [Limits, LimitRule])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("min_sqnr", float("nan")),
+        ("max_lsb", "2"),
+        ("max_lsb", True),
+        ("max_lsb", -1),
+        ("atol", -1e-9),
+        ("rtol", [1]),
+        ("max_saturation", 1.5),
+    ],
+)
+def test_a_limit_that_would_let_everything_pass_is_none(make, name, value):
+    with pytest.raises(UsageError, match=f"The limit {name} is "):
+        make(**{name: value})
+
+
+def test_numbers_of_any_kind_are_limits():
+    assert Limits(max_lsb=np.float32(2), min_sqnr=-math.inf, atol=np.int64(1), max_saturation=1).given
+    assert LimitRule(max_lsb=math.inf).bounds["max_lsb"] == math.inf
