@@ -21,6 +21,7 @@ from qdebug.record.quantization import doubt_of
 from qdebug.record.sinks import Place, Sink
 from qdebug.record.statistics import keep_partly
 from qdebug.record.stopping import warn_stopped
+from qdebug.store.layout import INDEX_DIMS
 from qdebug.store.payload import payload_hash, to_bytes
 
 __all__ = ["Ledger"]
@@ -130,7 +131,8 @@ class Ledger:
     ) -> None:
         """Write as much of an array as is to be kept."""
         where, constant = place or (0, 0), place is None
-        if keep.values or 0 < data.size <= keep.elements:
+        # The index has no room for further extents, and without values nothing else would tell them.
+        if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
             self.sink.append(name, data, where, constant=constant, quant=quant)
             self._used += data.nbytes
             return

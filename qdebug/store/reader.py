@@ -27,8 +27,9 @@ from qdebug.store.decode import (
     decode_run,
     decode_texts,
 )
-from qdebug.store.kept_rows import PARTLY, check_optional, check_positions, statistics_of
-from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES, Flag, physical_dtype
+from qdebug.store.kept_reader import KeptReader
+from qdebug.store.kept_rows import PARTLY, check_optional
+from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES
 from qdebug.store.payload import from_physical
 from qdebug.store.payload_reader import Expected, payload_digest, read_payload
 
@@ -87,7 +88,7 @@ class FileRecording:
         self.path = Path(path)
         self._container = Container(self.path)
         self._tables = self._container.tables
-        self._order: dict[str, np.ndarray] = {}
+        self._kept = KeptReader(self._container)
         try:
             self._run = decode_run(self._tables)
             check_index(self._tables, self._run, self._container.payloads)
@@ -236,54 +237,10 @@ class FileRecording:
         event = self._partly.get(place)
         if event is None:
             return None
-        row, dtype = self._tables["index"][event], LOGICAL_DTYPES[self._tables["index"]["dtype"][event]]
-        bins = self._optional_row("exponents", event)
-        positions, values = self._sampled(event) or (None, None)
-        return Kept(
-            dtype=dtype,
-            shape=tuple(int(size) for size in row["shape"][: min(int(row["ndim"]), INDEX_DIMS)]),
-            digest=row["hash"].tobytes(),
-            statistics=statistics_of(row, None if bins is None else bins["counts"]),
-            positions=positions,
-            values=values,
-            truncated=Flag.TRUNCATED in Flag(int(row["flags"])),
-        )
-
-    def _optional_row(self, table: str, event: int) -> Any:
-        """Give the row of an event in a table that only some events have a row in; None if it has none."""
-        rows = self._container.optional.get(table)
-        if rows is None:
-            return None
-        if table not in self._order:
-            self._order[table] = np.argsort(rows["event"])
-        order = self._order[table]
-        at = int(np.searchsorted(rows["event"], event, sorter=order))
-        return rows[order[at]] if at < len(rows) and rows["event"][order[at]] == event else None
-
-    def _sampled(self, event: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Read the positions and values of the elements that were kept of an event, checked; None if none were."""
-        row, found, container = (
-            self._tables["index"][event],
-            self._optional_row("samples", event),
-            self._open_container(),
-        )
-        if found is None:
-            return None
-        dtype, parts = LOGICAL_DTYPES[row["dtype"]], []
         try:
-            for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
-                count = int(found["count"])
-                nbytes = count * physical_dtype(logical).itemsize
-                where = Expected(number=int(found[name]), dtype=logical, nbytes=nbytes, ndim=1, shape=(count,))
-                if payload_digest(container, where) != found[digest].tobytes():
-                    raise ValueError(
-                        f"the kept elements of {self._tensor_names[row['tensor']]!r} are not those recorded"
-                    )
-                parts.append(from_physical(read_payload(container, where), logical))
-            check_positions(parts[0], int(row["count"]))
+            return self._kept.read(self._open_container(), event)
         except BAD_FILE as exc:
             raise damaged(self.path, exc) from None
-        return parts[0], parts[1]
 
     def check_payload(self, event: int) -> None:
         """Compare the values of one row of the index with the hash they were recorded with.
@@ -292,10 +249,10 @@ class FileRecording:
             RecordingError: They differ.
         """
         row = self._tables["index"][event]
-        if int(row["payload"]) == NO_PAYLOAD:
-            self._sampled(event)
-            return
         try:
+            if int(row["payload"]) == NO_PAYLOAD:
+                self._kept.read(self._open_container(), event)
+                return
             right = payload_digest(self._open_container(), self._expected(event)) == row["hash"].tobytes()
         except BAD_FILE as exc:
             raise damaged(self.path, f"payload {int(row['payload'])}: {exc}") from None

@@ -269,3 +269,8 @@ def test_what_info_says_of_it(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "2 with values, 0 of them constants, 1 with statistics or some of their values alone" in said
     assert "partly" in said
+
+
+def test_a_shape_that_the_index_cannot_hold_is_kept_with_its_values(record):
+    array = np.zeros((1,) * 8 + (3, 2))
+    assert record(lambda rec: rec.put("x", array), keep="stats").load("x").shape == array.shape
