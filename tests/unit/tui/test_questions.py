@@ -1,0 +1,213 @@
+"""The line that asks for text, and what the keys do that use it; several backends."""
+
+import pytest
+
+from qdebug.tui.arrangement import View
+
+pytestmark = pytest.mark.asyncio
+
+SIZE = (80, 24)
+
+
+@pytest.fixture
+def opened(make_app, make_session, settle, tmp_path, monkeypatch):
+    """Give a function that runs keys in a new application and gives its main screen."""
+    monkeypatch.chdir(tmp_path)
+
+    async def run(pilot, *keys):
+        for key in keys:
+            await pilot.press(*(key if isinstance(key, list) else [key]))
+            await pilot.pause()
+
+    return run
+
+
+async def test_a_filter_is_applied_as_it_is_typed_and_can_be_taken_back(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "j", "j", "f", list("op=relu"))
+        assert main.navigator.lines == 6
+        assert "6 of 26 nodes" in main.message
+        await opened(pilot, [" ", "&"])
+        assert main.message.startswith("not yet: expected a field")
+        assert main.navigator.lines == 6, "the last filter that could be read stays"
+        await opened(pilot, "escape")
+        assert main.navigator.lines == 26
+        assert main.navigator.cursor == 2
+        assert not main.asking
+        await opened(pilot, "f", list("sqnr<20"), "enter")
+        assert main.navigator.order.tolist() == [9, 10, 17]
+        await opened(pilot, "f")
+        assert main._input.value == "sqnr<20", "the filter in force can be changed"
+        await opened(pilot, "escape", "F")
+        assert main.message == "all nodes"
+        await opened(pilot, "F")
+        assert "there is no filter" in main.message
+
+
+async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app, make_session, settle, opened):
+    app = make_app(make_session(), screen="graph")
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "f")
+        assert main.view is View.NODES
+        await opened(pilot, list("is=failing"), "enter", "escape")
+        assert main.view is View.GRAPH
+        await opened(pilot, "escape")
+        assert main.message == "filter cleared"
+
+
+async def test_an_element_is_asked_for(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "j", "at")
+        assert main.view is View.VALUES
+        await settle(pilot, until=lambda main: main.detail_ready is not None and main.detail_ready.slab is not None)
+        await opened(pilot, list("0,1,2,3"), "enter")
+        assert main.elements.index == (0, 1, 2, 3)
+        await opened(pilot, "at", list("9,9"), "enter")
+        assert "needs 4 numbers" in main.message
+        await opened(pilot, "at", "escape")
+        assert main.message == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "a reason is needed"), ("fine until then", "is no day"), ("x until 2001-01-01", "is over")]
+)
+async def test_what_is_no_reason_is_said(make_app, make_session, settle, opened, tmp_path, text, said):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "exclamation_mark", "i", list(text), "enter")
+        await settle(pilot, until=lambda main: said in main.message)
+        assert not main.scene.table.acknowledged.any()
+    assert not (tmp_path / "qdebug-limits.toml").exists()
+
+
+async def test_an_accepted_node_is_passed_by_and_shown(make_app, make_session, settle, opened, tmp_path):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "exclamation_mark", "i", list("known"), "enter")
+        await settle(pilot, until=lambda main: main.scene.table.acknowledged[9])
+        await opened(pilot, "g", "exclamation_mark")
+        assert main.navigator.cursor == 10
+        assert 'reason = "known"' in (tmp_path / "qdebug-limits.toml").read_text()
+        strips = app.screen._compositor.render_strips()
+        assert any("~" in strip.text[:4] for strip in strips)
+
+
+async def test_what_has_no_partner_cannot_be_accepted(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "G", "i")
+        assert "not compared" in main.message
+        assert not main.asking
+
+
+async def test_exports_say_what_was_written_or_why_not(make_app, make_session, settle, opened, tmp_path):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "e", "enter")
+        await settle(pilot, until=lambda main: main.message.startswith("wrote nodes.csv"))
+        assert (tmp_path / "nodes.csv").read_text().count("\n") == 27
+        await opened(pilot, "e", "ctrl+u", list("nodes.csv"), "enter")
+        assert "exists" in main.message
+        await opened(pilot, "e", "ctrl+u", list("x.pdf"), "enter")
+        assert ".npz" in main.message
+        await opened(pilot, "e", "ctrl+u", list("no/such/x.svg"), "enter")
+        await settle(pilot, until=lambda main: "No such file" in main.message)
+        await opened(pilot, "e", "ctrl+u", list("s.svg"), "enter")
+        await settle(pilot, until=lambda main: "the screen" in main.message)
+        assert (tmp_path / "s.svg").read_text().startswith("<svg")
+
+
+async def test_backends_are_switched_and_the_place_is_kept(make_app, make_session, settle, opened):
+    other = make_session(failing=(9,))
+    app = make_app(make_session(), other)
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot, until=lambda main: all(each.result is not None for each in main.compared))
+        await opened(pilot, "exclamation_mark", "b")
+        assert main.backend == 1
+        assert main.navigator.cursor == 9
+        assert main.navigator.table.failing().tolist() == [9]
+        assert "backend 2 of 2, other.h5" in main.message
+        await opened(pilot, "b")
+        assert main.backend == 0
+        await opened(pilot, "0", "l")
+        assert main.backend == 1
+
+
+async def test_a_backend_that_fails_leaves_the_other(make_app, make_session, settle, opened):
+    app = make_app(make_session(), make_session(break_at=3))
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot, until=lambda main: main.compared[1].failure is not None and main.finished)
+        assert app.return_value is None
+        await opened(pilot, "b")
+        assert "damaged" in main.message
+        text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+        assert "ERROR" in text
+
+
+async def test_screens_are_turned_and_left_in_order(make_app, make_session, settle, opened):
+    app = make_app(make_session(), screen="overview")
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "tab", "tab")
+        assert main.view is View.GRAPH
+        await opened(pilot, "shift+tab")
+        assert main.view is View.NODES
+        await opened(pilot, "7", "enter")
+        assert main.view is View.VALUES
+        await opened(pilot, "escape", "escape")
+        assert main.view is View.NODES
+        await opened(pilot, "2")
+        assert "this is the screen nodes" in main.message
+        await opened(pilot, "escape", "escape", "escape")
+        assert "nothing to go back to" in main.message
+
+
+async def test_the_walk_to_the_worst_input_and_the_origin(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "exclamation_mark", "w")
+        assert main.navigator.cursor == 8
+        assert "at the worst input" in main.message
+        await opened(pilot, "H", "W")
+        assert main.navigator.cursor == 9
+        assert "the origin is here" in main.message
+        await opened(pilot, "g", "w")
+        assert "no input carries any error" in main.message
+        await opened(pilot, "W")
+        assert "origin" in main.message
+        assert main.navigator.cursor in {9, 10, 17}
+
+
+async def test_before_anything_is_open_no_key_breaks(make_app, make_session, settle):
+    import threading
+
+    from qdebug.tui.keys import KEYS
+    from qdebug.tui.source import Opening
+
+    gate = threading.Event()
+    session = make_session()
+
+    def slow():
+        gate.wait(20)
+        return session
+
+    app = make_app(session)
+    app._reader._comparisons[0].opening = Opening(compare=slow)
+    async with app.run_test(size=SIZE) as pilot:
+        for row in KEYS:
+            if row.action not in {"leave", "suspend", "help", "palette", "theme"}:
+                await pilot.press(row.keys[0])
+                assert app.screen.message, row.action
+        gate.set()
+        await settle(pilot)
+    assert app.failure is None
