@@ -155,7 +155,7 @@ def run_csv(arguments: argparse.Namespace) -> int:
 def run_npz(arguments: argparse.Namespace) -> int:
     """Write recorded values."""
     options = typed(NpzOptions, arguments)
-    check_target(options.output, force=options.force, sources=[options.recording])
+    check_target(options.output, force=options.force, sources=[options.recording], regular=True)
     recording = open_source(options.recording)
     from qdebug.report.npz import write_npz
 

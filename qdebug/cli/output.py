@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -100,16 +100,17 @@ def emit(text: str) -> None:
         os.close(nowhere)
 
 
-def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = ()) -> None:
+def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = (), regular: bool = False) -> None:
     """Refuse an output file before any work is done for it.
 
     Args:
         output: The file to write; None for stdout.
         force: Whether it may be overwritten.
         sources: Files that are read and must survive.
+        regular: Whether it must be a file that can be replaced as a whole, no device and no pipe.
 
     Raises:
-        UsageError: It is one of the files read.
+        UsageError: It is one of the files read, or a device or pipe where none will do.
         OutputExistsError: It exists and may not be overwritten.
         RecordingError: Its folder does not exist.
     """
@@ -126,14 +127,18 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
     if output.exists():
         if any(source.exists() and output.samefile(source) for source in sources):
             raise UsageError(f"The output {str(output)!r} is a file that is read here.", hint="Choose another name.")
-        if not force:
+        if regular and not output.is_file():
+            raise UsageError(
+                f"The output {str(output)!r} is no regular file.", hint="Give the name of a file: -o FILE."
+            )
+        if not force and output.is_file():  # text that goes to a device or a pipe overwrites nothing
             raise OutputExistsError(
                 f"The file {str(output)!r} exists.", hint="Choose another name, or overwrite it with --force."
             )
 
 
 def write_result(text: str, output: Path | None) -> None:
-    """Give a result to stdout, or write it to a file as a whole or not at all.
+    """Give a result to stdout, or write it to a file as a whole or not at all; into a device or a pipe as it comes.
 
     Args:
         text: The result.
@@ -145,6 +150,11 @@ def write_result(text: str, output: Path | None) -> None:
     import tempfile
 
     content = text if text.endswith("\n") else text + "\n"
+    if output.exists() and not output.is_file():  # a file put in the place of /dev/null would spoil the machine
+        with output.open("w", encoding="utf-8", errors="backslashreplace") as device, suppress(BrokenPipeError):
+            device.write(content)
+        return
+    output = output.resolve()  # a link stays, what it points to is written
     handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name[:40]}.", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:

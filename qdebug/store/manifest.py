@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError, UsageError
+from qdebug.errors import NotARecordingError, RecordingError, UsageError
 from qdebug.store.joined import JoinedRecording, Part
 from qdebug.store.reader import FileRecording
+from qdebug.store.target import check_target
 
 __all__ = ["is_manifest", "join", "read_manifest"]
 
@@ -96,10 +97,10 @@ def join(
     Raises:
         UsageError: A recording is not below the manifest's folder.
         OutputExistsError: The manifest exists and `force` is not set.
-        RecordingError: A recording cannot be read, or they contradict each other.
+        RecordingError: Its folder is missing, it is a folder or a device, a recording cannot be read, or they
+            contradict each other.
     """
-    if out.exists() and not force:
-        raise OutputExistsError(f"{str(out)!r} exists.", hint="Give another name, or overwrite it: --force.")
+    check_target(out, force=force)
     parts, first = [], 0
     for number, path in enumerate(paths):
         parts.append(Part(path=path, prefix=prefixes[number] if prefixes else "", first_sample=first))

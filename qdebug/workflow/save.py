@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from qdebug.errors import OutputExistsError
 from qdebug.model import Recording
 from qdebug.record.recorder import Recorder
+from qdebug.store.target import check_target
 
 __all__ = ["save_recording"]
 
@@ -29,8 +29,7 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
     """
     source = getattr(recording, "path", None)
     if isinstance(source, Path):
-        if path.exists() and not force:
-            raise OutputExistsError(f"The file {str(path)!r} exists.", hint="Choose another name.")
+        check_target(path, force=force)
         partial = path.with_name(f".{path.name[:80]}.part")
         try:
             shutil.copyfile(source, partial)

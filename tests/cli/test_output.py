@@ -1,14 +1,19 @@
 """Results reach their target whole or not at all, progress only a terminal."""
 
 import io
+import os
 import sys
 
+import numpy as np
 import pytest
 from rich.table import Table
 from rich.text import Text
 
 from qdebug.cli.output import check_target, emit, natural_width, progress, rendered, write_result
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
+from qdebug.session import open_recording
+from qdebug.testing import random_recording
+from qdebug.workflow.save import save_recording
 
 
 class Terminal(io.StringIO):
@@ -100,3 +105,43 @@ def test_without_a_terminal_nothing_wraps_and_no_line_ends_in_blanks():
     assert len(lines) == 3
     assert all(line == line.rstrip() for line in lines)
     assert natural_width(Text("x")) == 80
+
+
+def test_text_goes_through_a_pipe_and_the_pipe_stays(tmp_path):
+    """A device is such a thing too: putting a file in the place of /dev/null would spoil the machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        check_target(pipe, force=False)
+        write_result("text", pipe)
+        assert os.read(reader, 100) == b"text\n"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+    with pytest.raises(UsageError, match="no regular file"):
+        check_target(pipe, force=True, regular=True)
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_result("text", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "text\n"
+
+
+def test_no_recording_takes_the_place_of_a_pipe(tmp_path, run):
+    pipe = tmp_path / "pipe.h5"
+    os.mkfifo(pipe)
+    save_recording(random_recording(np.random.default_rng(0)), tmp_path / "a.h5")
+    with pytest.raises(RecordingError, match="no regular file"):
+        save_recording(open_recording(tmp_path / "a.h5"), pipe, force=True)
+    np.savez(tmp_path / "x.npz", x=np.zeros(1))
+    for words in (
+        ("file", "join", tmp_path / "a.h5", "-o", pipe),
+        ("export", "npz", tmp_path / "a.h5", "-o", pipe),
+        ("record", tmp_path / "a.h5", "--backend", "interpreter", "--inputs", tmp_path / "x.npz", "-o", pipe),
+    ):
+        assert run(*map(str, words), "--force").code == 2
+    assert pipe.is_fifo()

@@ -179,7 +179,7 @@ def test_where_nothing_can_be_judged_nothing_is_explained(tmp_path):
 
 @pytest.mark.parametrize("codes", [np.float32([0, 9]), np.float32([0, 1.001])])
 def test_without_a_limit_arrays_are_unequal_for_no_other_reason_than_that(codes):
-    with pytest.raises(AssertionError, match="^they are not equal, and no limit was given\n"):
+    with pytest.raises(AssertionError, match=r"^they are not equal, and no limit was given\n"):
         assert_close(np.float32([0, 1]), codes)
 
 
