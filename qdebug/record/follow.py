@@ -43,9 +43,11 @@ class FollowedRecording:
     processes may follow a recording; the writer does not notice. Not for use by several threads at once.
 
         recording = qdebug.open_recording("npu.h5", follow=True)
-        while recording.state == "writing":
+        going = True
+        while going:
+            going = recording.state == "writing"      # asked before, so that what comes last is not missed
             for name in recording.refresh():          # tensors with values for a sample or step they had none for
-                print(name, recording.load(name, recording.samples - 1))
+                print(name, recording.samples)
             time.sleep(0.02)
 
     A recording that is finished already can be opened too: `refresh` has nothing new then.

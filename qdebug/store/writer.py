@@ -110,9 +110,11 @@ class RecordingWriter:
         for left in (self._part, self._journal_path):  # of a process that died; the lock says nobody owns it
             left.unlink(missing_ok=True)
         self._payloads = PayloadStore(self._part)
+        fd = -1
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._journal = Journal(os.open(self._journal_path, flags, 0o666))
+            fd = os.open(self._journal_path, flags, 0o666)
+            self._journal = Journal(fd)
             head = {"journal": 1, "created_by": f"qdebug {qdebug.__version__}", "info": plain_facts(info)}
             self._journal.add(Kind.RUN, encode_json(head))
             if graph is not None:
@@ -121,6 +123,8 @@ class RecordingWriter:
             self._journal.commit()
         except BaseException:
             self._payloads.file.abandon()
+            if fd >= 0:
+                os.close(fd)
             self._part.unlink(missing_ok=True)
             self._journal_path.unlink(missing_ok=True)
             raise
