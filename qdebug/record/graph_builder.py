@@ -89,7 +89,9 @@ class GraphBuilder:
         return Noted(new or quant is not None, quant)
 
     def _merged_tensor(self, name: str, said: Mapping[str, Any]) -> TensorInfo:
-        known = self._tensors.get(name, TensorInfo(name=name))
+        known = self._tensors.get(name)
+        if known is None:
+            return TensorInfo(name=name, **said)
         for key, value in said.items():
             before = getattr(known, key)
             if before is not None and before != value and key != "role":
@@ -97,7 +99,8 @@ class GraphBuilder:
                     f"Tensor {name!r} has {key} {in_short(before)} and is now put with {in_short(value)}.",
                     hint="Say each fact once, or the same each time.",
                 )
-        return replace(known, **said)
+        new = {key: value for key, value in said.items() if getattr(known, key) != value}
+        return replace(known, **new) if new else known
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
         """Note a node, and tell whether anything of it is new."""

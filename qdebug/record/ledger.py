@@ -26,6 +26,9 @@ from qdebug.store.payload import payload_hash, to_bytes
 
 __all__ = ["Ledger"]
 
+_TOLD = ("quant", "layout", "stands_for")
+"""Facts of a tensor that the event of its values does not tell."""
+
 
 class Ledger:
     """Keeps tensors and facts of one run, and finishes its recording.
@@ -111,7 +114,8 @@ class Ledger:
         if noted.new and (doubt := doubt_of(said.get("quant"))):
             self._doubts.setdefault(name, doubt)
         with self._stopping():
-            if noted.new:
+            told = not keep.anything or facts or any(said.get(fact) is not None for fact in _TOLD)
+            if noted.new and told:
                 self.sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
             if keep.anything:
                 self._keep(name, data, place, keep, noted.quant, truncated=keep is not wanted)

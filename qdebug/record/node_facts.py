@@ -44,6 +44,9 @@ class NodeFacts:
         return self.name is not None or any(getattr(self, fact) for fact in _FACTS)
 
 
+_NOTHING = NodeFacts()
+
+
 def node_facts(
     tensor: str,
     *,
@@ -59,6 +62,8 @@ def node_facts(
     Raises:
         RecordingError: An attribute is of no kind that a node can hold.
     """
+    if not (node or op or inputs or attrs or domain or origin) and node is None:
+        return _NOTHING
     if attrs is not None and not isinstance(attrs, Mapping):
         raise RecordingError(
             f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",

@@ -38,6 +38,8 @@ class QuantFacts:
             RecordingError: The facts make no sense together, or do not fit the tensor's shape.
         """
         if self.scale is None:
+            if self == _NOTHING:
+                return None
             said = [entry.name for entry in fields(self) if getattr(self, entry.name) is not None]
             if said:
                 raise RecordingError(
@@ -76,6 +78,9 @@ class QuantFacts:
         if not -ndim <= axis < ndim:
             raise ValueError(f"axis {axis} of a tensor with {ndim} dimensions")
         return axis % ndim
+
+
+_NOTHING = QuantFacts()
 
 
 def doubt_of(quant: QuantParams | None) -> str | None:
