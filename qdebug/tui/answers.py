@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.analysis.explanation import NodeExplanation
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.errors import QdebugError
-from qdebug.numerics.full_tier import TensorProfile
 from qdebug.tui.slab import Cancelled, Slab, make_slab
 from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
 from qdebug.tui.values import ValueFacts, value_facts
 from qdebug.view.detail import NodeDetail
+
+if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+    from qdebug.analysis.explanation import NodeExplanation
+    from qdebug.numerics.full_tier import TensorProfile
 
 __all__ = ["AnswerCache", "answer", "export_elements"]
 

@@ -9,7 +9,6 @@ from qdebug.tui.arrangement import View
 from qdebug.tui.page import Line, Page, Scene, heading
 from qdebug.tui.walk import own_share
 from qdebug.view import numbers
-from qdebug.view.explained import node_facts
 from qdebug.view.text import safe_text
 
 __all__ = ["ExplainPage"]
@@ -93,6 +92,8 @@ def _of_search(scene: Scene) -> list[Fact]:
         if ready is not None and ready.problem:
             return [("arithmetic", safe_text(ready.problem), "fail")]
         return [("arithmetic", "looking for one that reproduces every element ..", "muted")]
+    from qdebug.view.explained import node_facts
+
     facts: list[Fact] = [("", "", "plain")]
     mine = [each for each in ready.explained if each.tensor == scene.planned.tensor] or list(ready.explained)
     for node in mine:

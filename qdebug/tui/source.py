@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
+if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+    import numpy as np
 
-from qdebug.analysis.alignment import Alignment, Match
-from qdebug.analysis.explanation import NodeExplanation
-from qdebug.analysis.limit_rules import Acknowledgement
-from qdebug.analysis.limits import Limits
-from qdebug.analysis.result import DiffResult, NodeResult
-from qdebug.model import Graph, QuantParams, Recording, RunInfo
-from qdebug.numerics.full_tier import TensorProfile
-from qdebug.tui.rows import Batch, NodeTable
-from qdebug.tui.slab import Slab
-from qdebug.tui.values import ValueFacts
-from qdebug.view.detail import NodeDetail
+    from qdebug.analysis.alignment import Alignment, Match
+    from qdebug.analysis.explanation import NodeExplanation
+    from qdebug.analysis.limit_rules import Acknowledgement
+    from qdebug.analysis.limits import Limits
+    from qdebug.analysis.result import DiffResult, NodeResult
+    from qdebug.model import Graph, QuantParams, Recording, RunInfo
+    from qdebug.numerics.full_tier import TensorProfile
+    from qdebug.tui.rows import Batch, NodeTable
+    from qdebug.tui.slab import Slab
+    from qdebug.tui.values import ValueFacts
+    from qdebug.view.detail import NodeDetail
 
 __all__ = [
     "AcceptRequest",

@@ -236,6 +236,7 @@ def measure(nodes: int, rounds: int) -> dict[str, float]:
         report = Path(folder) / "late"
         driven = Driven(nodes, report)
         figures = {"first paint ms": driven.until(b"block0/layer0") * 1000}
+        figures["first paint CPU ms"] = driven.cpu * 1000
         driven.until(b"It diverges")
         figures["all results ms"] = (time.perf_counter() - driven.started) * 1000
         driven.drain(0.3)

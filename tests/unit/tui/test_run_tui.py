@@ -105,3 +105,11 @@ def test_the_screens_of_the_command_line_are_those_there_are():
     from qdebug.tui.arrangement import VIEWS
 
     assert tuple(map(str, VIEWS)) == SCREENS
+
+
+def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
+    loaded = (
+        "import qdebug.tui.application, sys; print([m for m in ('h5py', 'qdebug.replay', 'onnx') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
