@@ -321,7 +321,7 @@ class _Aligner:
         if pair is None:
             return False
         readers = self.ref.classes.consumers(pair.reference)
-        return not any(n.op == "Transpose" and n.outputs[0] not in self.found.taken for n in readers)
+        return not any(plain_op(n) == "Transpose" and n.outputs[0] not in self.found.taken for n in readers)
 
     def _by_absorption(self, tensor: str, node: Node) -> bool:
         """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""

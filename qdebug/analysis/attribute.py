@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.analysis.alignment import clamp_of
-from qdebug.analysis.band import allowed_error, norm, unit_roundoff
+from qdebug.analysis.band import allowed_error, held_unit, norm, unit_roundoff
 from qdebug.analysis.expand import parts_of
 from qdebug.analysis.layouts import in_one_order
 from qdebug.analysis.ops import clamp_bounds, fused_activation
@@ -27,7 +27,7 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["Attribution", "StandIn", "attribute", "compute", "folded_clamp", "recorded_places", "replay"]
+__all__ = ["Attribution", "StandIn", "attribute", "compute", "folded_clamp", "recorded_places", "replay", "span_before"]
 
 _Clamp = tuple[float | None, float | None]
 
@@ -36,8 +36,6 @@ StandIn = Callable[[int, int], np.ndarray]
 
 _STAND_IN_UNITS = 1024.0
 """Units of roundoff that a float node may be off its reference nodes: constants may be folded in either."""
-_ROUNDED = 0.1
-"""Share of its signal that a float node may be off reference nodes whose constants are rounded to codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,7 @@ def attribute(
     entry: PlannedNode,
     *,
     stand_in: StandIn | None = None,
-    rounded: bool = False,
+    wandering: StandIn | None = None,
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -85,7 +83,7 @@ def attribute(
         entry: The compared tensor.
         stand_in: Replays a node without kernel in another way: called with sample and step, gives real values in the
             model's order of dimensions.
-        rounded: Whether that is with constants that are rounded to codes.
+        wandering: Called likewise, estimates the error that rounding in that replay makes.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -94,7 +92,7 @@ def attribute(
     known = has_kernel(form.op, form.domain)
     if not known and stand_in is None:
         return Attribution(reason=f"no kernel is known for {node.op}")
-    split = _Split(reference, backend, entry, node, None if known else stand_in, rounded=rounded)
+    split = _Split(reference, backend, entry, node, stand_in=None if known else stand_in, wandering=wandering)
     try:
         for sample, step in recorded_places(reference, backend, entry):
             split.add(sample, step)
@@ -125,9 +123,9 @@ class _Split:
         backend: Recording,
         entry: PlannedNode,
         node: Node,
-        stand_in: StandIn | None,
         *,
-        rounded: bool = False,
+        stand_in: StandIn | None,
+        wandering: StandIn | None,
     ) -> None:
         self._reference, self._backend = reference, backend
         self._entry, self._node, self._stand_in = entry, node, stand_in
@@ -136,8 +134,8 @@ class _Split:
         self._view = pair.backend_view
         self._span = _code_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
-        self._rounded = rounded
-        self._reference_span = _span_before(reference.graph, pair.reference)
+        self._wandering = wandering
+        self._reference_span = span_before(reference.graph, pair.reference)
         self._parts: dict[int, _Part] = {}
 
     def add(self, sample: int, step: int) -> None:
@@ -162,6 +160,7 @@ class _Split:
         elif entry.quant is None:
             unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
+            part.allowed += (held_unit(ours) * norm(ours)) ** 2
         theirs = self._reference.load(entry.reference_tensor, sample, step)
         theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
         part.propagated.update(theirs, replayed, sample=sample)
@@ -191,8 +190,9 @@ class _Split:
             replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
         part.introduced.update(replayed, ours, sample=sample)
         part.propagated.update(theirs, replayed, sample=sample)
-        units = _STAND_IN_UNITS * unit_roundoff(ours.dtype)
-        part.allowed += (max(units, _ROUNDED if self._rounded else 0.0) * norm(replayed)) ** 2
+        part.allowed += (_STAND_IN_UNITS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
+        if self._wandering is not None and entry.quant is None:
+            part.allowed += norm(self._wandering(sample, step)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
@@ -308,7 +308,7 @@ def _code_span(quant: QuantParams | None) -> _Clamp:
     return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
 
 
-def _span_before(graph: Graph, tensor: str) -> _Clamp:
+def span_before(graph: Graph, tensor: str) -> _Clamp:
     """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
     node = graph.producer(tensor)
     coded = node.inputs[0] if node is not None and node.op == "DequantizeLinear" else tensor

@@ -18,7 +18,7 @@ from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
 
-__all__ = ["allowed_error", "narrow_sums_error", "norm", "unit_roundoff"]
+__all__ = ["allowed_error", "held_unit", "narrow_sums_error", "norm", "unit_roundoff"]
 
 _LAMBDA = 8.0
 """Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
@@ -26,6 +26,9 @@ _OTHER = 256.0
 """Units that an operator without a known sum may be off: approximations of functions, normalizations."""
 _MOST = 0.1
 """However coarse the format, an error of a tenth of the signal is never explained by rounding alone."""
+
+_TELLING = 16
+"""Elements from which the digits of a tensor tell the format they were rounded to."""
 
 _SUMS = frozenset(
     {"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Add", "Sum", "Mean"}
@@ -39,6 +42,36 @@ def unit_roundoff(dtype: np.dtype) -> float:
         return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
         return 2.0**-24
+
+
+def held_unit(values: np.ndarray) -> float:
+    """Give the unit roundoff of the narrowest float format that values were rounded to, whatever they are kept in.
+
+    Runtimes that compute in float32 keep the weights of a 16 bit network in it. That all elements fit a narrower format
+    is not enough: whole numbers and codes times a power of two do as well. In a float format small elements are as
+    fine, relative to their size, as large ones.
+
+    Args:
+        values: Elements of any dtype.
+    """
+    unit = unit_roundoff(values.dtype)
+    if values.dtype not in (np.float32, np.float64) or values.size < _TELLING:
+        return unit
+    for narrow in (ml_dtypes.bfloat16, np.float16):
+        if not (_fits(values.reshape(-1)[:4096], narrow) and _fits(values, narrow)):
+            continue
+        bits = int(-math.log2(unit_roundoff(np.dtype(narrow))))
+        significand, exponent = np.frexp(values[np.isfinite(values) & (values != 0)])
+        small = significand[exponent < np.max(exponent, initial=-1000) - 2]
+        last = np.mod(np.abs(small) * 2.0**bits, 4)
+        if small.size >= _TELLING // 2 and np.count_nonzero(last) > small.size / 2:
+            return unit_roundoff(np.dtype(narrow))
+    return unit
+
+
+def _fits(values: np.ndarray, narrow: type) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.array_equal(values.astype(narrow).astype(values.dtype), values, equal_nan=True))
 
 
 def allowed_error(

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, clamp_of
-from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, recorded_places, replay
+from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, recorded_places, replay, span_before
 from qdebug.analysis.band import norm, unit_roundoff
 from qdebug.analysis.compare import Comparison
-from qdebug.analysis.declared import Declared, Segment
+from qdebug.analysis.declared import Declared
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.analysis.plan import PlannedNode
+from qdebug.analysis.reference_replay import exceeds
+from qdebug.analysis.segment import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import same_elements
@@ -56,8 +58,10 @@ class DeclarationCheck:
         def by_reference_nodes(sample: int, step: int) -> np.ndarray:
             return self._declared.replay(entry.pair, segment, sample=sample, step=step)
 
-        rounded = not self._declared.real(segment)
-        return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes, rounded=rounded)
+        def wandering(sample: int, step: int) -> np.ndarray:
+            return self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+
+        return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes, wandering=wandering)
 
     def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
         """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
@@ -103,7 +107,8 @@ class DeclarationCheck:
         sample, step = place
         theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
         ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
-        for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view)):
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
             if clamp is not None and clamp != (None, None):
                 ours = np.clip(ours, *clamp)
         allowed = self._declared.rounding(node, sample=sample, step=step)
@@ -118,9 +123,13 @@ class DeclarationCheck:
             excess = np.abs(np.subtract(theirs, ours, dtype=np.float64)) - 1.001 * allowed
             excess = np.maximum(np.nan_to_num(excess, nan=0.0, posinf=np.inf), 0)
         if entry.quant is not None and entry.quant.qmin is not None:
-            return bool(np.max(excess, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale)))
-        part = attribution.samples.get(sample, attribution)
-        return norm(excess) > _FOLDING * (part.allowed or 0.0)
+            if not np.max(excess, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale)):
+                return False
+        else:
+            part = attribution.samples.get(sample, attribution)
+            if not norm(excess) > _FOLDING * (part.allowed or 0.0):
+                return False
+        return exceeds(excess, self._declared.wandering(entry.pair, segment, sample=sample, step=step))
 
     def _differs_wide(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> bool:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
@@ -128,14 +137,16 @@ class DeclarationCheck:
         stored = self._backend.load(entry.tensor, *place)
         ours = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
         ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
-        bounds = clamp_of(entry.pair.backend_view)
-        if bounds != (None, None):
-            ours = np.clip(ours, *bounds)
+        for bounds in (clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor)):
+            if bounds != (None, None):
+                ours = np.clip(ours, *bounds)
         if not same_elements(ours.shape, theirs.shape):
             return True
         with np.errstate(invalid="ignore", over="ignore"):
-            difference = norm(np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64))
+            difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
         share = 10 ** (-DEFAULT_MIN_SQNR / 20)
         if not self._declared.coded(segment):
             share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
-        return difference > share * norm(theirs)
+        if not norm(difference) > share * norm(theirs):
+            return False
+        return exceeds(difference, self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1]))

@@ -7,26 +7,24 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, clamp_of
-from qdebug.analysis.attribute import compute
-from qdebug.analysis.band import unit_roundoff
 from qdebug.analysis.clamps import bounds_of, codes_clamp
-from qdebug.analysis.layouts import in_reference_order, into_stored_order, layouts_of, plain_shape
+from qdebug.analysis.layouts import layouts_of
 from qdebug.analysis.ops import plain_op, same_family
+from qdebug.analysis.reference_replay import ReferenceReplay, half_steps, real_values
+from qdebug.analysis.segment import Segment
 from qdebug.analysis.unheld import unheld
 from qdebug.analysis.value_classes import Run
-from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Graph, Node, QuantParams, Recording
-from qdebug.numerics.affine import dequantize
+from qdebug.model import Graph, Node, Recording
 from qdebug.replay.real_form import real_form, takes_codes
-from qdebug.replay.registry import has_kernel, run_node
+from qdebug.replay.registry import run_node
 
-__all__ = ["Declared", "Segment"]
+__all__ = ["Declared"]
 
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul"})
@@ -53,28 +51,6 @@ _MOST_NODES = 64
 """A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """What leads from compared tensors to one compared tensor, in either graph.
-
-    Args:
-        nodes: The reference's nodes, in topological order; none if the backend only hands values on.
-        feeds: Reference tensor to backend tensor, for what enters.
-        own: The backend's nodes, in topological order; the last one makes the compared tensor.
-        elsewhere: Whether the reference's nodes read compared tensors that the backend's do not.
-    """
-
-    nodes: tuple[Node, ...]
-    feeds: Mapping[str, str]
-    own: tuple[Node, ...] = ()
-    elsewhere: bool = False
-
-    @property
-    def wide(self) -> bool:
-        """Whether several backend nodes are judged together, since what lies between them has no partner."""
-        return len(self.own) > 1
-
-
 class Declared:
     """Compares what two graphs declare, node by node.
 
@@ -89,7 +65,8 @@ class Declared:
         self._reference, self._backend = reference, backend
         self._pairs = {pair.backend: pair for pair in pairs}
         views = {pair.reference: pair.reference_view for pair in self._pairs.values() if pair.reference_view}
-        self._layouts = {**layouts_of(self._ref), **views}
+        layouts = {**layouts_of(self._ref), **views}
+        self._replay = ReferenceReplay(self._ref, self._be, pairs=self._pairs, layouts=layouts)
         self._partners: dict[str, str] = {}
         for pair in self._pairs.values():
             self._partners.setdefault(self._ref.classes.root(pair.reference), pair.backend)
@@ -188,25 +165,16 @@ class Declared:
             return ours == theirs
         if self._be.classes.folds(ours) and self._ref.classes.folds(theirs):
             held = self._backend.has(ours) and self._reference.has(theirs)
-            return not held or np.array_equal(_real(self._backend, ours), _real(self._reference, theirs))
+            return not held or np.array_equal(real_values(self._backend, ours), real_values(self._reference, theirs))
         partner = self._pairs.get(ours)
         return partner is not None and self._ref.classes.root(partner.reference) == self._ref.classes.root(theirs)
 
     def checkable(self, node: Node, segment: Segment) -> bool:
         """Tell whether a replay of the reference's nodes can be held against the backend's node.
 
-        Not where a node takes codes for numbers, nor where rounded constants of the reference's own stand in between.
+        Not where a node takes codes for numbers.
         """
-        return self.real(segment) and (segment.wide or not takes_codes(node))
-
-    def real(self, segment: Segment) -> bool:
-        """Tell whether the reference's nodes compute with constants that are not rounded to codes."""
-        constants = (name for other in segment.nodes for name in other.inputs if name and self._ref.classes.folds(name))
-        return not any(
-            self._reference.graph.tensors[form].quant is not None
-            for name in constants
-            for form in self._ref.classes.members(name)
-        )
+        return segment.wide or not takes_codes(node)
 
     def coded(self, segment: Segment) -> bool:
         """Tell whether the backend's nodes compute with codes, or with constants that are rounded to them."""
@@ -217,43 +185,12 @@ class Declared:
         )
 
     def replay(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
-        """Replay a segment on the backend's recorded inputs with the reference's constants.
+        """Replay a segment's nodes of the reference, see `ReferenceReplay.values`."""
+        return self._replay.values(pair, segment, sample=sample, step=step)
 
-        Returns:
-            Real values in the order of dimensions that the model has.
-
-        Raises:
-            KernelError: A node cannot be replayed.
-            RecordingError: A constant or an input was not recorded.
-        """
-        values: dict[str, np.ndarray] = {}
-        for name, tensor in segment.feeds.items():
-            stored = _real(self._backend, tensor, sample, step)
-            entry = self._pairs[tensor]
-            shape = plain_shape(self._reference.load(entry.reference, sample, step).shape, entry.reference_view)
-            values[name] = in_reference_order(stored, entry.backend_view, shape)
-        by_root = {self._ref.classes.root(name): name for name in segment.feeds}
-        for node in segment.nodes:
-            self._run(node, values, by_root)
-        return values[by_root.get(self._ref.classes.root(pair.reference), pair.reference)]
-
-    def _run(self, node: Node, values: dict[str, np.ndarray], by_root: Mapping[str, str]) -> None:
-        """Run a reference node on values in the model's order of dimensions, and add what it gives in that order.
-
-        The node itself sees each tensor in the order that the reference keeps it in.
-        """
-        form, opset = real_form(node, self._reference.graph.opset)
-        if not has_kernel(form.op, form.domain):
-            raise KernelError(f"no kernel is known for {node.op}")
-        inputs: dict[str, np.ndarray] = {}
-        for name in form.inputs:
-            if name and name not in values:
-                fed = by_root.get(self._ref.classes.root(name))
-                values[name] = values[fed] if fed else _real(self._reference, name)
-            if name:
-                inputs[name] = into_stored_order(values[name], self._layouts.get(name))
-        for name, made in compute(node, form, opset, inputs).items():
-            values[name] = in_reference_order(made, self._layouts.get(name), made.shape)
+    def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
+        """Estimate what rounding makes of a segment, see `ReferenceReplay.wandering`."""
+        return self._replay.wandering(pair, segment, sample=sample, step=step)
 
     def rounding(self, node: Node, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
@@ -267,7 +204,7 @@ class Declared:
         """
         form, opset = real_form(node, self._backend.graph.opset)
         constants = [name for name in form.inputs if name and self._be.classes.folds(name)]
-        if form.op not in _PRODUCTS and not any(np.any(self._half_steps(name)) for name in constants):
+        if form.op not in _PRODUCTS and not any(np.any(half_steps(self._be, name)) for name in constants):
             return 0.0
         if form.op not in _PRODUCTS | _ELEMENTWISE:
             return None
@@ -279,34 +216,19 @@ class Declared:
             if not name:
                 continue
             if self._be.classes.folds(name):
-                steps = self._half_steps(name)
+                steps = half_steps(self._be, name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
             elif slot > 1 or form.op == "Add":
-                values[name] = np.zeros_like(_real(self._backend, name, sample, step))
+                values[name] = np.zeros_like(real_values(self._backend, name, sample, step))
             else:
-                values[name] = np.abs(_real(self._backend, name, sample, step))
+                values[name] = np.abs(real_values(self._backend, name, sample, step))
         if not rounded:
             return 0.0
         if form.op != node.op and node.attrs.get("channels_last"):
             values[form.inputs[0]] = np.moveaxis(values[form.inputs[0]], -1, 1)
             return np.moveaxis(run_node(form, values, opset)[form.outputs[0]], 1, -1)
         return run_node(form, values, opset)[form.outputs[0]]
-
-    def _half_steps(self, name: str) -> np.ndarray:
-        """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32."""
-        forms = [form for form in self._be.classes.members(name) if self._backend.has(form)]
-        values = _real(self._backend, name)
-        shape = values.shape
-        for form in self._be.classes.members(name):
-            quant = self._backend.graph.tensors[form].quant
-            if quant is not None:
-                return np.broadcast_to(_steps(quant, len(shape)), shape) / np.float32(2)
-        unit = max((unit_roundoff(self._backend.load(form).dtype) for form in forms), default=0.0)
-        if unit > 2.0**-24:
-            tiny = np.float32(np.finfo(np.float16).smallest_subnormal)
-            return np.asarray(np.abs(values) * np.float32(unit) + tiny)
-        return np.zeros(shape, np.float32)
 
     def unheld(self, node: Node, segment: Segment) -> str | None:
         """Say which constant of a node its format cannot hold; None if there is none."""
@@ -353,10 +275,11 @@ class Declared:
             constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
             if not (constants and self._backend.has(one) and self._reference.has(other)):
                 continue
-            mine, real = _real(self._backend, one), _real(self._reference, other)
+            mine, real = real_values(self._backend, one), real_values(self._reference, other)
             if mine.shape != real.shape:
                 continue
-            beyond = np.abs(mine - real) > 1.001 * self._half_steps(one) + 1e-6 * np.abs(real)
+            steps = half_steps(self._be, one) + half_steps(self._ref, other)
+            beyond = np.abs(mine - real) > 1.001 * steps + 1e-6 * np.abs(real)
             if beyond.any():
                 return f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
         return ""
@@ -382,19 +305,3 @@ def _attrs_key(node: Node) -> tuple[tuple[str, str], ...]:
     """Give the attributes that say what a node computes, in a form that compares."""
     left_out = ("channels_last", "activation", "activation_params")
     return tuple(sorted((name, repr(value)) for name, value in node.attrs.items() if name not in left_out))
-
-
-def _real(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:
-    if not recording.has(name, sample, step):
-        raise RecordingError(f"Tensor {name!r} was not recorded.")
-    return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
-
-
-def _steps(quant: QuantParams, rank: int) -> np.ndarray:
-    """Give the scale in a shape that broadcasts over its tensor."""
-    scale = np.asarray(quant.scale, np.float32)
-    if quant.axis is None or scale.size == 1 or scale.ndim > 1:
-        return scale.reshape((1,) * rank) if scale.size == 1 else scale
-    shape = [1] * rank
-    shape[quant.axis % rank] = scale.size
-    return scale.reshape(shape)

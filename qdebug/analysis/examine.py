@@ -9,7 +9,6 @@ from qdebug.analysis.alignment import Pair
 from qdebug.analysis.attribute import Attribution
 from qdebug.analysis.compare import Comparison, Request, compare_pair, compare_small
 from qdebug.analysis.declaration_check import DeclarationCheck
-from qdebug.analysis.declared import Segment
 from qdebug.analysis.limit_rules import RuleFinder
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.misread import misread
@@ -17,6 +16,7 @@ from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.recent import RecentTensors
 from qdebug.analysis.reproduce import Reproduced, Reproducer
 from qdebug.analysis.result import NodeResult, SampleError, SampleResult, Status
+from qdebug.analysis.segment import Segment
 from qdebug.analysis.timing import Timing
 from qdebug.model import Node, Recording
 

@@ -48,12 +48,7 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
     if view is None:
         return array
     if view.channel_block is not None:
-        turned = (
-            view.transpose if view.transpose is not None and len(view.transpose) == len(shape) == 4 else (0, 1, 2, 3)
-        )
-        extents = shape if len(shape) != 4 else tuple(shape[turned.index(axis)] for axis in range(4))
-        plain = _unblocked(array, view.channel_block, extents)
-        return np.ascontiguousarray(plain.transpose(turned) if plain.ndim == 4 else plain)
+        return np.ascontiguousarray(_unblocked(array, view.channel_block, shape))
     if view.transpose is not None and len(view.transpose) == array.ndim:
         return np.ascontiguousarray(array.transpose(view.transpose))
     return array
@@ -74,7 +69,7 @@ def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
     """
     if view is None or (view.transpose is None and view.channel_block is None):
         return array
-    if view.transpose is None or view.channel_block is not None:
+    if view.transpose is None:
         raise KernelError("nothing is replayed on blocks of channels")
     return array.transpose(np.argsort(view.transpose)) if len(view.transpose) == array.ndim else array
 
@@ -189,8 +184,6 @@ def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
 
 
 def _said(layout: View) -> str:
-    if layout.channel_block is not None and layout.transpose is not None:
-        return f"dimensions turned and kept in blocks of {layout.channel_block} channels"
     if layout.channel_block is not None:
         return f"kept in blocks of {layout.channel_block} channels"
     return f"dimensions kept in another order, read as {layout.transpose}"
@@ -201,9 +194,8 @@ def _layout_of(
 ) -> View | None:
     other, run = runs
     blocked = _BLOCKED.fullmatch(run.graph.tensors[tensor].layout or "")
-    if blocked:  # what is declared to be read channels last is turned along with it
-        turned = (0, 2, 3, 1) if node.op == "ReorderInput" and node.attrs.get("channels_last") else None
-        return View(channel_block=int(blocked.group(1)), transpose=turned)
+    if blocked:
+        return View(channel_block=int(blocked.group(1)))
     if node.op == "ReorderOutput":
         return _channels_last(4) if node.attrs.get("channels_last") else None
     if node.attrs.get("channels_last") or node.op.startswith("Nhwc"):

@@ -18,6 +18,7 @@ __all__ = [
     "fused_activation",
     "plain_op",
     "same_family",
+    "turns_channels",
 ]
 
 KEEPS_VALUES = frozenset({"QuantizeLinear", "DequantizeLinear", "Identity", "Dropout", "ReorderInput", "ReorderOutput"})
@@ -49,7 +50,14 @@ _FAMILIES = (frozenset({"Gemm", "MatMul"}), frozenset({"Relu", "Clip"}), frozens
 
 def plain_op(node: Node) -> str:
     """Give the operator without the words that only say how it is computed: QLinearConv and FusedConv are Conv."""
+    if turns_channels(node):
+        return "Transpose"
     return _PLAIN.get(node.op) or _PREFIX.sub("", node.op)
+
+
+def turns_channels(node: Node) -> bool:
+    """Tell whether a node that arranges channels in blocks also does a Transpose from channels last to second."""
+    return node.op == "ReorderInput" and bool(node.attrs.get("channels_last"))
 
 
 def same_family(one: str, other: str) -> bool:

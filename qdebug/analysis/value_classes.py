@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.expand import expanded
-from qdebug.analysis.ops import KEEPS_VALUES
+from qdebug.analysis.ops import KEEPS_VALUES, turns_channels
 from qdebug.model import Graph, Node, Recording
 from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
@@ -62,6 +62,8 @@ class ValueClasses:
     def handed_on(self, node: Node) -> str | None:
         """Give the input whose values a node hands on as its first output; None if it computes something else."""
         source = node.inputs[0] if node.inputs else ""
+        if turns_channels(node):
+            return None
         if source and (node.op in KEEPS_VALUES or self._changes_format(node) or self.changes_layout(node)):
             return source
         return self._neutral.get(node.name)

@@ -5,9 +5,7 @@ import pytest
 
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import View
-from qdebug.analysis.layouts import in_one_order, in_reference_order, into_stored_order
 from qdebug.analysis.result import Status
-from qdebug.errors import KernelError
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
 
@@ -110,27 +108,31 @@ def test_a_squeeze_of_a_turned_tensor_hands_the_order_on(way, opset13):
     assert result.exit_code == 0
 
 
-def test_a_reorder_that_reads_channels_last_turns_as_well():
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_a_reorder_that_reads_channels_last_is_a_transpose_as_well(way):
     x = RNG.normal(size=(1, 3, 4, 5)).astype(np.float32)  # N, H, W, C
+    positive, second = np.maximum(x, 0), np.maximum(x, 0).transpose(0, 3, 1, 2)
     blocked = np.zeros((1, 16, 3, 4), np.float32)
-    blocked[:, :5] = x.transpose(0, 3, 1, 2)
+    blocked[:, :5] = second
     stored = blocked.reshape(1, 1, 16, 3, 4).transpose(0, 1, 3, 4, 2).reshape(blocked.shape)
-    view = View(channel_block=16, transpose=(0, 2, 3, 1))
-    np.testing.assert_array_equal(in_reference_order(stored, view, x.shape), x)
-    np.testing.assert_array_equal(in_one_order(x, None, stored, view)[1], x)
-    with pytest.raises(KernelError, match="blocks of channels"):
-        into_stored_order(x, view)
-    reference = recording([node("Relu", "x", "r")], {"x": x, "r": np.maximum(x, 0)})
-    arrays = {"x": x, "r": np.maximum(x, 0), "b": np.maximum(stored, 0), "y": np.maximum(x, 0)}
-    backend = recording(
+    last = [node("Sigmoid", "t", "y")], {"y": 1 / (1 + np.exp(-second))}
+    plain = recording(
+        [node("Relu", "x", "r"), node("Transpose", "r", "t", perm=(0, 3, 1, 2)), *last[0]],
+        {"x": x, "r": positive, "t": second, **last[1]},
+    )
+    reordered = recording(
         [
             node("Relu", "x", "r"),
             node("ReorderInput", "r", "b", domain="com.microsoft.nchwc", channels_last=1),
-            node("Identity", "r", "y"),
+            node("ReorderOutput", "b", "t2", domain="com.microsoft.nchwc", channels_last=0),
+            node("Sigmoid", "t2", "y"),
         ],
-        arrays,
+        {"x": x, "r": positive, "b": stored, "t2": second, **last[1]},
         layouts={"b": "NCHW16c"},
     )
-    pair = next(pair for pair in align(reference, backend).pairs if pair.backend == "b")
-    assert (pair.reference, pair.backend_view) == ("r", view)
-    assert DiffSession(reference, backend).result().exit_code == 0
+    sides = (plain, reordered) if way == "there" else (reordered, plain)
+    result = DiffSession(*sides).result()
+    assert (result.status, result.exit_code) == (Status.IDENTICAL, 0), result.verdict.sentence
+    if way == "there":
+        pair = next(pair for pair in align(*sides).pairs if pair.backend == "b")
+        assert (pair.reference, pair.backend_view) == ("t", View(channel_block=16))

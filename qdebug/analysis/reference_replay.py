@@ -1,0 +1,269 @@
+"""Replays the reference's nodes on the backend's inputs, and estimates what rounding alone would make of that.
+
+The reference's constants may be rounded themselves: to codes, or to a narrow float format. So may the backend's be. How
+far the results of two such computations lie apart is seen by doing it again with every constant moved at random, within
+a few times what rounding moves it, and every sum by what its order may change: perturbation analysis by sampling
+(Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qdebug.analysis.alignment import Pair, View
+from qdebug.analysis.attribute import compute
+from qdebug.analysis.band import allowed_error, held_unit, norm, unit_roundoff
+from qdebug.analysis.clamps import code_span
+from qdebug.analysis.layouts import in_reference_order, into_stored_order, plain_shape
+from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
+from qdebug.analysis.segment import Segment
+from qdebug.analysis.value_classes import Run
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, QuantParams, Recording
+from qdebug.numerics.affine import dequantize
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel
+
+__all__ = ["ReferenceReplay", "exceeds", "half_steps", "real_values"]
+
+_SINGLE = 2.0**-24
+_SPAN = 3.0
+"""Half steps that a constant is moved by at most: in the mean, three times the error of one rounding."""
+_RUNS = 2
+_SEED = 20250411
+_SLICE = 16
+"""Elements from which the error of one slice of a tensor is judged by itself."""
+_SLICES = 4.0
+"""Times the expected square that a slice may have: its error may hang on one constant alone, and there are many."""
+_EXACT = MOVES_VALUES | KEEPS_VALUES | {"Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "Neg", "Abs", "Where"}
+"""Operators that round nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noise:
+    """What a replay is disturbed by.
+
+    Args:
+        rng: Where the disturbances come from.
+        constants: Unit roundoff of the format that the backend's constants are rounded to.
+        results: Unit roundoff of the format of its results.
+    """
+
+    rng: np.random.Generator
+    constants: float
+    results: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Values:
+    """Values of reference tensors in the model's order of dimensions, as far as they are known."""
+
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+    by_root: Mapping[str, str]
+    last: str
+    noise: _Noise | None = None
+    saturate: bool = True
+
+
+class ReferenceReplay:
+    """Replays segments.
+
+    Args:
+        ref: The reference run.
+        be: The backend run.
+        pairs: All pairs by backend tensor.
+        layouts: Reference tensors that are kept in another order of dimensions than the model's.
+    """
+
+    def __init__(self, ref: Run, be: Run, *, pairs: Mapping[str, Pair], layouts: Mapping[str, View]) -> None:
+        self._ref, self._be = ref, be
+        self._pairs, self._layouts = pairs, layouts
+
+    def values(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
+        """Replay a segment on the backend's recorded inputs with the reference's constants.
+
+        Returns:
+            Real values in the order of dimensions that the pair is compared in.
+
+        Raises:
+            KernelError: A node cannot be replayed.
+            RecordingError: A constant or an input was not recorded.
+        """
+        return self._values(pair, segment, (sample, step))
+
+    def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
+        """Estimate the error of each element that rounding makes, of constants on either side and of sums.
+
+        To that comes what the reference's own codes in between cut off, if the backend has no such codes.
+
+        Returns:
+            Root mean squares over a few replays, in the order of dimensions that the pair is compared in.
+
+        Raises:
+            KernelError: A node cannot be replayed.
+            RecordingError: A constant or an input was not recorded.
+        """
+        plain = self._values(pair, segment, (sample, step))
+        constants, results = self._units(pair, segment, sample, step)
+        squares = np.zeros(plain.shape, np.float64)
+        rng = np.random.default_rng(_SEED)
+        for _ in range(_RUNS):
+            noise = _Noise(rng=rng, constants=constants, results=results)
+            squares += _squares(self._values(pair, segment, (sample, step), noise), plain) / _RUNS
+        squares += _squares(self._values(pair, segment, (sample, step), saturate=False), plain)
+        return np.sqrt(squares)
+
+    def _units(self, pair: Pair, segment: Segment, sample: int, step: int) -> tuple[float, float]:
+        """Give the unit roundoff of what the backend's constants, and its results, are rounded to."""
+        recording = self._be.recording
+        names = {name for node in segment.own for name in node.inputs if name and self._be.classes.folds(name)}
+        forms = {form for name in names for form in self._be.classes.members(name) if recording.has(form)}
+        constants = max((held_unit(recording.load(form)) for form in forms), default=_SINGLE)
+        output = recording.load(pair.backend, sample, step)
+        return constants, max(held_unit(output), unit_roundoff(output.dtype))
+
+    def _values(
+        self,
+        pair: Pair,
+        segment: Segment,
+        place: tuple[int, int],
+        noise: _Noise | None = None,
+        *,
+        saturate: bool = True,
+    ) -> np.ndarray:
+        by_root = {self._ref.classes.root(name): name for name in segment.feeds}
+        last = by_root.get(self._ref.classes.root(pair.reference), pair.reference)
+        values = _Values(by_root=by_root, last=last, noise=noise, saturate=saturate)
+        for name, tensor in segment.feeds.items():
+            stored = real_values(self._be.recording, tensor, *place)
+            entry = self._pairs[tensor]
+            shape = plain_shape(self._ref.recording.load(entry.reference, *place).shape, entry.reference_view)
+            shared = in_reference_order(stored, entry.backend_view, shape)
+            if entry.reference_view != self._layouts.get(name):
+                shared = into_stored_order(shared, entry.reference_view)
+                shared = in_reference_order(shared, self._layouts.get(name), shared.shape)
+            values.known[name] = shared
+        for node in segment.nodes:
+            self._run(node, values)
+        layout, view = self._layouts.get(last), pair.reference_view
+        if layout == view or last != pair.reference:
+            return values.known[last]
+        return in_reference_order(into_stored_order(values.known[last], layout), view, values.known[last].shape)
+
+    def _run(self, node: Node, values: _Values) -> None:
+        """Run a reference node on values in the model's order of dimensions, and add what it gives in that order.
+
+        The node itself sees each tensor in the order that the reference keeps it in.
+        """
+        form, opset = real_form(node, self._ref.recording.graph.opset)
+        if not has_kernel(form.op, form.domain):
+            raise KernelError(f"no kernel is known for {node.op}")
+        inputs: dict[str, np.ndarray] = {}
+        for name in form.inputs:
+            if name and name not in values.known:
+                fed = values.by_root.get(self._ref.classes.root(name))
+                values.known[name] = values.known[fed] if fed else self._constant(name, values.noise)
+            if name:
+                inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
+        for name, exact in compute(node, form, opset, inputs).items():
+            made = exact
+            if values.noise is not None and exact.dtype.kind == "f" and form.op not in _EXACT:
+                allowed = allowed_error(form, inputs, exact, opset, _SINGLE)
+                made = _disturbed(exact, allowed, values.noise)
+            span = code_span(self._ref, name)
+            if span is not None and made.dtype.kind == "f":  # the codes do what a Relu or Clip does
+                made = _held(made, span, saturate=values.saturate or name == values.last)
+            values.known[name] = in_reference_order(made, self._layouts.get(name), made.shape)
+
+    def _constant(self, name: str, noise: _Noise | None) -> np.ndarray:
+        real = real_values(self._ref.recording, name)
+        if noise is None or real.dtype.kind != "f":
+            return real
+        steps = half_steps(self._ref, name)
+        if noise.constants > _SINGLE:
+            steps = np.maximum(steps, np.abs(real) * noise.constants)
+        if not np.any(steps):
+            return real
+        moved = real + (noise.rng.uniform(-_SPAN, _SPAN, real.shape) * steps).astype(real.dtype)
+        return np.asarray(moved)
+
+
+def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> np.ndarray:
+    """Hold real values to the span of codes; where they are not to saturate, to a least value of zero alone."""
+    low, high = span
+    if saturate:
+        return np.asarray(np.clip(values, low, high))
+    return np.asarray(np.maximum(values, 0)) if low == 0 else values
+
+
+def _squares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.subtract(one, other, dtype=np.float64)
+    return np.asarray(np.nan_to_num(difference, nan=0, posinf=0, neginf=0) ** 2)
+
+
+def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
+    """Add random errors of a given norm to a node's results, and those of the format that they are rounded to."""
+    if noise.results > _SINGLE:
+        allowed += noise.results * norm(values)
+    errors = noise.rng.standard_normal(values.shape) * (allowed / np.sqrt(max(values.size, 1)))
+    return np.asarray(values + errors.astype(values.dtype))
+
+
+def exceeds(difference: np.ndarray, wandering: np.ndarray) -> bool:
+    """Tell whether a difference is more than rounding makes, on the whole or in one slice along any dimension.
+
+    Args:
+        difference: The difference of each element.
+        wandering: Its estimate, of the same shape.
+    """
+    if norm(difference) > norm(wandering):
+        return True
+    squares = np.nan_to_num(np.asarray(difference, np.float64)) ** 2, wandering**2
+    for axis, extent in enumerate(difference.shape):
+        if extent > 1 and difference.size // extent >= _SLICE:
+            others = tuple(other for other in range(difference.ndim) if other != axis)
+            found, expected = (part.sum(others) for part in squares)
+            if np.any(found > _SLICES * np.maximum(expected, expected.mean())):
+                return True
+    return False
+
+
+def half_steps(run: Run, name: str) -> np.ndarray:
+    """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32."""
+    recording = run.recording
+    forms = [form for form in run.classes.members(name) if recording.has(form)]
+    values = real_values(recording, name)
+    for form in run.classes.members(name):
+        quant = recording.graph.tensors[form].quant
+        if quant is not None:
+            return np.broadcast_to(_steps(quant, values.ndim), values.shape) / np.float32(2)
+    unit = max((held_unit(recording.load(form)) for form in forms), default=0.0)
+    if unit > _SINGLE:
+        tiny = np.float32(np.finfo(np.float16).smallest_subnormal)
+        return np.asarray(np.abs(values) * np.float32(unit) + tiny)
+    return np.zeros(values.shape, np.float32)
+
+
+def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:
+    """Load a tensor as real values.
+
+    Raises:
+        RecordingError: It was not recorded.
+    """
+    if not recording.has(name, sample, step):
+        raise RecordingError(f"Tensor {name!r} was not recorded.")
+    return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
+
+
+def _steps(quant: QuantParams, rank: int) -> np.ndarray:
+    """Give the scale in a shape that broadcasts over its tensor."""
+    scale = np.asarray(quant.scale, np.float32)
+    if quant.axis is None or scale.size == 1 or scale.ndim > 1:
+        return scale.reshape((1,) * rank) if scale.size == 1 else scale
+    shape = [1] * rank
+    shape[quant.axis % rank] = scale.size
+    return scale.reshape(shape)

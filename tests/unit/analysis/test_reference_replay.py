@@ -1,0 +1,113 @@
+"""What rounding makes of the reference's nodes is allowed for, and nothing beyond it."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from qdebug.analysis.band import held_unit
+from qdebug.analysis.reference_replay import exceeds
+from qdebug.analysis.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.session import DiffSession
+
+RNG = np.random.default_rng(11)
+K, N = 40, 24
+X = RNG.normal(size=(32, K)).astype(np.float32)
+W = (RNG.normal(size=(K, N)) * 0.1).astype(np.float32)
+STEP = np.float32(np.abs(W).max() / 127)
+CODES = np.round(W / STEP).astype(np.int8)
+
+
+def recording(weight, output, *, quant=None, relu=False):
+    nodes = [Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("h",), attrs={})]
+    nodes.append(Node(name="act", op="Relu" if relu else "Sigmoid", inputs=("h",), outputs=("y",), attrs={}))
+    roles = {"x": Role.INPUT, "w": Role.CONSTANT, "h": Role.ACTIVATION, "y": Role.ACTIVATION}
+    quants = {"w": quant}
+    tensors = [TensorInfo(name=name, role=role, quant=quants.get(name)) for name, role in roles.items()]
+    last = np.maximum(output, 0) if relu else 1 / (1 + np.exp(-output))
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, {"x": X, "w": weight, "h": output, "y": last.astype(np.float32)})
+
+
+def quantized():
+    return recording(CODES, X @ (CODES * STEP), quant=QuantParams(dtype="int8", scale=STEP))
+
+
+def test_a_float_backend_is_within_of_a_quantized_reference():
+    result = DiffSession(quantized(), recording(W, X @ W)).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+@pytest.mark.parametrize("column", [0, 11, N - 1])
+def test_a_wrong_weight_of_a_float_backend_is_found_with_a_quantized_reference(column):
+    wrong = W.copy()
+    wrong[:, column] = RNG.permutation(wrong[:, column])
+    result = DiffSession(quantized(), recording(wrong, X @ wrong)).result()
+    assert result.status is Status.DIVERGED
+    assert (result.verdict.first_divergence, result.verdict.origin) == ("fc", "fc")
+    assert "elements of its weight 'w' are not the reference's" in result.verdict.sentence
+
+
+def test_weights_rounded_to_half_precision_and_kept_as_float32_are_within():
+    half = W.astype(np.float16).astype(np.float32)
+    result = DiffSession(recording(W, X @ W), recording(half, X @ half)).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_weights_that_are_off_by_more_than_half_precision_are_found():
+    off = (W * (1 + 2.0**-7)).astype(np.float16).astype(np.float32)
+    result = DiffSession(recording(W, X @ W), recording(off, X @ off)).result()
+    assert result.verdict.first_divergence == "fc"
+
+
+@pytest.mark.parametrize(("narrow", "unit"), [(np.float16, 2.0**-11), (ml_dtypes.bfloat16, 2.0**-8)])
+def test_the_format_that_values_were_rounded_to_is_seen_in_their_digits(narrow, unit):
+    assert held_unit(W.astype(narrow).astype(np.float32)) == unit
+    assert held_unit(W.astype(narrow)) == unit
+    assert held_unit(W) == 2.0**-24
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(256, dtype=np.float32),
+        (CODES * np.float32(2.0**-7)).astype(np.float32),
+        np.zeros(64, np.float32),
+        np.ones(64, np.float32),
+        np.eye(8, dtype=np.float32),
+        RNG.integers(0, 256, (3, 8, 8)).astype(np.float32) / 256,
+        np.array([0.5, 0.25], np.float32),
+        np.full(64, np.nan, np.float32),
+    ],
+    ids=["counts", "codes", "zeros", "ones", "identity", "pixels", "few", "nan"],
+)
+def test_whole_numbers_and_codes_are_of_no_narrow_format(values):
+    assert held_unit(values) == 2.0**-24
+
+
+def test_a_slice_is_judged_by_itself_where_it_is_large():
+    wandering = np.full((8, 64), 0.1)
+    difference = np.zeros((8, 64))
+    assert not exceeds(difference, wandering)
+    difference[3] = 0.25  # less than all the rest together may have
+    assert np.linalg.norm(difference) < np.linalg.norm(wandering)
+    assert exceeds(difference, wandering)
+    difference[3] = 0.15
+    assert not exceeds(difference, wandering)
+    assert not exceeds(np.full((8, 64), 0.09), wandering)
+    assert exceeds(np.full((8, 64), 0.11), wandering)
+
+
+def test_what_the_codes_of_the_reference_cut_off_is_no_finding():
+    """Its range is too narrow: that is its own error, and not the backend's."""
+    weight = CODES * STEP
+    span = QuantParams(dtype="int8", scale=np.float32(0.005))
+    held = np.clip(np.round((X @ weight) / 0.005), -128, 127).astype(np.int8)
+    whole = recording(CODES, X @ weight, quant=QuantParams(dtype="int8", scale=STEP))
+    tensors = [*(i for n, i in whole.graph.tensors.items() if n != "h")]
+    tensors.append(TensorInfo(name="h", role=Role.ACTIVATION, quant=span))
+    graph = Graph(whole.graph.nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    last = (1 / (1 + np.exp(-held * np.float32(0.005)))).astype(np.float32)
+    narrow = MemoryRecording.single(graph, {"x": X, "w": CODES, "h": held, "y": last})
+    result = DiffSession(narrow, recording(W, X @ W)).result()
+    assert [node.node for node in result.nodes if node.declared] == []
