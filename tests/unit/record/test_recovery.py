@@ -1,6 +1,9 @@
 """What a run left behind that did not finish becomes a recording again, and says that it is incomplete."""
 
+import json
 import os
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -229,3 +232,41 @@ def test_a_note_that_makes_no_sense_is_damage(tmp_path, note):
 
     with pytest.raises(RecordingError, match="damaged"):
         recover(left_behind(tmp_path / "run.h5", body))
+
+
+def frame(kind, body, payload=b""):
+    """A frame as the format's description says it, made without qdebug's help."""
+    head = struct.pack("<IBBHIQ", 0x4D464451, kind, 0, 0, len(body), len(payload))
+    return head + struct.pack("<I", zlib.crc32(head + body)) + body + payload
+
+
+def event(name, values, sample):
+    """An event of float32 values that follow it, hashed by CRC-32."""
+    data, shape = values.astype("<f4").tobytes(), (*values.shape, *(0,) * (8 - values.ndim))
+    check = struct.pack("<I12x", zlib.crc32(data))
+    heads = (*(0, 0, sample, 0, 0), -1, 0, 10, values.ndim, 0)
+    row = struct.pack("<5IiHBBf8QQ16s6Q7d", *heads, *shape, len(data), check, values.size, *(0,) * 12)
+    return frame(4, row + struct.pack("<QBBBB", 0, 2, 2, 0, 0) + name.encode(), data)
+
+
+def test_a_journal_of_a_program_without_hdf5(tmp_path):
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    note = {"put": "y", "shape": [2, 3], "node": {"name": "n", "op": "Relu", "domain": "", "inputs": ["x"]}}
+    note["node"] |= {"origin": [], "attrs": ""}
+    content = b"QDJ1\r\n\x1a\n" + frame(1, json.dumps({"journal": 1, "info": {"backend": "firmware"}}).encode())
+    content += event("x", values, 0) + frame(3, json.dumps(note).encode()) + event("y", -values, 0)
+    content += event("x", values + 1, 1) + frame(5, b'{"complete": true, "events": 3}')
+    (tmp_path / "dump.qdj").write_bytes(content)
+    with pytest.raises(RecordingError, match="where to put") as caught:
+        recover(tmp_path / "dump.qdj")
+    assert "-o" in caught.value.hint
+    done = recover(tmp_path / "dump.qdj", tmp_path / "run.h5")
+    assert (done.tensors, done.complete) == (3, True)
+    with open_file(tmp_path / "run.h5") as recording:
+        assert recording.info.backend == "firmware"
+        assert recording.graph.producer("y").op == "Relu"
+        assert recording.load("x", 1).tolist() == (values + 1).tolist()
+    rotten = bytearray(content)
+    rotten[content.index(values.tobytes()) + 4] ^= 1
+    (tmp_path / "rotten.qdj").write_bytes(rotten)
+    assert recover(tmp_path / "rotten.qdj", tmp_path / "rotten.h5").lost == (("x", 0, 0),)
