@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.model import Role
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
-from qdebug.store import layout, index_rows
+from qdebug.store import index_rows, layout
 
 ORDER = [
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
