@@ -13,8 +13,8 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.keys import footer_keys
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.profile import Piece
-from qdebug.tui.rows import State
 from qdebug.tui.source import Opened
+from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title
 from qdebug.view.sentences import verdict_sentence

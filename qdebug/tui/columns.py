@@ -9,7 +9,8 @@ import numpy as np
 
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.rows import METRIC_CHOICES, NodeTable, State
+from qdebug.tui.rows import METRIC_CHOICES, NodeTable
+from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import introduced_cell, metric_title, quant_text
 

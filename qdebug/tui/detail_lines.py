@@ -13,8 +13,8 @@ from qdebug.tui.draw import bars, pool, resample
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.profile import Piece
-from qdebug.tui.rows import State
 from qdebug.tui.source import DetailReady
+from qdebug.tui.states import State
 from qdebug.tui.values import SideValues, ValueFacts
 from qdebug.view import numbers
 from qdebug.view.detail import NodeDetail, metric_facts, rail_facts, side_facts, worst_rows

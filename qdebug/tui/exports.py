@@ -16,8 +16,10 @@ from qdebug.errors import UsageError
 from qdebug.tui.answers import export_elements
 from qdebug.tui.arrangement import View
 from qdebug.tui.page import Scene
-from qdebug.tui.rows import METRIC_CHOICES, PlannedRow, State
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import METRIC_CHOICES
 from qdebug.tui.source import DiffSource
+from qdebug.tui.states import State
 from qdebug.view.text import safe_text
 
 __all__ = ["SUFFIXES", "command", "prepared", "reason_and_day", "suggested_name"]

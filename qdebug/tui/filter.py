@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.tui.rows import NodeTable, State
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.states import State
 from qdebug.view.text import safe_text
 
 __all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "filter_rows"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.page import Line, Page, Scene, sign_of, state_style, window
-from qdebug.tui.rows import State
+from qdebug.tui.states import State
 from qdebug.tui.walk import Edge, inputs_of, outputs_of, own_share
 from qdebug.view import numbers
 from qdebug.view.detail import quant_summary

@@ -12,7 +12,8 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.page import Line, Page, Scene, state_style, window
 from qdebug.tui.profile import LABEL
-from qdebug.tui.rows import NodeTable, State
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import introduced_cell
 from qdebug.view.text import safe_text

@@ -10,9 +10,11 @@ from qdebug.analysis.result import DiffResult, NodeResult
 from qdebug.tui.arrangement import View
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
+from qdebug.tui.planned import PlannedRow
 from qdebug.tui.profile import Piece
-from qdebug.tui.rows import NodeTable, PlannedRow, State
+from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DetailReady, Opened
+from qdebug.tui.states import State
 from qdebug.view.text import safe_text
 
 __all__ = ["BackendColumn", "Line", "Page", "Scene", "heading", "paragraph", "sign_of", "state_style", "window"]

@@ -7,7 +7,8 @@ from typing import overload
 
 from qdebug.analysis.alignment import Side
 from qdebug.model import Graph, TensorInfo
-from qdebug.tui.rows import NodeTable, PlannedRow
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DiffSource, Opened
 
 __all__ = ["describe", "named_rows", "planned_rows"]

@@ -11,7 +11,8 @@ import numpy as np
 from qdebug.tui.draw import area, pool
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.rows import State, severity
+from qdebug.tui.rows import severity
+from qdebug.tui.states import State
 from qdebug.view.rows import metric_title
 
 __all__ = ["LABEL", "Axis", "Piece", "choose_axis", "column_to_row", "profile_lines"]

@@ -6,15 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
-from qdebug.analysis.result import NodeResult, Status
-from qdebug.model import QuantParams
+from qdebug.analysis.result import NodeResult
+from qdebug.tui.planned import PlannedRow, display_name
+from qdebug.tui.states import STATE_OF, State
 from qdebug.view.rows import on_rails
 
-__all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "PlannedRow", "State", "severity"]
+__all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "severity"]
 
 METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
 """Metrics that the list and the profile can show, in the order the key walks them; "introduced" is the relative
@@ -25,73 +25,6 @@ _PARTS = ("propagated", "gain")
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
 """Those that are known for a single sample of every node."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRow:
-    """One line of the node list as it is known before any value is read.
-
-    Args:
-        node: Node that produces the tensor.
-        op: Its operator.
-        tensor: The backend's tensor, or the reference's if the backend has none.
-        reference_tensor: The reference's tensor; "" if it has none.
-        match: Ground of the pair and its reason; "" if there is no pair.
-        shape: Extents of the tensor.
-        dtype: Logical dtype of its elements.
-        quant: Quantization of the tensor.
-        missing: Why it is not compared; None if it is.
-    """
-
-    node: str
-    op: str
-    tensor: str
-    reference_tensor: str
-    match: str = ""
-    shape: tuple[int | None, ...] | None = None
-    dtype: str | None = None
-    quant: QuantParams | None = None
-    missing: str | None = None
-
-
-class State(IntEnum):
-    """How far one row is; the numbers are stored in the state column."""
-
-    PENDING = 0
-    IDENTICAL = 1
-    WITHIN = 2
-    DIVERGED = 3
-    NONFINITE = 4
-    INCOMPARABLE = 5
-
-    @property
-    def word(self) -> str:
-        """The state in a word."""
-        return _WORDS[self]
-
-    @property
-    def failing(self) -> bool:
-        """Whether the row is beyond its limit."""
-        return self in {State.DIVERGED, State.NONFINITE}
-
-
-_WORDS = {
-    State.PENDING: "pending",
-    State.IDENTICAL: "identical",
-    State.WITHIN: "within",
-    State.DIVERGED: "diverged",
-    State.NONFINITE: "nonfinite",
-    State.INCOMPARABLE: "not compared",
-}
-
-_STATES = {
-    Status.IDENTICAL: State.IDENTICAL,
-    Status.WITHIN: State.WITHIN,
-    Status.DIVERGED: State.DIVERGED,
-    Status.NONFINITE: State.NONFINITE,
-    Status.INCOMPARABLE: State.INCOMPARABLE,
-    Status.INCOMPLETE: State.INCOMPARABLE,
-}
 
 
 def severity(metric: str, values: np.ndarray) -> np.ndarray:
@@ -142,7 +75,7 @@ class NodeTable:
         self.rows = rows
         self.size = size = len(rows)
         shared = Counter(row.node for row in rows if row.tensor)
-        self.names = [_display_name(row, shared) for row in rows]
+        self.names = [display_name(row, shared) for row in rows]
         self.longest_name = max(map(len, self.names), default=0)
         self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
@@ -187,7 +120,7 @@ class NodeTable:
         return Batch(
             rows=np.array([row for row, _ in known], dtype=np.int64),
             results=kept,
-            state=np.array([_STATES[result.status] for result in kept], dtype=np.uint8),
+            state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),
             saturated=np.array([_saturated(result) for result in kept], dtype=np.float64),
             acknowledged=np.array([_excused(result) for result in kept], dtype=bool),
             columns=columns,
@@ -325,7 +258,7 @@ class NodeTable:
         if one is None:
             columns["state"][row] = State.INCOMPARABLE
             return
-        columns["state"][row] = _STATES[one.status]
+        columns["state"][row] = STATE_OF[one.status]
         for name in SAMPLE_METRICS:
             value = getattr(one, name)
             columns[name][row] = np.nan if value is None else value
@@ -367,11 +300,3 @@ def _saturated(result: NodeResult) -> float:
 
 def _excused(result: NodeResult) -> bool:
     return result.acknowledged is not None and not result.acknowledged.expired
-
-
-def _display_name(row: PlannedRow, shared: Counter[str]) -> str:
-    """Name the node, and its tensor too where one node produces several."""
-    tensor = row.tensor or row.reference_tensor
-    if not row.node or row.node == tensor:
-        return tensor
-    return f"{row.node} > {tensor}" if shared[row.node] > 1 else row.node

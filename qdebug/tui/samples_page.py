@@ -8,7 +8,8 @@ from qdebug.analysis.result import SampleResult, Status
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import bars
 from qdebug.tui.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
-from qdebug.tui.rows import NodeTable, State
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title
 

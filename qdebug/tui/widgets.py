@@ -16,7 +16,7 @@ from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.page import state_style
 from qdebug.tui.profile import Piece
-from qdebug.tui.rows import State
+from qdebug.tui.states import State
 
 __all__ = ["FixedLines", "NodeList", "RowPicked", "TextScroll"]
 

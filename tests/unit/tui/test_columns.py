@@ -8,7 +8,9 @@ from rich.cells import cell_len
 from qdebug.tui.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.rows import NodeTable, PlannedRow, State
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.states import State
 
 
 @pytest.mark.parametrize("width", [40, 59, 80, 120, 200, 300])

@@ -7,7 +7,8 @@ from qdebug.numerics.stats import WorstElement
 from qdebug.tui.detail_lines import detail_lines
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.rows import NodeTable, PlannedRow
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DetailReady, DetailRequest
 from qdebug.tui.values import value_facts
 from qdebug.view.detail import NodeDetail

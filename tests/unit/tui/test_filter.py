@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.tui.filter import FLAGS, NUMBERS, TEXTS, FilterError, filter_rows
-from qdebug.tui.rows import State
+from qdebug.tui.states import State
 
 
 @pytest.fixture
@@ -113,7 +113,8 @@ def test_any_text_gives_a_mask_or_says_why_not(words, rest):
 
 
 def _table():
-    from qdebug.tui.rows import NodeTable, PlannedRow
+    from qdebug.tui.planned import PlannedRow
+    from qdebug.tui.rows import NodeTable
 
     table = NodeTable([PlannedRow(node=f"n{i}", op="Conv", tensor=f"t{i}", reference_tensor="r") for i in range(3)])
     assert State(int(table.state[0])) is State.PENDING

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from qdebug.tui.filter import FilterError
 from qdebug.tui.navigator import SORTS, Navigator
-from qdebug.tui.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, PlannedRow
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable
 
 
 def test_moving_stops_at_both_ends_and_says_so(make_navigator):

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from qdebug.tui.rows import METRIC_CHOICES, NodeTable, PlannedRow, State, severity
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import METRIC_CHOICES, NodeTable, severity
+from qdebug.tui.states import State
 
 
 def test_rows_stand_in_the_backends_order_and_the_references_own_come_last(make_table):

@@ -8,7 +8,8 @@ from qdebug.analysis.alignment import Match
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.numerics.stats import ErrorStats
-from qdebug.tui.rows import NodeTable, PlannedRow
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import NodeTable
 from qdebug.tui.walk import inputs_of, outputs_of, own_share, walk_to_origin, worst_input
 
 NAMES = ("a", "b", "c", "join", "out")
