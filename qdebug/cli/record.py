@@ -164,7 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.workflow.record import record_run
 
     keep = policy_of(options.keep, every=options.keep_every, max_bytes=options.max_bytes)
-
+    before = _identity(options.output)
     try:
         with progress("recording") as note, Interrupts() as interrupts:
             summary = record_run(
@@ -182,29 +182,39 @@ def run(arguments: argparse.Namespace) -> int:
                 on_tensor=interrupts.check,
                 keep=keep,
             )
+        emit(_summary(open_source(options.output), options.output))
+        say(f"next: {command('qdebug', 'info', options.output)}")
+        say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(options.output)) from None
-    emit(_summary(open_source(options.output), options.output))
-    say(f"next: {command('qdebug', 'info', options.output)}")
-    say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
+        raise KeyboardInterrupt(_kept(options.output, before)) from None
     return 3 if summary.fidelity is Fidelity.DIFFERS else 0
 
 
-def _kept(output: Path) -> str:
-    """Say what an interrupted run left behind."""
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tell one file of a name from another."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _kept(output: Path, before: tuple[int, int] | None) -> str:
+    """Say what an interrupted run left behind; `before` is what was there when it began."""
     from qdebug.errors import QdebugError
     from qdebug.store.target import unfinished
 
-    try:
-        kept = output.exists() and not open_source(output).info.complete
-    except QdebugError:
-        kept = False
-    if not kept and unfinished(output):
-        recover = command("qdebug", "file", "recover", output)
-        return f"interrupted; what was recorded so far can be rebuilt: {recover}"
-    if not kept:
-        return "interrupted; nothing was kept."
-    return f"interrupted; what was recorded so far is in {output} (incomplete): {command('qdebug', 'info', output)}"
+    shown = command("qdebug", "info", output)
+    if _identity(output) not in (None, before):
+        try:
+            complete = open_source(output).info.complete
+        except QdebugError:
+            complete = False
+        state = "is finished" if complete else "holds what was recorded so far (incomplete)"
+        return f"interrupted; {output} {state}: {shown}"
+    if unfinished(output):
+        return f"interrupted; what was recorded so far can be rebuilt: {command('qdebug', 'file', 'recover', output)}"
+    return "interrupted; nothing was kept."
 
 
 def _summary(recording: Recording, output: Path) -> str:

@@ -68,7 +68,10 @@ def check_left(out, code, said):
     else:
         assert "qdebug info" in said
     with open_file(out) as recording:
-        assert not recording.info.complete
+        if recording.info.complete:
+            assert "is finished" in said
+            return "finished"
+        assert "incomplete" in said or "recover" in said
         for event in range(recording.event_count):
             recording.check_payload(event)
     return "recovered" if left != [out.name] else "sealed"
@@ -144,6 +147,18 @@ def test_a_full_disk_says_how_much_is_safe(tmp_path, capsys, command, monkeypatc
     if at > 3:
         assert "qdebug file recover" in said
         assert recover(tmp_path / "out.h5").tensors == int(re.search(r"(\d+) tensors are safe", said)[1])
+
+
+def test_ctrl_c_after_the_end_says_that_it_is_finished(tmp_path, capsys, command, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qdebug.cli.record.emit", interrupt)
+    assert main([*command, str(tmp_path / "out.h5")]) == 130
+    assert "is finished" in capsys.readouterr().err
+    monkeypatch.setattr("qdebug.workflow.record.load_backend", interrupt)
+    assert main([*command, str(tmp_path / "out.h5"), "--force"]) == 130
+    assert "nothing was kept" in capsys.readouterr().err  # the file that is there is the old one
 
 
 def stop_after(count):
