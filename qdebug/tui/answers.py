@@ -124,7 +124,8 @@ def answer(
     except Cancelled:
         return
     except (QdebugError, ValueError, TypeError) as error:
-        yield reply(f"values of sample {sample} cannot be shown: {error}", complete=True)
+        read = known.values is not None
+        yield reply(str(error) if read else f"values of sample {sample} cannot be shown: {error}", complete=True)
     else:
         yield reply(complete=True)
 
@@ -141,6 +142,10 @@ def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> S
         return explain(source.backend, node=node, progress=look).nodes
     except Cancelled:
         return None
+    except QdebugError:
+        raise
+    except Exception as error:  # a search that breaks must not end the walk
+        raise QdebugError(f"the search for an arithmetic broke: {type(error).__name__}: {error}") from error
 
 
 def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int, step: int) -> str:

@@ -1,0 +1,87 @@
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.tui.answers import AnswerCache, answer
+from qdebug.tui.source import DetailRequest
+
+
+@pytest.fixture
+def ask(make_table, monkeypatch):
+    """Give a function that asks for a row and gives all parts of the answer."""
+    from qdebug.workflow import explain as module
+
+    def run(row=9, *, found=None, outdated=lambda: False, cache=None, **wanted):
+        import fake_session
+
+        session = fake_session.FakeSession()
+        session.guard = lambda: None
+        for side in (session.reference, session.backend):
+            side._guard = lambda: None
+        results = {result.tensor: result for result in session.results()}
+        tensor = list(results)[row]
+        if found is not None:
+            monkeypatch.setattr(module, "explain", found)
+        request = DetailRequest(id=1, row=row, tensor=tensor, sample=None, **wanted)
+        kept = AnswerCache() if cache is None else cache
+        return list(answer(session, request, results, cache=kept, outdated=outdated))
+
+    return run
+
+
+def test_facts_come_first_and_worst_elements_complete_them(ask):
+    parts = ask()
+    assert [part.complete for part in parts] == [False, True]
+    assert parts[0].values is not None
+    assert parts[0].slab is None, "elements are read for those who look at them"
+    assert len(parts[1].detail.worst) == 8
+
+
+def test_elements_come_when_they_are_asked_for_and_are_kept(ask):
+    cache = AnswerCache()
+    first = ask(elements=True, cache=cache)[-1]
+    again = ask(elements=True, cache=cache)
+    assert len(again) == 1
+    assert again[0].slab is first.slab
+    assert cache.nbytes > first.slab.nbytes
+
+
+def test_the_cache_forgets_the_oldest_beyond_its_cap_but_never_the_newest(ask):
+    cache = AnswerCache(most_bytes=1)
+    for row in (9, 10, 12):
+        assert ask(row, elements=True, cache=cache)[-1].slab is not None
+    assert len(cache._kept) == 1
+
+
+def test_a_newer_question_ends_the_answer(ask):
+    assert not ask(outdated=lambda: True)
+    assert not ask(elements=True, outdated=lambda: True)
+
+
+def test_an_explanation_comes_last(ask):
+    class Found:
+        nodes = ("found",)
+
+    parts = ask(explain=True, found=lambda *_, **__: Found())
+    assert [part.explained for part in parts] == [None, None, ("found",)]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(UsageError("no such node"), "no such node"), (ZeroDivisionError("x"), "broke: ZeroDivisionError")],
+)
+def test_a_search_that_fails_says_so_and_ends_nothing(ask, error, said):
+    def fail(*_, **__):
+        raise error
+
+    last = ask(explain=True, found=fail)[-1]
+    assert last.complete
+    assert said in last.problem
+
+
+def test_a_search_that_nobody_waits_for_is_stopped(ask):
+    def search(*_, node, progress):
+        progress(0, 2, node)
+        raise AssertionError("it went on")
+
+    calls = iter([False, False, True])
+    assert not any(part.complete for part in ask(explain=True, found=search, outdated=lambda: next(calls, True)))
