@@ -67,7 +67,7 @@ def test_an_explanation_comes_last(ask):
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(UsageError("no such node"), "no such node"), (ZeroDivisionError("x"), "broke: ZeroDivisionError")],
+    [(UsageError("no such node"), "no such node"), (ZeroDivisionError("x"), "arithmetic broke: ZeroDivisionError: x")],
 )
 def test_a_search_that_fails_says_so_and_ends_nothing(ask, error, said):
     def fail(*_, **__):
@@ -76,6 +76,7 @@ def test_a_search_that_fails_says_so_and_ends_nothing(ask, error, said):
     last = ask(explain=True, found=fail)[-1]
     assert last.complete
     assert said in last.problem
+    assert "cannot be shown" not in last.problem
 
 
 def test_a_search_that_nobody_waits_for_is_stopped(ask):
