@@ -59,8 +59,10 @@ def diff_html(
     """
     known = details or {}
     title = " and ".join(f"{name}: {result.status}" for name, result in results.items())
-    main = element("main", element("h1", "qdebug: backends against their reference"))
-    if len(results) > 1:
+    several = len(results) > 1
+    main = element("main", element("h1", f"qdebug: {len(results)} backends" if several else "qdebug"))
+    if several:
+        main.append(_verdicts(results))
         main.append(_beside(results, agreement))
     for number, (name, result) in enumerate(results.items()):
         main.append(_section(name, result, known.get(name, ()), prefix=f"b{number}-"))
@@ -118,10 +120,26 @@ def _beside(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement
     )
 
 
+def _verdicts(results: Mapping[str, DiffResult]) -> Element:
+    """Make the list of all verdicts, each leading to its backend's part of the page."""
+    made = element("ul", class_="verdicts")
+    for number, (name, result) in enumerate(results.items()):
+        status = element("b", str(result.status), class_=str(result.status))
+        made.append(element("li", element("a", name, href=f"#b{number}-"), ": ", status, " ", _said(result)))
+    return made
+
+
+def _said(result: DiffResult) -> str:
+    first = result.first_divergence
+    return "" if first is None else f"first at {first}"
+
+
 def _section(name: str, result: DiffResult, details: Sequence[NodeDetail], *, prefix: str) -> Element:
-    made = element("section", element("h2", name))
+    made = element("section", element("h2", f"{name} against its reference"), id=prefix)
     verdict = element("span", str(result.status).upper(), class_=f"badge {result.status}")
-    made.append(element("p", verdict, " ", sentences.verdict_sentence(result)))
+    first = next((node for node in result.nodes if is_beyond(node)), None)
+    link = None if first is None else element("a", "Show its row.", href=f"#{prefix}{first.index}")
+    made.append(element("p", verdict, " ", sentences.verdict_sentence(result), " ", link))
     made.append(facts(_facts(result)))
     if not result.nodes:
         made.append(element("p", "No node was compared."))
@@ -148,7 +166,11 @@ def _facts(result: DiffResult) -> list[tuple[str, str]]:
     if samples:
         known.append(("samples", samples))
     known.append(("nodes", sentences.status_counts([node.status for node in result.nodes]) or "none"))
+    arithmetic = sentences.arithmetic_sentence(result.nodes)
+    known += [] if arithmetic is None else [("arithmetic", arithmetic)]
+    known += [("compounding", said) for said in sentences.compounding_sentences(result.verdict.compounding)]
     known += [("output", said) for said in sentences.ranking_sentences(result.outputs)]
+    known += [("acknowledged", said) for said in sentences.acknowledged_sentences(result.nodes)]
     return [*known, ("coverage", sentences.coverage_sentence(result))]
 
 
@@ -223,7 +245,8 @@ def _cells(node: NodeResult, keys: Sequence[str], shown: Mapping[str, str]) -> l
         elif key == "status":
             content = element("span", cell.text, class_=str(node.status))
         sort = _sort_value(cell.value) if known[key].numeric else None
-        numeric = "number" if known[key].numeric else "name" if key in {"node", "tensor"} else None
+        named = {"node": "name key", "tensor": "name"}
+        numeric = "number" if known[key].numeric else named.get(key)
         cells.append(element("td", content, class_=numeric, data_sort=sort))
     said = [node.reason or "", f"acknowledged: {node.acknowledged.reason}" if excused and node.acknowledged else ""]
     return [*cells, element("td", "; ".join(part for part in said if part), class_="why")]

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from qdebug.analysis.origin import breaks_limit, is_excused
+from qdebug.analysis.origin import breaks_limit, is_beyond, is_excused
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.numerics.channels import ChannelErrors
 from qdebug.report.html_element import Element, element
 from qdebug.view import numbers
 from qdebug.view.profile import Bar
+from qdebug.view.text import safe_text, shorten
 
 __all__ = ["channel_map", "error_profile", "histogram", "parts_plot", "sample_map"]
 
-_WIDTH, _HEIGHT = 960, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 32, 48
+_WIDTH, _HEIGHT = 720, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 36, 62
 _EVERY_DOT = 400
 """Nodes up to which each one is a dot to click on; of more, those beyond a limit are."""
+_LARGE_DOTS = 60
+"""Nodes up to which there is room for dots that are easy to hit."""
 _SHADES = 9
 _MOST_CHANNELS = 256
 
@@ -47,6 +50,14 @@ class _Frame:
             self.root.append(element("path", class_="axis", d=f"M{_LEFT} {at}H{_WIDTH - _RIGHT}"))
             self.root.append(element("text", label, x=_LEFT - 6, y=f"{self.y(value) + 4:.1f}", text_anchor="end"))
 
+    def numbers(self, nodes: Sequence[NodeResult]) -> None:
+        """Write below the plot where along the net one is: numbers of the first node, of the last, of some between."""
+        last = len(nodes) - 1
+        for position in sorted({round(share * last) for share in (0, 0.25, 0.5, 0.75, 1)}):
+            anchor = "end" if position == last > 0 else "middle"
+            at = {"x": f"{self.x(position):.1f}", "y": self.bottom + 40, "text_anchor": anchor}
+            self.root.append(element("text", f"#{nodes[position].index}", **at))
+
     def line(self, values: Sequence[float | None], class_: str) -> None:
         """Draw values along the net as one line, with gaps where there is none."""
         steps, drawing = [], False
@@ -54,11 +65,13 @@ class _Frame:
             if value is None:
                 drawing = False
                 continue
-            steps.append(f"{'L' if drawing else 'M'}{self.x(position):.1f} {self.y(value):.1f}")
+            # A value between two gaps is a dot: a round cap needs a line to sit on, if one of no length.
+            steps.append(
+                f"{'L' if drawing else 'M'}{self.x(position):.1f} {self.y(value):.1f}{'' if drawing else 'h0'}"
+            )
             drawing = True
         if steps:
-            # A round cap makes a dot of a value between two gaps.
-            self.root.append(element("path", class_=class_, d="".join(steps), stroke_linecap="round"))
+            self.root.append(element("path", class_=class_, d="".join(steps)))
 
 
 def error_profile(nodes: Sequence[NodeResult], *, prefix: str, floor: float | None = None) -> Element:
@@ -81,20 +94,36 @@ def error_profile(nodes: Sequence[NodeResult], *, prefix: str, floor: float | No
     if floor is not None:
         frame.root.append(element("path", class_="limit", d=f"M{_LEFT} {frame.y(floor):.1f}H{_WIDTH - _RIGHT}"))
     frame.line([value if value is not None and math.isfinite(value) else None for value in known], "trace")
-    frame.root.append(element("text", "identical", x=_LEFT, y=14))
-    frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 6))
+    if math.inf in known:
+        frame.root.append(element("text", "identical", x=_LEFT, y=14))
+    if any(value is None or math.isnan(value) for value in known):
+        frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 4))
+    frame.numbers(nodes)
     for position, (node, value) in enumerate(zip(nodes, known, strict=True)):
         if len(nodes) > _EVERY_DOT and not (breaks_limit(node) or node.status is Status.INCOMPARABLE):
             continue
         if value == math.inf:
             at = 22.0
         else:
-            at = _HEIGHT - 28.0 if value is None or math.isnan(value) else frame.y(max(value, low))
-        frame.root.append(_dot(node, frame.x(position), at, prefix))
+            at = frame.bottom + 20.0 if value is None or math.isnan(value) else frame.y(max(value, low))
+        size = 1.6 if len(nodes) <= _LARGE_DOTS else 1.0
+        frame.root.append(_dot(node, frame.x(position), at, prefix, size=size))
+    first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
+    if first is not None:
+        frame.root.append(_flag(nodes[first], frame.x(first)))
     return frame.root
 
 
-def _dot(node: NodeResult, x: float, y: float, prefix: str) -> Element:
+def _flag(node: NodeResult, x: float) -> Element:
+    """Name the first divergence above its place."""
+    name = f"first: #{node.index} {shorten(safe_text(node.node), 34)}"
+    end = x > _WIDTH / 2
+    at = {"x": f"{x - 6 if end else x + 6:.1f}", "y": 28, "text_anchor": "end" if end else "start"}
+    line = element("path", class_="flag", d=f"M{x:.1f} {_TOP - 18}V{_HEIGHT - _BOTTOM}")
+    return element("g", line, element("text", name, class_="diverged", **at))
+
+
+def _dot(node: NodeResult, x: float, y: float, prefix: str, *, size: float) -> Element:
     excused = is_excused(node) and breaks_limit(node)
     classes = f"dot {node.status}{' acknowledged' if excused else ''}"
     sqnr = None if node.metrics is None else node.metrics.sqnr_db
@@ -102,9 +131,8 @@ def _dot(node: NodeResult, x: float, y: float, prefix: str) -> Element:
         f"#{node.index} {node.node}: {node.status}{', acknowledged' if excused else ''}, SQNR {numbers.number(sqnr)} dB"
     )
     large = breaks_limit(node) or node.status is Status.INCOMPARABLE
-    circle = element(
-        "circle", element("title", said), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=4 if large else 2.5
-    )
+    radius = f"{(3.5 if large else 2.2) * size:.1f}"
+    circle = element("circle", element("title", said), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius)
     return element("a", circle, href=f"#{prefix}{node.index}")
 
 
@@ -130,7 +158,8 @@ def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
         x = _LEFT + at * 130
         frame.root.append(element("rect", class_=class_, x=x, y=6, width=10, height=10))
         frame.root.append(element("text", label, x=x + 16, y=16))
-    frame.root.append(element("text", "a gap: no error, or not known", x=_LEFT, y=_HEIGHT - 6))
+    frame.numbers(nodes)
+    frame.root.append(element("text", "a gap: no error, or not known", x=_LEFT, y=_HEIGHT - 4))
     return frame.root
 
 
@@ -145,14 +174,13 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
         nodes: Rows.
         samples: Columns, by their numbers.
     """
-    label, side = 260, 17
+    label, side = 240, 17
     wide = max(4.0, min(28.0, (_WIDTH - label) / max(1, len(samples))))
     root = element("svg", viewBox=f"0 0 {_WIDTH} {side * len(nodes) + 26}", role="img")
     root.append(element("title", "SQNR by node and sample, stronger is worse"))
     for row, node in enumerate(nodes):
         y = row * side
-        shown = node.node if len(node.node) <= 34 else f"...{node.node[-32:]}"
-        root.append(element("text", shown, x=label - 6, y=y + 13, text_anchor="end"))
+        root.append(element("text", shorten(safe_text(node.node), 30), x=label - 6, y=y + 13, text_anchor="end"))
         by_sample = {entry.sample: entry for entry in node.samples}
         for column, sample in enumerate(samples):
             entry = by_sample.get(sample)

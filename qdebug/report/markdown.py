@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from qdebug.analysis.alignment import Kind
+from qdebug.analysis.origin import is_beyond
 from qdebug.analysis.result import DiffResult, NodeResult
 from qdebug.view import sentences
 from qdebug.view.rows import NodeRow, badness, columns, node_row
@@ -82,7 +83,8 @@ def diff_markdown(result: DiffResult, *, limit: int = MARKDOWN_LIMIT) -> str:
     head = _lines(_head(result))
     tail = _lines(_fitted(_coverage(result), limit // 3))
     budget = limit - len(head.encode()) - len(tail.encode()) - 400  # room for the table's head and the notes
-    rows = [_row(node) for node in result.nodes]
+    first = next((node.index for node in result.nodes if is_beyond(node)), None)
+    rows = [_row(node, first=node.index == first) for node in result.nodes]
     kept = _fitting(result.nodes, [len(row.encode()) + 1 for row in rows], budget)
     known = columns()
     lines = markdown_table([known[key].title for key in _KEYS], ())
@@ -102,7 +104,7 @@ def _head(result: DiffResult) -> list[str]:
     for label, info in (("reference", result.reference), ("backend", result.backend)):
         lines.append(f"- **{label}**: {markdown_text(sentences.run_facts(info))}")
         lines.append(f"  - fidelity {markdown_text(sentences.fidelity_sentence(info), limit=500)}")
-    lines.append(f"- **limits**: {markdown_text(sentences.limits_sentence(result.limits))}")
+    lines.append(f"- **limits**: {markdown_text(sentences.limits_sentence(result.limits), limit=1000)}")
     samples = sentences.samples_sentence(result.nodes)
     if samples:
         lines.append(f"- **samples**: {markdown_text(samples)}")
@@ -119,10 +121,13 @@ def _head(result: DiffResult) -> list[str]:
     return [*lines, ""]
 
 
-def _row(node: NodeResult) -> str:
+def _row(node: NodeResult, *, first: bool) -> str:
+    """Give the line of a node; the first divergence is set in bold."""
     row: NodeRow = node_row(node)
     cells = {key: row.cells[key].text for key in _KEYS}
     shown = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]
+    if first:
+        shown = [f"**{text}**" if key == "status" else text for key, text in zip(_KEYS, shown, strict=True)]
     return "| " + " | ".join(shown) + " |"
 
 

@@ -202,7 +202,7 @@ def test_html(run):
     assert not {name for name in attributes if name.startswith("on") or name in ("src", "style", "srcdoc")}
     assert all(attrs["href"].startswith("#b0-") for tag, attrs in tags if tag == "a")
     assert all(
-        set(attrs["class"].split()) <= {"name", "number", "why"}
+        set(attrs["class"].split()) <= {"name", "key", "number", "why"}
         for tag, attrs in tags
         if tag == "td" and "class" in attrs
     )

@@ -170,3 +170,21 @@ def test_of_many_samples_the_worst_are_drawn_and_that_is_said(made):
     text = diff_html({"a": made.result([made.node(0, samples=samples)])})
     assert "64 of 200 samples (the worst)" in text
     assert "sample 77: SQNR 5.00 dB" in text
+
+
+def test_the_page_of_several_backends_begins_with_their_verdicts_and_leads_to_each(made):
+    bad = made.result([made.node(0), made.node(1, Status.DIVERGED)])
+    text = diff_html({"good.h5": made.result([made.node(0)]), "bad.h5": bad})
+    assert text.index('href="#b1-"') < text.index("SQNR in dB, backend beside backend")
+    assert 'id="b0-"' in text
+    assert 'id="b1-"' in text
+    assert "first at conv1" in text
+    assert 'href="#b1-1">Show its row.' in text
+    assert 'href="#b0-0">Show its row.' not in text
+
+
+def test_acknowledged_nodes_stand_at_the_top_too(made):
+    known = Acknowledgement(node="conv0", reason="a table of 256 entries")
+    text = diff_html({"a.h5": made.result([made.node(0, Status.DIVERGED, acknowledged=known)])})
+    assert "<dt>acknowledged</dt>" in text
+    assert text.count("a table of 256 entries") == 2

@@ -20,8 +20,8 @@ def numbers_of(svg, *names):
 def test_marks_stay_in_the_picture(values, made):
     nodes = [made.node(i, Status.DIVERGED, metrics=made.stats(sqnr_db=value)) for i, value in enumerate(values)]
     svg = error_profile(nodes, prefix="n", floor=1000.0)
-    assert all(0 <= x <= 960 for x in numbers_of(svg, "cx"))
-    assert all(0 <= y <= 290 for y in numbers_of(svg, "cy"))
+    assert all(0 <= x <= 720 for x in numbers_of(svg, "cx"))
+    assert all(0 <= y <= 270 for y in numbers_of(svg, "cy"))
     assert len(numbers_of(svg, "cx")) == len(values)
     assert "nan" not in rendered(svg).replace("NaN", "").lower()
 
@@ -48,6 +48,35 @@ def test_parts_are_drawn_where_they_are_known(made):
     text = rendered(parts_plot(nodes))
     assert len(re.findall(r'class="own" d="M[^"]*"', text)) == 1
     assert text.count("1e-") >= 2
+
+
+def test_a_value_between_two_gaps_is_drawn(made):
+    """A path of one move draws nothing, whatever its cap is."""
+    nodes = [made.node(i, introduced=made.stats(rel_l2=1e-2 if i % 2 else 0.0)) for i in range(9)]
+    (line,) = re.findall(r'class="own" d="([^"]+)"', rendered(parts_plot(nodes)))
+    assert line.count("M") == line.count("h0") == 4
+
+
+def test_the_plot_says_where_along_the_net_one_is_and_names_the_first_divergence(made):
+    nodes = [made.node(i, metrics=made.stats(sqnr_db=30.0)) for i in range(101)]
+    nodes[70] = made.node(70, Status.DIVERGED, node="bad \x1b" + "x" * 500)
+    text = rendered(error_profile(nodes, prefix="n"))
+    assert re.findall(r">#(\d+)<", text) == ["0", "25", "50", "75", "100"]
+    (flag,) = re.findall(r">(first: #70 [^<]+)<", text)
+    assert len(flag) < 60
+    assert "\x1b" not in text
+    assert "first:" not in rendered(error_profile(nodes[:70], prefix="n"))
+    assert re.findall(r">#(\d+)<", rendered(error_profile(nodes[:1], prefix="n"))) == ["0"]
+
+
+def test_what_a_plot_does_not_show_is_not_explained(made):
+    plain = rendered(error_profile([made.node(0)], prefix="n"))
+    assert "identical" not in plain
+    assert "no SQNR" not in plain
+    wild = [made.node(0, metrics=made.stats(sqnr_db=math.inf)), made.node(1, metrics=made.stats(sqnr_db=math.nan))]
+    text = rendered(error_profile(wild, prefix="n"))
+    assert ">identical<" in text
+    assert "no SQNR" in text
 
 
 def test_a_heat_map_tells_bad_from_good_and_what_is_not_known(made):

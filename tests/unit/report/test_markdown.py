@@ -57,7 +57,7 @@ def test_a_comparison_is_told_in_full(made):
     text = diff_markdown(made.result(nodes, left_out=left_out))
     assert text.startswith("## qdebug: diverged\n")
     assert "- **limits**: default: SQNR at least 20 dB" in text
-    assert r"| 1 | diverged | `conv\|1` |" in text
+    assert r"| 1 | **diverged** | `conv\|1` |" in text
     assert r"- **lost** backend out\*put: no partner" in text
     assert html(text).count("<tr>") == 3
 
@@ -112,3 +112,12 @@ def test_names_that_swell_when_they_are_escaped_do_not_break_the_limit(made):
     assert len(text.encode()) <= MARKDOWN_LIMIT
     assert "lines are cut; the JSON has them all" in text
     assert text.count("diverged \\(ack") > 10
+
+
+def test_the_first_divergence_is_in_bold_and_the_limits_are_not_cut(made):
+    result = made.result([made.node(0), made.node(1, Status.DIVERGED), made.node(2, Status.DIVERGED)])
+    lines = diff_markdown(result).splitlines()
+    assert [line for line in lines if line.startswith("| 1 | **diverged** | `conv1`")]
+    assert sum("**diverged**" in line for line in lines) == 1
+    (limits,) = [line for line in lines if line.startswith("- **limits**")]
+    assert "…" not in limits
