@@ -55,6 +55,7 @@ def suggested_limits(results: Mapping[str, DiffResult]) -> str:
 
 def _head(results: Mapping[str, DiffResult], identical: int, unusable: Sequence[str]) -> str:
     samples = sum(max((len(node.samples) for node in result.nodes), default=0) for result in results.values())
+    beyond = [(name, result.first_divergence) for name, result in results.items() if result.exit_code]
     lines = [
         f"# Suggested by qdebug diff --suggest-limits from {len(results)} run(s), {samples} sample(s) in all:",
         *(f"#   {quoted(name)}" for name in results),
@@ -62,6 +63,11 @@ def _head(results: Mapping[str, DiffResult], identical: int, unusable: Sequence[
         f"# worst seen, and at least {_MARGIN_STEPS:g} step more.",
         "# The runs were taken to be good: nothing here says that they are.",
         f"# {identical} tensor(s) were identical in every run and have no limit of their own.",
+    ]
+    lines += [
+        f"# Look again: {quoted(name)} breaks the limits in force"
+        + (f", first at {quoted(first)}." if first is not None else ", or is incomplete.")
+        for name, first in beyond
     ]
     if len(results) == 1:
         lines.append("# One run says little of what the next will do: give several.")

@@ -72,3 +72,10 @@ def test_a_name_stands_for_itself_alone(name, made, suggest):
 def test_nothing_compared_is_refused(suggest):
     with pytest.raises(LimitsError, match="No tensor was compared"):
         suggest([])
+
+
+def test_a_run_that_breaks_the_limits_in_force_is_named(made):
+    bad = made.result([made.node(0, Status.DIVERGED, metrics=made.stats())])
+    text = suggested_limits({"good.h5": made.result([made.node(0)]), "bad.h5": bad})
+    assert '# Look again: "bad.h5" breaks the limits in force, first at "conv0".' in text
+    assert 'Look again: "good.h5"' not in text
