@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qdebug.cli.comparison import compare, node_detail, opened
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits, say_unused
-from qdebug.cli.output import check_target, emit, progress, write_result
+from qdebug.cli.output import check_target, emit, progress, terminal_width, write_result
 from qdebug.cli.parser import (
     REPORTS,
     Parser,
@@ -152,6 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
     limits = replace(given_limits(options), explain=options.explain)
     if options.node is not None and options.form in ("junit", "csv"):
         raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
+    if options.form == "html" and options.output is None and terminal_width() is not None:
+        raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
     results: dict[str, DiffResult] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
@@ -294,7 +296,7 @@ def _incomplete(result: DiffResult) -> str:
     said = list(result.shortcomings)
     incomparable = sum(node.status is Status.INCOMPARABLE for node in result.nodes)
     if incomparable:
-        said.append(f"{incomparable} pairs could not be compared")
+        said.append(f"{incomparable} pair{'s' if incomparable > 1 else ''} could not be compared")
     ways = [way for way, applies in causes.items() if applies] if result.shortcomings else []
     accept = f"; accept it with {' '.join(ways)}" if ways else ""
     return safe_text("; ".join(said) + accept)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from qdebug import __version__
 from qdebug.cli import completion, demo, diff, explain, export, file, info, probe, record, topics, tui
@@ -57,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Arguments after the program's name; those of the process if None.
     """
+    _hold_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no name may stop a report in a poor locale
@@ -66,6 +69,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return COULD_NOT_RUN
     return _run(arguments)
+
+
+def _hold_streams() -> None:
+    """Put the null device where standard streams are closed.
+
+    A file opened later would take their numbers, and what a library prints there would end up in a recording. That
+    standard output was closed is still told: results must not vanish.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
 def _run(arguments: argparse.Namespace) -> int:

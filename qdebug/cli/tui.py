@@ -138,7 +138,7 @@ def _limit_words(options: TuiOptions) -> list[str]:
 
 def _no_terminal() -> str:
     """Say why no interface can be shown; "" if it can."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return "stdout is not a terminal"
     if not sys.stdin.isatty():
         return "stdin is not a terminal"
