@@ -30,12 +30,17 @@ _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 def package_versions(*packages: str) -> dict[str, str]:
     """Give the versions of Python, qdebug, its numeric packages and those named; missing ones are left out."""
     found = {"python": platform.python_version(), "qdebug": qdebug.__version__}
-    for package in (*_PACKAGES, *packages):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    known = {package: _version(package) for package in (*_PACKAGES, *packages)}
+    return found | {package: each for package, each in known.items() if each is not None}
+
+
+@cache
+def _version(package: str) -> str | None:
+    """Give the version of a package; looking it up reads files, so it is done once."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def run_facts(
