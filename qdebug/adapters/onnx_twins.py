@@ -17,6 +17,10 @@ __all__ = ["LAYOUT_CHANGES", "source_tensors"]
 LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that the layout optimizer inserts."""
 
+_FLOAT_COPY = "InsertedPrecisionFreeCast_"
+"""What the name begins with of a float32 tensor that ONNX Runtime computes in place of one of float16
+(insert_cast_transformer.cc): its processor kernels know no float16."""
+
 _ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
 
 
@@ -28,14 +32,27 @@ def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -
         executed: The graph after optimization.
         named: The graph after the same optimizations but for those that lose names; None if there are none.
     """
-    found = {name: name for name in executed.tensors if _same(executed.tensors[name], source.tensors.get(name))}
+    found = _by_name(executed, source)
     if named is None:
         return found
-    kept = {name: name for name in named.tensors if _same(named.tensors[name], source.tensors.get(name))}
+    kept = _by_name(named, source)
     # One graph may fuse an activation that the other leaves alone: both are walked with each in a node of its own.
     twins = _twins(expanded(executed), expanded(named), found)
     known = {name: kept[twin] for name, twin in twins.items() if twin in kept and name in executed.tensors}
     return {**known, **found}
+
+
+def _by_name(graph: Graph, source: Graph) -> dict[str, str]:
+    """Map tensors to those of the source that they are named after."""
+    found: dict[str, str] = {}
+    for name, info in graph.tensors.items():
+        plain = name.removeprefix(_FLOAT_COPY)
+        theirs = source.tensors.get(plain)
+        if _same(info, source.tensors.get(name)):
+            found[name] = name
+        elif plain != name and theirs is not None and info.quant is None and theirs.quant is None:
+            found[name] = plain
+    return found
 
 
 def _same(ours: TensorInfo, theirs: TensorInfo | None) -> bool:

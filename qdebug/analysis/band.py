@@ -44,7 +44,7 @@ def unit_roundoff(dtype: np.dtype) -> float:
         return 2.0**-24
 
 
-def held_unit(values: np.ndarray) -> float:
+def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
     """Give the unit roundoff of the narrowest float format that values were rounded to, whatever they are kept in.
 
     Runtimes that compute in float32 keep the weights of a 16 bit network in it. That all elements fit a narrower format
@@ -53,13 +53,16 @@ def held_unit(values: np.ndarray) -> float:
 
     Args:
         values: Elements of any dtype.
+        narrowest: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
     """
     unit = unit_roundoff(values.dtype)
-    if values.dtype not in (np.float32, np.float64) or values.size < _TELLING:
+    if values.dtype not in (np.float32, np.float64) or (values.size < _TELLING and narrowest is None):
         return unit
     for narrow in (ml_dtypes.bfloat16, np.float16):
         if not (_fits(values.reshape(-1)[:4096], narrow) and _fits(values, narrow)):
             continue
+        if unit_roundoff(np.dtype(narrow)) == narrowest:
+            return narrowest
         bits = int(-math.log2(unit_roundoff(np.dtype(narrow))))
         significand, exponent = np.frexp(values[np.isfinite(values) & (values != 0)])
         small = significand[exponent < np.max(exponent, initial=-1000) - 2]

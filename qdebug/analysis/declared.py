@@ -16,7 +16,8 @@ from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.clamps import bounds_of, codes_clamp
 from qdebug.analysis.layouts import layouts_of
 from qdebug.analysis.ops import plain_op, same_family
-from qdebug.analysis.reference_replay import ReferenceReplay, half_steps, real_values
+from qdebug.analysis.reference_replay import ReferenceReplay
+from qdebug.analysis.rounding import real_values
 from qdebug.analysis.segment import Segment
 from qdebug.analysis.unheld import unheld
 from qdebug.analysis.value_classes import Run
@@ -204,7 +205,7 @@ class Declared:
         """
         form, opset = real_form(node, self._backend.graph.opset)
         constants = [name for name in form.inputs if name and self._be.classes.folds(name)]
-        if form.op not in _PRODUCTS and not any(np.any(half_steps(self._be, name)) for name in constants):
+        if form.op not in _PRODUCTS and not any(np.any(self._replay.backend.half_steps(name)) for name in constants):
             return 0.0
         if form.op not in _PRODUCTS | _ELEMENTWISE:
             return None
@@ -216,7 +217,7 @@ class Declared:
             if not name:
                 continue
             if self._be.classes.folds(name):
-                steps = half_steps(self._be, name)
+                steps = self._replay.backend.half_steps(name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
             elif slot > 1 or form.op == "Add":
@@ -278,7 +279,7 @@ class Declared:
             mine, real = real_values(self._backend, one), real_values(self._reference, other)
             if mine.shape != real.shape:
                 continue
-            steps = half_steps(self._be, one) + half_steps(self._ref, other)
+            steps = self._replay.backend.half_steps(one) + self._replay.reference.half_steps(other)
             beyond = np.abs(mine - real) > 1.001 * steps + 1e-6 * np.abs(real)
             if beyond.any():
                 return f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"

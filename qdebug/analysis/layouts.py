@@ -81,7 +81,10 @@ def in_one_order(
 
     What is kept in blocks of channels is brought there last: the other side tells padding channels from real ones.
     """
-    if backend_view is not None and backend_view.channel_block is not None:
+    blocks = [None if view is None else view.channel_block for view in (reference_view, backend_view)]
+    if blocks[0] is not None and blocks[0] == blocks[1]:  # alike in memory, whether the block is declared or not
+        return reference, backend.reshape(reference.shape) if reference.size == backend.size else backend
+    if blocks[1] is not None:
         reference = in_reference_order(reference, reference_view, backend.shape)
         return reference, in_reference_order(backend, backend_view, reference.shape)
     backend = in_reference_order(backend, backend_view, reference.shape)
@@ -172,7 +175,7 @@ def _layouts(partners: Mapping[str, str], other: Run, run: Run, *, turned_later:
 
 def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
     """Combine what both graphs tell: two tensors turned alike are compared as they are."""
-    if ours == theirs:
+    if ours == theirs and (ours is None or ours.channel_block is None):
         return pair
     if theirs is not None:
         view = replace(pair.reference_view or View(), transpose=theirs.transpose, channel_block=theirs.channel_block)

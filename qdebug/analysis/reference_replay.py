@@ -15,21 +15,20 @@ import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
 from qdebug.analysis.attribute import compute
-from qdebug.analysis.band import allowed_error, held_unit, norm, unit_roundoff
+from qdebug.analysis.band import allowed_error, held_unit, norm
 from qdebug.analysis.clamps import code_span
 from qdebug.analysis.layouts import in_reference_order, into_stored_order, plain_shape
 from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
+from qdebug.analysis.rounding import SINGLE, Rounding, real_values
 from qdebug.analysis.segment import Segment
 from qdebug.analysis.value_classes import Run
-from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node, QuantParams, Recording
-from qdebug.numerics.affine import dequantize
+from qdebug.errors import KernelError
+from qdebug.model import Node
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
-__all__ = ["ReferenceReplay", "exceeds", "half_steps", "real_values"]
+__all__ = ["ReferenceReplay", "exceeds"]
 
-_SINGLE = 2.0**-24
 _SPAN = 3.0
 """Half steps that a constant is moved by at most: in the mean, three times the error of one rounding."""
 _RUNS = 2
@@ -76,11 +75,16 @@ class ReferenceReplay:
         be: The backend run.
         pairs: All pairs by backend tensor.
         layouts: Reference tensors that are kept in another order of dimensions than the model's.
+
+    Attributes:
+        reference: What the reference's constants were rounded to.
+        backend: What the backend's were.
     """
 
     def __init__(self, ref: Run, be: Run, *, pairs: Mapping[str, Pair], layouts: Mapping[str, View]) -> None:
         self._ref, self._be = ref, be
         self._pairs, self._layouts = pairs, layouts
+        self.reference, self.backend = Rounding(ref), Rounding(be)
 
     def values(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Replay a segment on the backend's recorded inputs with the reference's constants.
@@ -118,12 +122,9 @@ class ReferenceReplay:
 
     def _units(self, pair: Pair, segment: Segment, sample: int, step: int) -> tuple[float, float]:
         """Give the unit roundoff of what the backend's constants, and its results, are rounded to."""
-        recording = self._be.recording
         names = {name for node in segment.own for name in node.inputs if name and self._be.classes.folds(name)}
-        forms = {form for name in names for form in self._be.classes.members(name) if recording.has(form)}
-        constants = max((held_unit(recording.load(form)) for form in forms), default=_SINGLE)
-        output = recording.load(pair.backend, sample, step)
-        return constants, max(held_unit(output), unit_roundoff(output.dtype))
+        output = self._be.recording.load(pair.backend, sample, step)
+        return self.backend.narrowest(names), held_unit(output)
 
     def _values(
         self,
@@ -158,6 +159,11 @@ class ReferenceReplay:
 
         The node itself sees each tensor in the order that the reference keeps it in.
         """
+        if node.op == "Cast" and self._ref.classes.handed_on(node) == node.inputs[0]:
+            fed = values.by_root.get(self._ref.classes.root(node.inputs[0]), node.inputs[0])
+            if fed in values.known:  # to another float format: the same real numbers
+                values.known[node.outputs[0]] = values.known[fed]
+                return
         form, opset = real_form(node, self._ref.recording.graph.opset)
         if not has_kernel(form.op, form.domain):
             raise KernelError(f"no kernel is known for {node.op}")
@@ -171,7 +177,7 @@ class ReferenceReplay:
         for name, exact in compute(node, form, opset, inputs).items():
             made = exact
             if values.noise is not None and exact.dtype.kind == "f" and form.op not in _EXACT:
-                allowed = allowed_error(form, inputs, exact, opset, _SINGLE)
+                allowed = allowed_error(form, inputs, exact, opset, SINGLE)
                 made = _disturbed(exact, allowed, values.noise)
             span = code_span(self._ref, name)
             if span is not None and made.dtype.kind == "f":  # the codes do what a Relu or Clip does
@@ -182,8 +188,8 @@ class ReferenceReplay:
         real = real_values(self._ref.recording, name)
         if noise is None or real.dtype.kind != "f":
             return real
-        steps = half_steps(self._ref, name)
-        if noise.constants > _SINGLE:
+        steps = self.reference.half_steps(name)
+        if noise.constants > SINGLE:
             steps = np.maximum(steps, np.abs(real) * noise.constants)
         if not np.any(steps):
             return real
@@ -207,7 +213,7 @@ def _squares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
     """Add random errors of a given norm to a node's results, and those of the format that they are rounded to."""
-    if noise.results > _SINGLE:
+    if noise.results > SINGLE:
         allowed += noise.results * norm(values)
     errors = noise.rng.standard_normal(values.shape) * (allowed / np.sqrt(max(values.size, 1)))
     return np.asarray(values + errors.astype(values.dtype))
@@ -230,40 +236,3 @@ def exceeds(difference: np.ndarray, wandering: np.ndarray) -> bool:
             if np.any(found > _SLICES * np.maximum(expected, expected.mean())):
                 return True
     return False
-
-
-def half_steps(run: Run, name: str) -> np.ndarray:
-    """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32."""
-    recording = run.recording
-    forms = [form for form in run.classes.members(name) if recording.has(form)]
-    values = real_values(recording, name)
-    for form in run.classes.members(name):
-        quant = recording.graph.tensors[form].quant
-        if quant is not None:
-            return np.broadcast_to(_steps(quant, values.ndim), values.shape) / np.float32(2)
-    unit = max((held_unit(recording.load(form)) for form in forms), default=0.0)
-    if unit > _SINGLE:
-        tiny = np.float32(np.finfo(np.float16).smallest_subnormal)
-        return np.asarray(np.abs(values) * np.float32(unit) + tiny)
-    return np.zeros(values.shape, np.float32)
-
-
-def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:
-    """Load a tensor as real values.
-
-    Raises:
-        RecordingError: It was not recorded.
-    """
-    if not recording.has(name, sample, step):
-        raise RecordingError(f"Tensor {name!r} was not recorded.")
-    return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
-
-
-def _steps(quant: QuantParams, rank: int) -> np.ndarray:
-    """Give the scale in a shape that broadcasts over its tensor."""
-    scale = np.asarray(quant.scale, np.float32)
-    if quant.axis is None or scale.size == 1 or scale.ndim > 1:
-        return scale.reshape((1,) * rank) if scale.size == 1 else scale
-    shape = [1] * rank
-    shape[quant.axis % rank] = scale.size
-    return scale.reshape(shape)

@@ -93,3 +93,15 @@ def test_twins_that_the_source_does_not_have_are_left_out():
     named = graph(node("Mul", "x x", "added"), node("Relu", "added", "y"))
     executed = graph(node("Mul", "x x", "other"), node("Relu", "other", "y"))
     assert source_tensors(source, executed, named) == {"x": "x", "y": "y"}
+
+
+def test_a_float_copy_of_a_half_precision_tensor_is_that_tensor():
+    source = graph(node("Conv", "x w", "h"), node("Relu", "h", "y"), constants="w")
+    executed = graph(
+        node("Conv", "x w", "InsertedPrecisionFreeCast_h"),
+        node("Relu", "InsertedPrecisionFreeCast_h", "InsertedPrecisionFreeCast_z"),
+        node("Cast", "InsertedPrecisionFreeCast_z", "y"),
+        constants="w",
+    )
+    found = source_tensors(source, executed)
+    assert found == {"x": "x", "w": "w", "y": "y", "InsertedPrecisionFreeCast_h": "h"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import qdebug
@@ -59,6 +60,49 @@ def test_the_digits_net_answers_to_itself_in_every_form(runs, digits, reference,
         for form, level in (FORMS[reference], FORMS[backend])
     ]
     check(*sides)
+
+
+def half_precision(path: Path, out: Path, *, keep_io: bool) -> Path:
+    """Convert a float network to float16, its inputs and outputs as well or through casts."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    model = onnx.load(path)
+    graph = model.graph
+    for index, constant in enumerate(graph.initializer):
+        values = numpy_helper.to_array(constant)
+        if values.dtype == np.float32:
+            graph.initializer[index].CopyFrom(numpy_helper.from_array(values.astype(np.float16), constant.name))
+    del graph.value_info[:]
+    casts = []
+    for ends, to in ((graph.input, TensorProto.FLOAT16), (graph.output, TensorProto.FLOAT)):
+        for info in ends:
+            if not keep_io:
+                info.type.tensor_type.elem_type = TensorProto.FLOAT16
+                continue
+            inside = f"{info.name}_half"
+            for node in graph.node:
+                names = node.input if to == TensorProto.FLOAT16 else node.output
+                names[:] = [inside if name == info.name else name for name in names]
+            feeds = [info.name, inside] if to == TensorProto.FLOAT16 else [inside, info.name]
+            casts.append((to, helper.make_node("Cast", feeds[:1], feeds[1:], to=to, name=f"cast_{info.name}")))
+    nodes = [*(c for t, c in casts if t == TensorProto.FLOAT16), *graph.node, *(c for t, c in casts if t == 1)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.save(model, out)
+    return out
+
+
+@pytest.mark.parametrize("keep_io", [True, False])
+@pytest.mark.parametrize("level", ["none", "basic", "extended", "all"])
+@pytest.mark.parametrize("float_level", ["none", "all"])
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_the_digits_net_answers_to_itself_in_half_precision(runs, digits, tmp_path, way, float_level, level, keep_io):
+    feed = {"x": digits[:2, None]}
+    single = runs(DIGITS / "digits.onnx", feed, float_level)
+    path = half_precision(DIGITS / "digits.onnx", tmp_path / f"digits.half.{keep_io}.onnx", keep_io=keep_io)
+    half = runs(path, feed if keep_io else {"x": feed["x"].astype(np.float16)}, level)
+    check(*((single, half) if way == "there" else (half, single)))
 
 
 @pytest.mark.slow

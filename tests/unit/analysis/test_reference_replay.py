@@ -111,3 +111,22 @@ def test_what_the_codes_of_the_reference_cut_off_is_no_finding():
     narrow = MemoryRecording.single(graph, {"x": X, "w": CODES, "h": held, "y": last})
     result = DiffSession(narrow, recording(W, X @ W)).result()
     assert [node.node for node in result.nodes if node.declared] == []
+
+
+def test_the_casts_of_a_half_precision_reference_round_nothing_that_the_backend_has_to():
+    casts = [
+        Node(name=f"cast_{end}", op="Cast", inputs=(start,), outputs=(end,), attrs={"to": to})
+        for start, end, to in (("s", "s16", 10), ("s16", "y", 1))
+    ]
+    soft = Node(name="soft", op="Softmax", inputs=("x",), outputs=("s",), attrs={"axis": -1})
+    infos = [("x", Role.INPUT, "float32"), ("s", Role.ACTIVATION, "float32"), ("s16", Role.ACTIVATION, "float16")]
+    infos.append(("y", Role.ACTIVATION, "float32"))
+    tensors = [TensorInfo(name=name, role=role, dtype=dtype) for name, role, dtype in infos]
+    graph = Graph([soft, *casts], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    exact = (np.exp(X) / np.exp(X).sum(-1, keepdims=True)).astype(np.float32)
+    half = exact.astype(np.float16)
+    reference = MemoryRecording.single(graph, {"x": X, "s": exact, "s16": half, "y": half.astype(np.float32)})
+    plain = Node(name="soft", op="Softmax", inputs=("x",), outputs=("y",), attrs={"axis": -1})
+    single = Graph([plain], tensors=[tensors[0], tensors[3]], inputs=("x",), outputs=("y",), opset={"": 17})
+    result = DiffSession(reference, MemoryRecording.single(single, {"x": X, "y": exact})).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence

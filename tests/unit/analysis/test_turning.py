@@ -5,6 +5,7 @@ import pytest
 
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import View
+from qdebug.analysis.layouts import in_one_order
 from qdebug.analysis.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
@@ -136,3 +137,12 @@ def test_a_reorder_that_reads_channels_last_is_a_transpose_as_well(way):
     if way == "there":
         pair = next(pair for pair in align(*sides).pairs if pair.backend == "b")
         assert (pair.reference, pair.backend_view) == ("t", View(channel_block=16))
+
+
+def test_blocks_of_channels_are_compared_whether_both_declare_them_or_one_shows_them():
+    stored = RNG.normal(size=(1, 16, 3, 4)).astype(np.float32)
+    view = View(channel_block=16)
+    theirs, ours = in_one_order(stored, view, stored.reshape(1, 1, 3, 4, 16), view)
+    np.testing.assert_array_equal(theirs, ours)
+    theirs, ours = in_one_order(stored, view, stored[:, :8], view)
+    assert theirs.shape != ours.shape

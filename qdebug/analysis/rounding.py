@@ -1,0 +1,98 @@
+"""By how much the constants of a run may be off what they were before they were rounded."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from qdebug.analysis.band import held_unit
+from qdebug.analysis.value_classes import Run
+from qdebug.errors import RecordingError
+from qdebug.model import QuantParams, Recording
+from qdebug.model.dtypes import is_float, logical_name
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["SINGLE", "Rounding", "real_values"]
+
+SINGLE = 2.0**-24
+"""Unit roundoff of float32."""
+_LARGEST = 8
+"""Constants that tell the format in which a network was kept."""
+
+
+class Rounding:
+    """The formats that the constants of a run were rounded to.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def unit(self, name: str) -> float:
+        """Give the unit roundoff of the narrowest format that a constant, in any of its forms, was rounded to.
+
+        One with too few elements to tell was rounded as the large ones of the network were, if its elements fit that.
+        """
+        recording = self._run.recording
+        arrays = [recording.load(form) for form in self._run.classes.members(name) if recording.has(form)]
+        floats = [array for array in arrays if is_float(logical_name(array.dtype))]
+        own = max((held_unit(array) for array in floats), default=SINGLE)
+        if own <= SINGLE < self._usual and any(held_unit(array, narrowest=self._usual) > SINGLE for array in floats):
+            return self._usual
+        return own
+
+    @cached_property
+    def _usual(self) -> float:
+        """Unit roundoff of the format that most of the largest float constants were rounded to."""
+        recording = self._run.recording
+        names = [name for name in recording.names if recording.graph.is_constant(name) and recording.has(name)]
+        arrays = [recording.load(n) for n in names if recording.graph.tensors[n].quant is None]
+        arrays = [array for array in arrays if array.size > 1 and is_float(logical_name(array.dtype))]
+        units = sorted(held_unit(array) for array in sorted(arrays, key=lambda array: -array.size)[:_LARGEST])
+        return units[(len(units) - 1) // 2] if units else SINGLE
+
+    def half_steps(self, name: str) -> np.ndarray:
+        """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32.
+
+        Raises:
+            RecordingError: It was not recorded.
+        """
+        recording = self._run.recording
+        values = real_values(recording, name)
+        for form in self._run.classes.members(name):
+            quant = recording.graph.tensors[form].quant
+            if quant is not None:
+                return np.broadcast_to(_steps(quant, values.ndim), values.shape) / np.float32(2)
+        unit = self.unit(name)
+        if unit > SINGLE:
+            tiny = np.float32(np.finfo(np.float16).smallest_subnormal)
+            return np.asarray(np.abs(values) * np.float32(unit) + tiny)
+        return np.zeros(values.shape, np.float32)
+
+    def narrowest(self, names: set[str]) -> float:
+        """Give the largest unit roundoff of some constants; that of float32 if there are none."""
+        return max((self.unit(name) for name in names), default=SINGLE)
+
+
+def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:
+    """Load a tensor as real values.
+
+    Raises:
+        RecordingError: It was not recorded.
+    """
+    if not recording.has(name, sample, step):
+        raise RecordingError(f"Tensor {name!r} was not recorded.")
+    return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
+
+
+def _steps(quant: QuantParams, rank: int) -> np.ndarray:
+    """Give the scale in a shape that broadcasts over its tensor."""
+    scale = np.asarray(quant.scale, np.float32)
+    if quant.axis is None or scale.size == 1 or scale.ndim > 1:
+        return scale.reshape((1,) * rank) if scale.size == 1 else scale
+    shape = [1] * rank
+    shape[quant.axis % rank] = scale.size
+    return scale.reshape(shape)
