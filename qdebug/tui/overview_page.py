@@ -23,6 +23,7 @@ __all__ = ["OverviewPage", "culprits", "strip_lines"]
 _MOST = 200
 _COLUMNS = (("introduced", 10), ("propagated", 10), ("sat", 7), ("explained", 14))
 _OP = 12
+_LEAST_NAME = 18
 
 
 def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
@@ -87,12 +88,12 @@ class OverviewPage(Page):
         ranked, glyphs = self.ranked(scene), scene.glyphs
         if not len(ranked):
             return [_nothing(scene)]
-        hidden = set() if width >= 72 else {"propagated"}
+        shown = list(_COLUMNS)
         if all(_explained(scene, int(row)) is None for row in ranked[:height]):
-            hidden.add("explained")
-        shown = [(title, size) for title, size in _COLUMNS if title not in hidden]
-        fixed = 3 + 6 + sum(size + 1 for _, size in shown) + _OP + 1
-        name_width = max(width - fixed, 8)
+            shown.pop()
+        while len(shown) > 1 and _room(width, shown) < _LEAST_NAME:  # the name tells more than the last column
+            shown.pop(1 if len(shown) == 2 else -1 if shown[-1][0] == "explained" else 1)
+        name_width = max(_room(width, shown), 8)
         head = f"   {'rank':>4} {'node'.ljust(name_width)} {'op'.ljust(_OP)}"
         head += "".join(f" {title.rjust(size)}" for title, size in shown)
         lines: list[Line] = [[(head[:width], "accent")]]
@@ -130,6 +131,11 @@ class OverviewPage(Page):
             return f"the profile {'begins' if direction < 0 else 'ends'} here"
         scene.navigator.go(start)
         return f"#{start} of the profile"
+
+
+def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
+    """Give the cells that these columns leave for the name."""
+    return width - 3 - 6 - sum(size + 1 for _, size in shown) - _OP - 1
 
 
 def _origin(scene: Scene) -> int | None:

@@ -91,6 +91,12 @@ def _saturated(slab: Slab, at: tuple[int, ...]) -> bool:
     return codes is not None and quant is not None and codes[at] in (quant.qmin, quant.qmax)
 
 
+def _rail(slab: Slab, at: tuple[int, ...]) -> str:
+    if not _saturated(slab, at) or slab.backend_codes is None or slab.quant is None:
+        return ""
+    return ", AT QMIN" if slab.backend_codes[at] == slab.quant.qmin else ", AT QMAX"
+
+
 def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> str:  # noqa: FBT001  of one element
     if chosen:
         return "first"
@@ -135,7 +141,7 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...]) -> Line:
     names[: len(fixed)] = fixed
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}, sample {sample}"
     step = scene.navigator.step
-    rails = "; ^ saturated" if slab.backend_codes is not None else ""
+    rails = "; ^ at qmin or qmax" if slab.backend_codes is not None else ""
     return [(text + (f", step {step}" if scene.opened.steps > 1 else "") + rails, "muted")]
 
 
@@ -156,7 +162,7 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> li
             parts.append(f"{side} {codes[index]}")
     scale = slab.scale_at(index)
     if slab.quant is not None:
-        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{' SATURATED' if _saturated(slab, index) else ''}")
+        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{_rail(slab, index)}")
     if scale is not None:
         parts.append(f"scale {scale:.6g}")
     lines: list[Line] = []

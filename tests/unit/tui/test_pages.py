@@ -64,6 +64,14 @@ def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
     assert culprits(table, origin=None).tolist().index(9) > 2
 
 
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 140])
+def test_culprits_keep_their_names_in_a_narrow_terminal(pages, make_scene, width):
+    drawn = text(pages[View.OVERVIEW].draw(make_scene(), width, 18))
+    assert "add_9" in drawn
+    assert "introduced" in drawn
+    assert max(map(len, drawn.splitlines())) <= width
+
+
 def test_many_culprits_are_cut_to_the_worst(make_table):
     table = make_table(3000, failing=(2999,))
     assert culprits(table, None)[0] == 2999
@@ -147,7 +155,7 @@ def test_a_saturated_element_is_named(pages, make_scene):
     page = make_pages(cursor)[View.VALUES]
     page.draw(scene, 80, 20)
     cursor.jump(scene, "0,0")
-    assert "SATURATED" in text(page.draw(scene, 80, 20))
+    assert "AT QMAX" in text(page.draw(scene, 80, 20))
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ async def test_look_at_one_element(walk):
     main, text = await walk("!", "@", list("0,20,1,1"), "enter")
     assert main.elements.index == (0, 20, 1, 1)
     assert "@0,20,1,1" in text
-    assert "SATURATED" in text
+    assert "AT QMIN" in text
 
 
 async def test_see_where_in_the_tensor_the_error_is(walk):
