@@ -22,7 +22,7 @@ from qdebug.tui.source import DiffSource
 from qdebug.tui.states import State
 from qdebug.view.text import safe_text
 
-__all__ = ["SUFFIXES", "command", "prepared", "reason_and_day", "suggested_name"]
+__all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 
 SUFFIXES = (".svg", ".csv", ".json", ".npy", ".npz")
 """What can be written: the screen, the nodes shown, the whole comparison, the backend's elements, both sides."""
@@ -31,6 +31,10 @@ _UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Write = Callable[[DiffSource, Path], str]
+
+
+TAKE_BACK = "-"
+"""What is typed instead of a reason to accept a node no longer."""
 
 
 def reason_and_day(text: str) -> tuple[str, str | None, str]:

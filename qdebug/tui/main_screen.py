@@ -171,6 +171,8 @@ class MainScreen(Asking):
 
         def given(text: str) -> str:
             reason, expires, problem = exports.reason_and_day(text)
+            if text.strip() == exports.TAKE_BACK:
+                reason = ""
             if problem:
                 return problem
             self._ask(AcceptRequest(backend=backend, node=node, reason=reason, expires=expires, path=path))
@@ -179,7 +181,7 @@ class MainScreen(Asking):
         return self.ask_for(
             Question(
                 label=f"accept {safe_text(node, limit=24)} because",
-                placeholder=f"reason, optionally: until 2027-01-31; kept in {path.name}",
+                placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
                 given=given,
             )
         )

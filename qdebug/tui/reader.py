@@ -231,11 +231,14 @@ class Reader(threading.Thread):
             self._post(Said(message=safe_text(error, limit=200)))
 
     def _accept(self, job: AcceptRequest) -> None:
-        """Write an acknowledgement and judge all comparisons anew by it."""
-        from qdebug.workflow.limits_file import acknowledge
+        """Write an acknowledgement, or take it back, and judge all comparisons anew by it."""
+        from qdebug.workflow.limits_file import acknowledge, withdraw
 
-        expires = None if job.expires is None else dt.date.fromisoformat(job.expires)
-        limits = acknowledge(job.path, job.node, reason=job.reason, expires=expires)
+        if job.reason:
+            expires = None if job.expires is None else dt.date.fromisoformat(job.expires)
+            limits = acknowledge(job.path, job.node, reason=job.reason, expires=expires)
+        else:
+            limits = withdraw(job.path, job.node)
         for comparison in self._comparisons:
             source = comparison.source
             if source is None:
@@ -247,7 +250,8 @@ class Reader(threading.Thread):
                     comparison.results = {node.tensor: node for node in result.nodes}
                     self._hand_over(comparison, result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
-        self._post(Said(message=f"accepted {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
+        what = "accepted" if job.reason else "no longer accepted:"
+        self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
 
     def _answerable(self) -> bool:
         request = self._detail

@@ -214,7 +214,7 @@ class AcceptRequest:
     Args:
         backend: Which comparison.
         node: The backend's node.
-        reason: Why.
+        reason: Why; "" to accept it no longer.
         expires: Last day on which that holds; None for ever.
         path: The limits file to write it into.
     """

@@ -29,15 +29,16 @@ import datetime as dt
 import os
 import tempfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
 from qdebug.errors import LimitsError
-from qdebug.workflow.limits_text import LimitsText
+from qdebug.workflow.limits_text import LimitsText, without_entries
 
-__all__ = ["acknowledge", "find_limits", "load_limits", "quoted"]
+__all__ = ["acknowledge", "find_limits", "load_limits", "quoted", "withdraw"]
 
 _PROJECT = "pyproject.toml"
 _MOST_BYTES = 16 << 20
@@ -131,6 +132,48 @@ def acknowledge(
     changed = text + gap + _block(entry, _prefix(path))
     # Read before it is written: a file in which the entry cannot stand at the end must not be spoilt.
     limits = LimitsText(str(path), changed, prefix=_prefix(path)).limits(_tables(path, changed)[0], day)
+    _write(path, changed)
+    return limits
+
+
+def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Limits:
+    """Take out of a limits file that a node may be beyond its limit, and give the limits that the file now holds.
+
+    Every entry for the node goes; the rest of the file, comments included, stays as it is.
+
+    Args:
+        path: A limits file, or a pyproject.toml.
+        node: Exact name of a backend node; of a graph input, the tensor's.
+        today: As for `load_limits`.
+
+    Raises:
+        LimitsError: No entry names the node, the file is laid out in another way than one table after the other, or it
+            cannot be read or written.
+    """
+    path = Path(path)
+    text = _read(path)
+    tables, named = _tables(path, text)
+    if named is not None:
+        return withdraw(named, node, today=today)
+    before = LimitsText(str(path), text, prefix=_prefix(path)).limits(tables, today or dt.date.today())
+    kept = tuple(entry for entry in before.acknowledged if entry.node != node)
+    if kept == before.acknowledged:
+        raise LimitsError(f"{str(path)!r} acknowledges no node {node!r}.", hint="Give the exact name of a node there.")
+    changed = without_entries(
+        text, f"{_prefix(path)}acknowledged", [entry.node == node for entry in before.acknowledged]
+    )
+    # Read before it is written, as for a new entry: whatever else the file says must still be said.
+    try:
+        limits = LimitsText(str(path), changed, prefix=_prefix(path)).limits(
+            _tables(path, changed)[0], today or dt.date.today()
+        )
+    except LimitsError:
+        limits = None
+    if limits != replace(before, acknowledged=kept):
+        raise LimitsError(
+            f"The entry for {node!r} in {str(path)!r} cannot be told from what is around it.",
+            hint="Take it out by hand.",
+        )
     _write(path, changed)
     return limits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +13,7 @@ from qdebug.analysis.limit_rules import BOUNDS, Acknowledgement, LimitRule
 from qdebug.analysis.limits import Limits
 from qdebug.errors import LimitsError
 
-__all__ = ["LimitsText"]
+__all__ = ["LimitsText", "without_entries"]
 
 _TABLES = ("default", "limit", "acknowledged", "allow")
 _PATTERNS = ("tensor", "node", "op")
@@ -175,3 +175,24 @@ class LimitsText:
 
 def _sets(line: str, key: str) -> bool:
     return bool(key) and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line) is not None
+
+
+def without_entries(text: str, name: str, gone: Sequence[bool]) -> str:
+    """Give the text of a file without some tables of an array; comments before the table that follows stay.
+
+    Args:
+        text: What the file holds, a table after the other.
+        name: Full name of the array, such as "tool.qdebug.acknowledged".
+        gone: For each of its tables in their order, whether it goes.
+    """
+    lines = text.splitlines(keepends=True)
+    header = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
+    starts = [at for at, line in enumerate(lines) if header.match(line)]
+    for start, goes in reversed(list(zip(starts, gone, strict=False))):
+        if not goes:
+            continue
+        stop = next((at for at in range(start + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+        while stop > start + 1 and lines[stop - 1].lstrip().startswith("#"):
+            stop -= 1  # it speaks of what comes next
+        del lines[start:stop]
+    return "".join(lines)

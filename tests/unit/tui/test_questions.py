@@ -99,6 +99,20 @@ async def test_an_accepted_node_is_passed_by_and_shown(make_app, make_session, s
         assert any("~" in strip.text[:4] for strip in strips)
 
 
+async def test_an_accepted_node_can_be_taken_back(make_app, make_session, settle, opened, tmp_path):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "exclamation_mark", "i", "minus", "enter")
+        await settle(pilot, until=lambda main: "There is no limits file" in main.message)
+        await opened(pilot, "i", list("known"), "enter")
+        await settle(pilot, until=lambda main: main.scene.table.acknowledged[9])
+        await opened(pilot, "i", "minus", "enter")
+        await settle(pilot, until=lambda main: "no longer accepted" in main.message)
+        assert not main.scene.table.acknowledged.any()
+        assert "acknowledged" not in (tmp_path / "qdebug-limits.toml").read_text()
+
+
 async def test_what_has_no_partner_cannot_be_accepted(make_app, make_session, settle, opened):
     app = make_app(make_session())
     async with app.run_test(size=SIZE) as pilot:

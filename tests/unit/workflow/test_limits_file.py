@@ -8,7 +8,7 @@ import pytest
 from qdebug.analysis.limit_rules import Acknowledgement, LimitRule
 from qdebug.analysis.limits import Limits
 from qdebug.errors import LimitsError
-from qdebug.workflow.limits_file import acknowledge, find_limits, load_limits
+from qdebug.workflow.limits_file import acknowledge, find_limits, load_limits, withdraw
 
 DAY = dt.date(2026, 6, 1)
 
@@ -231,3 +231,44 @@ def test_links_are_followed_and_permissions_kept(file, tmp_path):
 def test_a_folder_that_is_not_there_is_told(tmp_path):
     with pytest.raises(LimitsError, match="cannot be written"):
         acknowledge(tmp_path / "none" / "l.toml", "n", reason="r")
+
+
+@pytest.mark.parametrize("name", ["limits.toml", "pyproject.toml"])
+def test_what_was_accepted_can_be_taken_back_and_the_file_is_what_it_was(name, file):
+    text = "# ours\n[tool.qdebug.default]\nmax_lsb = 2\n\n# the end\n" if name == "pyproject.toml" else FULL
+    path = file(text, name)
+    before = load_limits(path, today=DAY)
+    acknowledge(path, "conv9", reason="known [so far]", expires=DAY, today=DAY)
+    acknowledge(path, 'other "x" # [y]', reason="r", today=DAY)
+    acknowledge(path, "conv9", reason="again", today=DAY)
+    limits = withdraw(path, "conv9", today=DAY)
+    assert [entry.node for entry in limits.acknowledged if entry not in before.acknowledged] == ['other "x" # [y]']
+    assert load_limits(path, today=DAY) == limits
+    assert withdraw(path, 'other "x" # [y]', today=DAY) == before
+    assert path.read_text().rstrip() == text.rstrip()
+
+
+def test_comments_of_what_follows_stay(file):
+    path = file('[[acknowledged]]\nnode = "a"\nreason = "r"\n\n# about b\n[[acknowledged]]\nnode = "b"\nreason = "s"\n')
+    assert [entry.node for entry in withdraw(path, "a").acknowledged] == ["b"]
+    assert path.read_text() == '# about b\n[[acknowledged]]\nnode = "b"\nreason = "s"\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'acknowledged = [{node = "a", reason = "r"}, {node = "b", reason = "s"}]\n',
+        '[[acknowledged]]\nnode = "a"\nreason = """\n[[acknowledged]]\n"""\n',
+        '["acknowledged"]\n',
+    ],
+)
+def test_a_file_in_which_the_entry_cannot_be_told_is_left_alone(text, file):
+    path = file(text)
+    with pytest.raises(LimitsError):
+        withdraw(path, "a")
+    assert path.read_text() == text
+
+
+def test_only_what_is_accepted_can_be_taken_back(file):
+    with pytest.raises(LimitsError, match="acknowledges no node 'conv'"):
+        withdraw(file(FULL), "conv")
