@@ -212,7 +212,10 @@ class DiffResult:
         return plain
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Give one flat dictionary a tensor, for pandas.DataFrame(rows), polars.DataFrame(rows) and the like."""
+        """Give one flat dictionary a tensor, for pandas.DataFrame(rows) and the like.
+
+        What is not known is None: polars must see all rows, polars.DataFrame(rows, infer_schema_length=None).
+        """
         return [flat_row(node) for node in self.nodes]
 
     def _repr_html_(self) -> str:

@@ -120,7 +120,7 @@ def test_one_sample_alone_keeps_its_number(run, recordings):
 def test_markdown(run, recordings):
     done = run("diff", recordings.reference, recordings.diverged, "-f", "markdown")
     assert done.out.startswith("## qdebug: diverged\n")
-    assert "| 2 | diverged | `conv2` | `Conv` |" in done.out
+    assert "| 2 | **diverged** | `conv2` | `Conv` |" in done.out
     one = run("diff", recordings.reference, recordings.diverged, "-f", "markdown", "--node", "conv2")
     assert one.out.startswith("## conv2: diverged\n")
 
