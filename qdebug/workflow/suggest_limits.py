@@ -23,6 +23,8 @@ _MARGIN_TIMES = 1.5
 _MARGIN_STEPS = 1.0
 
 _WILD = re.compile(r"([*?\[])")
+_NO_TOML = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which names may have and TOML cannot hold."""
 
 
 def suggested_limits(results: Mapping[str, DiffResult]) -> str:
@@ -58,25 +60,25 @@ def _head(results: Mapping[str, DiffResult], identical: int, unusable: Sequence[
     beyond = [(name, result.first_divergence) for name, result in results.items() if result.exit_code]
     lines = [
         f"# Suggested by qdebug diff --suggest-limits from {len(results)} run(s), {samples} sample(s) in all:",
-        *(f"#   {quoted(name)}" for name in results),
+        *(f"#   {_named(name)}" for name in results),
         f"# Margin: SQNR {_MARGIN_DB:g} dB below the worst seen; the largest difference {_MARGIN_TIMES:g} times the",
         f"# worst seen, and at least {_MARGIN_STEPS:g} step more.",
         "# The runs were taken to be good: nothing here says that they are.",
         f"# {identical} tensor(s) were identical in every run and have no limit of their own.",
     ]
     lines += [
-        f"# Look again: {quoted(name)} breaks the limits in force"
-        + (f", first at {quoted(first)}." if first is not None else ", or is incomplete.")
+        f"# Look again: {_named(name)} breaks the limits in force"
+        + (f", first at {_named(first)}." if first is not None else ", or is incomplete.")
         for name, first in beyond
     ]
     if len(results) == 1:
         lines.append("# One run says little of what the next will do: give several.")
-    lines += [f"# No limit, for it was not finite or not comparable: {quoted(tensor)}" for tensor in unusable]
+    lines += [f"# No limit, for it was not finite or not comparable: {_named(tensor)}" for tensor in unusable]
     return "\n".join(lines) + "\n"
 
 
 def _block(tensor: str, known: Sequence[ErrorStats]) -> str:
-    itself = _WILD.sub(r"[\1]", tensor)
+    itself = _NO_TOML.sub("?", _WILD.sub(r"[\1]", tensor))
     lines = ["[[limit]]", f"tensor = {quoted(itself)}"]
     steps = [stats.max_lsb for stats in known if stats.max_lsb is not None]
     if len(steps) == len(known) and all(map(math.isfinite, steps)):
@@ -88,3 +90,8 @@ def _block(tensor: str, known: Sequence[ErrorStats]) -> str:
     if len(lines) == 2:  # the reference is zero everywhere: there is no ratio
         lines.append(f"atol = {max(stats.max_abs or 0.0 for stats in known) * _MARGIN_TIMES!r}")
     return "\n".join(lines) + "\n"
+
+
+def _named(name: str) -> str:
+    """Give a name for a comment."""
+    return quoted(_NO_TOML.sub("?", name))

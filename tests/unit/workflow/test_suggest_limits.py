@@ -79,3 +79,11 @@ def test_a_run_that_breaks_the_limits_in_force_is_named(made):
     text = suggested_limits({"good.h5": made.result([made.node(0)]), "bad.h5": bad})
     assert '# Look again: "bad.h5" breaks the limits in force, first at "conv0".' in text
     assert 'Look again: "good.h5"' not in text
+
+
+def test_half_a_character_in_a_name_costs_no_limit(made, tmp_path):
+    nodes = [made.node(0, tensor="half \ud800[*]"), made.node(1, Status.INCOMPARABLE, tensor="\udfff")]
+    text = suggested_limits({"file\udcff.h5": made.result(nodes)})
+    (tmp_path / "limits.toml").write_text(text, encoding="utf-8")
+    (rule,) = load_limits(tmp_path / "limits.toml").rules
+    assert RuleFinder([rule]).find(nodes[0]) is rule
