@@ -122,6 +122,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Sum up the comparisons of this run."""
     lines = config.stash[_LEDGER].summary(settings(config))
+    lines += config.stash[_LEDGER].cut_off(settings(config))
     if _UNWRITTEN in config.stash:
         lines.append(config.stash[_UNWRITTEN])
     if lines:

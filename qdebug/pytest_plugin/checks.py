@@ -21,6 +21,9 @@ from qdebug.view.text import safe_text
 
 __all__ = ["check_marker", "open_recorder"]
 
+_SUFFIXES = (".h5", ".journal", ".part", ".lock")
+"""Of a recording, and of what is left of one when its process died."""
+
 
 def open_recorder(item: pytest.Item, settings: Settings, ledger: Ledger) -> tuple[Recorder, Any]:
     """Open the recorder of a test.
@@ -39,7 +42,9 @@ def open_recorder(item: pytest.Item, settings: Settings, ledger: Ledger) -> tupl
     __tracebackhide__ = True
     _make_folder(settings.folder)
     stem = file_name(item.nodeid)
-    for old in settings.folder.glob(f"{escape(stem)}.*h5"):
+    for old in settings.folder.glob(f"{escape(stem)}.*h5*"):
+        if old.suffix not in _SUFFIXES:
+            continue
         with suppress(OSError):  # another worker may be at it
             if old.stat().st_mtime < ledger.began:
                 old.unlink()

@@ -7,6 +7,7 @@ that dies, and is data alone: nothing in it is executed when it is read.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
 import time
@@ -95,6 +96,16 @@ class Ledger:
         if failed and settings.keep != "never":
             lines.append(f"recordings of failed tests are in {safe_text(settings.folder)}")
         return lines
+
+    def cut_off(self, settings: Settings) -> list[str]:
+        """Give a line on each recording of this run whose process died, and the command that rebuilds it."""
+        left = sorted(settings.folder.glob("*.h5.journal"))
+        found = [journal for journal in left if journal.stat().st_mtime >= self.began]
+        lines = [
+            f"cut off when its process died: qdebug file recover {shlex.quote(str(journal.with_suffix('')))}"
+            for journal in found[:_SHOWN]
+        ]
+        return [*lines, *([f"{len(found) - _SHOWN} more were cut off"] if len(found) > _SHOWN else [])]
 
     def remove(self) -> None:
         """Delete the files."""

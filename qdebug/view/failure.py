@@ -12,6 +12,7 @@ from qdebug.view.text import safe_text
 __all__ = ["failure_lines", "open_command"]
 
 _NEIGHBOURS = 2
+_WAYS = "min_sqnr=, max_lsb=, atol= or rtol="
 
 
 def failure_lines(result: DiffResult, *, files: tuple[object, object] | None = None) -> list[str]:
@@ -29,7 +30,7 @@ def failure_lines(result: DiffResult, *, files: tuple[object, object] | None = N
         reason = result.nodes[first].reason
         if reason:
             lines += [f"  {safe_text(reason)}"]
-    lines += ["", f"limits: {sentences.limits_sentence(result.limits)}"]
+    lines += ["", f"limits: {sentences.limits_sentence(result.limits, ways=_WAYS)}"]
     lines.append(f"coverage: {sentences.coverage_sentence(result)}")
     if files is not None:
         lines.append(f"open it: {open_command(result, files)}")

@@ -61,11 +61,12 @@ def verdict_sentence(result: DiffResult) -> str:
     return safe_text(result.verdict.sentence)
 
 
-def limits_sentence(limits: Mapping[str, Any]) -> str:
+def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max-lsb, --atol or --rtol") -> str:
     """Say which limits decided the verdict and where they came from.
 
     Args:
         limits: As in the diff JSON: a "source" and the limits by name.
+        ways: How the reader could give others.
     """
     parts = [text.format(f"{limits[name]:g}") for name, text in _LIMITS.items() if limits.get(name) is not None]
     atol, rtol = limits.get("atol"), limits.get("rtol")
@@ -86,10 +87,10 @@ def limits_sentence(limits: Mapping[str, Any]) -> str:
             f"reference's values (SQNR {limits.get('min_sqnr_of_range', 0):g} dB after saturation, "
             f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce what rounding its "
             f"sums accounts for; a node that cannot be replayed needs an SQNR of {floor:g} dB; "
-            "--min-sqnr, --max-lsb, --atol or --rtol set your own"
+            f"{ways} set your own"
         )
     if source == "default":
-        return f"default: {said}; give --min-sqnr, --max-lsb, --atol or --rtol for your own"
+        return f"default: {said}; give {ways} for your own"
     return f"{source}: {said}{_from_file(limits)}"
 
 

@@ -1,6 +1,7 @@
 """The plugin as a user meets it: a project whose tests pass and fail, run in one process and by several workers."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -161,6 +162,20 @@ def test_the_next_run_replaces_the_recordings_of_a_test_and_leaves_those_of_othe
     assert other.name in kept(project)
     assert first not in kept(project)
     assert not list((project.path / "qdebug-recordings").glob("*cache*"))
+
+
+def test_a_worker_that_dies_leaves_what_can_be_recovered_and_the_next_run_clears_it(project):
+    tests = "import os\n\ndef test_x(qdebug_recorder):\n    put(qdebug_recorder)\n    os._exit(3) if DIE else None\n"
+    done = project("DIE = True\n" + tests, workers=1)
+    done.stdout.fnmatch_lines(["cut off when its process died: qdebug file recover *test_x*.gw0.h5"])
+    (line,) = [line for line in done.outlines if line.startswith("cut off")]
+    command = [sys.executable, "-m", *shlex.split(line.partition(": ")[2])]
+    recovered = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert recovered.returncode == 0, recovered.stderr
+    assert len(kept(project)) == 1
+    project("DIE = True\n" + tests, workers=1)
+    project("DIE = False\n" + tests)
+    assert [path.name for path in (project.path / "qdebug-recordings").iterdir()] == [".gitignore"]
 
 
 def test_a_test_that_fails_otherwise_keeps_what_it_recorded(project):
