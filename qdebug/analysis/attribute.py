@@ -31,6 +31,9 @@ __all__ = ["Attribution", "StandIn", "attribute", "compute", "folded_clamp", "re
 
 _Clamp = tuple[float | None, float | None]
 
+_IN_CODES: Mapping[str, tuple[int, ...]] = MappingProxyType({"Pad": (2,), "Clip": (1, 2), "Max": (1,), "Min": (1,)})
+"""Which inputs of operators are in the codes of the first, where that is in codes."""
+
 StandIn = Callable[[int, int], np.ndarray]
 """Another way to replay a node: called with sample and step, gives real values in the reference's order."""
 
@@ -262,9 +265,20 @@ def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[st
         if name:
             if not recording.has(name, sample, step):
                 raise RecordingError(f"Its input {name!r} was not recorded.")
-            quant = None if takes_codes(form) else recording.graph.tensors[name].quant
+            quant = None if takes_codes(form) else recording.graph.tensors[name].quant or _shared(recording, form, name)
             values[name] = dequantize(recording.load(name, sample, step), quant)
     return values
+
+
+def _shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
+    """Give the quantization of what a node reads with a constant in the same codes; None if it is in no codes.
+
+    What a Pad fills in among codes, or a Clip holds them to, is a code as well.
+    """
+    slot, data = form.inputs.index(name), recording.graph.tensors[form.inputs[0]]
+    if slot not in _IN_CODES.get(form.op, ()) or data.quant is None or data.quant.per_channel:
+        return None
+    return data.quant if recording.graph.is_constant(name) else None
 
 
 def compute(

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, clamp_of
+from qdebug.analysis.attribute import compute
 from qdebug.analysis.clamps import bounds_of, codes_clamp
 from qdebug.analysis.layouts import layouts_of
 from qdebug.analysis.ops import plain_op, same_family
@@ -23,7 +24,6 @@ from qdebug.analysis.unheld import unheld
 from qdebug.analysis.value_classes import Run
 from qdebug.model import Graph, Node, Recording
 from qdebug.replay.real_form import real_form, takes_codes
-from qdebug.replay.registry import run_node
 
 __all__ = ["Declared"]
 
@@ -48,6 +48,8 @@ _TITLES = {
     "LayerNormalization": ("input", "scale", "bias"),
 }
 """What an operator's inputs are called where they are constants."""
+_LIKELY = 8.0
+"""Times the root of the sum of squares that many errors of rounding add up to at most; independent ones reach 3."""
 _MOST_NODES = 64
 """A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
 
@@ -196,8 +198,9 @@ class Declared:
     def rounding(self, node: Node, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
 
-        Half a step of each weight times the magnitude of what it meets, and half a step of the bias. None where
-        constants are rounded and no such bound is known.
+        Half a step of each weight times the magnitude of what it meets, and half a step of the bias: their sum, or a
+        few times the root of the sum of squares where that is less, since errors of rounding hardly ever have one sign.
+        None where constants are rounded and no such bound is known.
 
         Raises:
             KernelError: The node cannot be replayed.
@@ -226,10 +229,11 @@ class Declared:
                 values[name] = np.abs(real_values(self._backend, name, sample, step))
         if not rounded:
             return 0.0
-        if form.op != node.op and node.attrs.get("channels_last"):
-            values[form.inputs[0]] = np.moveaxis(values[form.inputs[0]], -1, 1)
-            return np.moveaxis(run_node(form, values, opset)[form.outputs[0]], 1, -1)
-        return run_node(form, values, opset)[form.outputs[0]]
+        worst = compute(node, form, opset, values)[form.outputs[0]]
+        if form.op not in _PRODUCTS:
+            return worst
+        squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
+        return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))
 
     def unheld(self, node: Node, segment: Segment) -> str | None:
         """Say which constant of a node its format cannot hold; None if there is none."""
@@ -281,9 +285,19 @@ class Declared:
                 continue
             steps = self._replay.backend.half_steps(one) + self._replay.reference.half_steps(other)
             beyond = np.abs(mine - real) > 1.001 * steps + 1e-6 * np.abs(real)
+            if beyond.any() and (said := self._coarse(one, title, np.abs(mine - real))):
+                return said
             if beyond.any():
                 return f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
         return ""
+
+    def _coarse(self, name: str, title: str, error: np.ndarray) -> str:
+        """Say that a constant is off for no other reason than a scale far larger than its values need."""
+        levels = self._replay.backend.levels(name)
+        steps = self._replay.backend.half_steps(name, any_scale=True)
+        if levels is None or np.any(error > 1.001 * steps + 1e-6):
+            return ""
+        return f"its {title} {name!r} is rounded far too coarsely: it uses {levels[0]} of {levels[1]} codes"
 
 
 def _main(node: Node, segment: Segment) -> Node | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qdebug.analysis.alignment import Kind, Pair, Side, Unmatched
 from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
-from qdebug.analysis.region import between
+from qdebug.analysis.region import between, why_unchecked
 from qdebug.analysis.value_classes import Run, ValueClasses
 from qdebug.model import Recording
 
@@ -181,6 +181,10 @@ def _inside(
         real = [name for name in mine[0] if name in be.recorded]
         place = f"computed inside {node.op} {node.name!r}"
         part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
+        unchecked = why_unchecked(ref, pair.reference, other[0])
+        if unchecked:
+            said = f"; nothing checked that both do the same in it, since {unchecked}"
+            place, part = place + said, part + said
         for name in other[0]:
             theirs.setdefault(name, part if real else place)
         if other[1] == fed:

@@ -160,9 +160,9 @@ class ReferenceReplay:
         The node itself sees each tensor in the order that the reference keeps it in.
         """
         if node.op == "Cast" and self._ref.classes.handed_on(node) == node.inputs[0]:
-            fed = values.by_root.get(self._ref.classes.root(node.inputs[0]), node.inputs[0])
-            if fed in values.known:  # to another float format: the same real numbers
-                values.known[node.outputs[0]] = values.known[fed]
+            source = values.by_root.get(self._ref.classes.root(node.inputs[0]), node.inputs[0])
+            if source in values.known:  # to another float format: the same real numbers
+                values.known[node.outputs[0]] = values.known[source]
                 return
         form, opset = real_form(node, self._ref.recording.graph.opset)
         if not has_kernel(form.op, form.domain):

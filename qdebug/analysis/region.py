@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from qdebug.analysis.value_classes import ValueClasses
+from qdebug.analysis.value_classes import Run, ValueClasses
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel
 
-__all__ = ["MOST_NODES", "between"]
+__all__ = ["MOST_NODES", "between", "why_unchecked"]
 
 MOST_NODES = 64
 """A part with more tensors than this is not taken for one that is merely computed in another way."""
@@ -40,3 +42,28 @@ def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[
                 inside.add(name)
                 waiting.append(name)
     return inside, reached
+
+
+def why_unchecked(run: Run, tensor: str, inside: Iterable[str]) -> str:
+    """Say why a part of a graph cannot be replayed, so that what another graph does in its place is not checked.
+
+    Args:
+        run: The run.
+        tensor: Where the part ends.
+        inside: The tensors in it.
+
+    Returns:
+        A clause; "" if nothing is in the way.
+    """
+    graph, recording = run.recording.graph, run.recording
+    for name in (tensor, *sorted(inside)):
+        node = graph.producer(name)
+        if node is None:
+            continue
+        form, _ = real_form(node, graph.opset)
+        if not has_kernel(form.op, form.domain):
+            return f"no kernel is known for {node.op}"
+        for read in form.inputs:
+            if read and run.classes.folds(read) and not any(map(recording.has, run.classes.members(read))):
+                return f"the constant {read!r} was not recorded"
+    return ""

@@ -17,6 +17,12 @@ __all__ = ["SINGLE", "Rounding", "real_values"]
 
 SINGLE = 2.0**-24
 """Unit roundoff of float32."""
+_COARSE = 8.0
+"""Times the step that its range needs that a constant's step may be: three bits, or 18 dB, are thrown away then."""
+_MOST_CODES = 1 << 16
+"""Codes of a type whose scale follows from the constant; those of a bias are many, and its scale is prescribed."""
+_TELLING = 16
+"""Elements from which a constant's range tells what step it needs."""
 _LARGEST = 8
 """Constants that tell the format in which a network was kept."""
 
@@ -54,8 +60,15 @@ class Rounding:
         units = sorted(held_unit(array) for array in sorted(arrays, key=lambda array: -array.size)[:_LARGEST])
         return units[(len(units) - 1) // 2] if units else SINGLE
 
-    def half_steps(self, name: str) -> np.ndarray:
+    def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
         """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32.
+
+        A scale that leaves most codes unused is not what rounding makes necessary: then that of the step is given that
+        the constant's own range would need, per channel where scales are.
+
+        Args:
+            name: The constant.
+            any_scale: Give half of whatever step it has.
 
         Raises:
             RecordingError: It was not recorded.
@@ -65,12 +78,24 @@ class Rounding:
         for form in self._run.classes.members(name):
             quant = recording.graph.tensors[form].quant
             if quant is not None:
-                return np.broadcast_to(_steps(quant, values.ndim), values.shape) / np.float32(2)
+                steps = _steps(quant, values.ndim)
+                needed = None if any_scale else _needed(quant, values)
+                steps = steps if needed is None else np.where(steps > _COARSE * needed, needed, steps)
+                return np.broadcast_to(steps, values.shape) / np.float32(2)
         unit = self.unit(name)
         if unit > SINGLE:
             tiny = np.float32(np.finfo(np.float16).smallest_subnormal)
             return np.asarray(np.abs(values) * np.float32(unit) + tiny)
         return np.zeros(values.shape, np.float32)
+
+    def levels(self, name: str) -> tuple[int, int] | None:
+        """Give how many codes a constant uses and how many there are; None if it has no integer codes."""
+        recording = self._run.recording
+        for form in self._run.classes.members(name):
+            quant = recording.graph.tensors[form].quant
+            if quant is not None and quant.qmin is not None and quant.qmax is not None and recording.has(form):
+                return np.unique(recording.load(form)).size, quant.qmax - quant.qmin + 1
+        return None
 
     def narrowest(self, names: set[str]) -> float:
         """Give the largest unit roundoff of some constants; that of float32 if there are none."""
@@ -86,6 +111,19 @@ def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0)
     if not recording.has(name, sample, step):
         raise RecordingError(f"Tensor {name!r} was not recorded.")
     return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
+
+
+def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
+    """Give the step that a constant's range needs, in a shape that broadcasts; None where its scale is prescribed."""
+    if quant.qmin is None or quant.qmax is None or quant.qmax - quant.qmin > _MOST_CODES or values.size < _TELLING:
+        return None
+    scale = np.asarray(quant.scale)
+    if scale.size > 1 and (quant.axis is None or scale.ndim > 1):
+        return None
+    axis = None if scale.size == 1 or quant.axis is None else quant.axis % values.ndim
+    others = None if axis is None else tuple(other for other in range(values.ndim) if other != axis)
+    reach = np.max(np.abs(values), axis=others, keepdims=True, initial=0)
+    return np.asarray(2 * reach / np.float32(quant.qmax - quant.qmin), np.float32)
 
 
 def _steps(quant: QuantParams, rank: int) -> np.ndarray:

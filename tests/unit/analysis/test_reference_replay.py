@@ -130,3 +130,17 @@ def test_the_casts_of_a_half_precision_reference_round_nothing_that_the_backend_
     single = Graph([plain], tensors=[tensors[0], tensors[3]], inputs=("x",), outputs=("y",), opset={"": 17})
     result = DiffSession(reference, MemoryRecording.single(single, {"x": X, "y": exact})).result()
     assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+@pytest.mark.parametrize("times", [1, 2, 16, 60])
+def test_weights_rounded_far_too_coarsely_are_a_finding_of_their_own(times):
+    step = np.float32(STEP * times)
+    codes = np.round(W / step).astype(np.int8)
+    backend = recording(codes, X @ (codes * step), quant=QuantParams(dtype="int8", scale=step))
+    result = DiffSession(recording(W, X @ W), backend).result()
+    if times <= 2:
+        assert result.status is Status.WITHIN, result.verdict.sentence
+        return
+    assert (result.status, result.verdict.first_divergence) == (Status.DIVERGED, "fc")
+    used = np.unique(codes).size
+    assert f"its weight 'w' is rounded far too coarsely: it uses {used} of 256 codes" in result.verdict.sentence
