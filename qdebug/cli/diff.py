@@ -26,10 +26,11 @@ from qdebug.cli.parser import (
 )
 from qdebug.cli.reports import definitions_text, diff_text, exchange_text, matrix_text, node_text
 from qdebug.cli.sources import command
-from qdebug.errors import UsageError
+from qdebug.errors import AlignmentError, UsageError
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.analysis.limits import Limits
     from qdebug.analysis.result import DiffResult
     from qdebug.analysis.timing import Timing
     from qdebug.cli.parser import Verbs
@@ -160,10 +161,8 @@ def run(arguments: argparse.Namespace) -> int:
     pages: dict[str, Sequence[NodeDetail]] = {}
     sessions: list[DiffSession] = []
     for backend in options.backends:
-        session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        session, result = _compared(options, backend, limits)
         sessions.append(session)
-        with progress("comparing") as note:
-            result = compare(session, sample=options.sample, on_progress=note)
         name = _unique(str(backend), results)
         results[name] = result
         if options.form in _EXCHANGE:
@@ -187,6 +186,18 @@ def run(arguments: argparse.Namespace) -> int:
     say_unused(limits, list(results.values()))
     _after(options, list(results.values()), [session.timing for session in sessions])
     return max(result.exit_code for result in results.values())
+
+
+def _compared(options: DiffOptions, backend: Path, limits: Limits) -> tuple[DiffSession, DiffResult]:
+    """Compare one backend with the reference; of several, say which one it is that cannot be compared."""
+    try:
+        session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        with progress("comparing") as note:
+            return session, compare(session, sample=options.sample, on_progress=note)
+    except AlignmentError as error:
+        if len(options.backends) == 1:
+            raise
+        raise AlignmentError(f"{str(backend)!r}: {error.message}", hint=error.hint) from error
 
 
 def _unique(name: str, taken: dict[str, DiffResult]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from qdebug.analysis.origin import is_beyond
 from qdebug.analysis.result import DiffResult
-from qdebug.report.html_element import element, rendered, table
+from qdebug.report.html_element import Element, element, rendered, table
 from qdebug.view import numbers, sentences
 from qdebug.view.rows import columns, node_row
 from qdebug.view.selection import Gap, select
@@ -21,16 +22,21 @@ def diff_fragment(result: DiffResult) -> str:
     """
     known = columns()
     rows = []
+    first = next((node for node in result.nodes if is_beyond(node)), None)
     for position in select(result.nodes):
         if isinstance(position, Gap):
             rows.append([element("td", f"{numbers.grouped(position.hidden)} hidden", colspan=len(_KEYS))])
             continue
         cells = node_row(result.nodes[position]).cells
-        rows.append([element("td", cells[key].text) for key in _KEYS])
+        texts: list[Element | str] = [cells[key].text for key in _KEYS]
+        if result.nodes[position] is first:
+            texts = [element("b", text) for text in texts]
+        rows.append([element("td", text) for text in texts])
+    limits = sentences.limits_sentence(result.limits, ways="limits=qdebug.Limits(...)")
     made = element(
         "div",
         element("p", element("b", str(result.status).upper()), f" {sentences.verdict_sentence(result)}"),
         table([known[key].title for key in _KEYS], rows),
-        element("p", f"{sentences.coverage_sentence(result)}; limits {sentences.limits_sentence(result.limits)}"),
+        element("p", f"{sentences.coverage_sentence(result)}; limits {limits}"),
     )
     return rendered(made)

@@ -112,7 +112,7 @@ def _beside(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement
             )
             for cell, result in zip(row.cells, row.results, strict=True)
         ]
-        rows.append([element("td", row.tensor, class_="name"), *cells, element("td", row.alike, class_="why")])
+        rows.append([element("td", row.tensor, class_="name"), *cells, element("td", row.alike)])
     return element(
         "section",
         element("h2", "SQNR in dB, backend beside backend"),

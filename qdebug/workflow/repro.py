@@ -99,7 +99,7 @@ def make_reproducer(
     source = units.missing(node, tensor) or units.find(node, tensor)
     if isinstance(source, str):
         raise UsageError(
-            f"Node {node.name!r} ({node.op}) cannot be computed again: {source}.",
+            f"Node {node.name!r} ({node.op}) cannot be computed again: {source.rstrip('.')}.",
             hint="See which nodes can be: qdebug explain BACKEND.",
         )
     with one_thread():

@@ -4,9 +4,11 @@ import json
 import shutil
 
 import jsonschema
+import numpy as np
 import pytest
 from referencing import Registry, Resource
 
+from qdebug.record.recorder import Recorder
 from qdebug.report.schema import SCHEMAS, load_schema
 
 REGISTRY = Registry().with_resources(
@@ -220,3 +222,11 @@ def test_metrics_are_explained_without_any_recording(run):
     assert done.code == 0
     assert "10 log10(sum reference^2 / sum difference^2)" in done.out
     assert json.loads(run("diff", "-f", "json", "--explain-metrics").out)["format"] == "qdebug.metrics"
+
+
+def test_of_several_backends_the_one_of_another_network_is_named(recordings, run, tmp_path):
+    with Recorder(tmp_path / "other.h5", backend="be") as rec:
+        rec.put("something", np.eye(7))
+    done = run("diff", recordings.reference, recordings.within, tmp_path / "other.h5")
+    assert done.code == 2
+    assert "other.h5': No tensor of" in done.err

@@ -39,3 +39,11 @@ def test_no_name_is_markup(made):
     text = made.result([made.node(0, node="<script>alert(1)</script>")], sentence="<b>")._repr_html_()
     assert "<script" not in text
     assert set(Tags(text).names) <= {"div", "p", "b", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+def test_the_first_divergence_is_in_bold_and_limits_are_said_as_python_takes_them(made):
+    nodes = [made.node(0), made.node(1, Status.DIVERGED), made.node(2, Status.DIVERGED)]
+    text = made.result(nodes)._repr_html_()
+    assert "<td><b>conv1</b></td>" in text
+    assert "<td><b>conv2</b></td>" not in text
+    assert "--min-sqnr" not in text
