@@ -154,15 +154,15 @@ def write_result(text: str, output: Path | None) -> None:
         with output.open("w", encoding="utf-8", errors="backslashreplace") as device, suppress(BrokenPipeError):
             device.write(content)
         return
-    output = output.resolve()  # a link stays, what it points to is written
-    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name[:40]}.", suffix=".part")
+    target = output.resolve()  # a link stays, what it points to is written
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(content)
         mask = os.umask(0)
         os.umask(mask)
         Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(output)
+        Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

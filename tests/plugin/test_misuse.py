@@ -1,6 +1,7 @@
 """What goes wrong in use: each mistake fails with a sentence about it, and the end of the run counts it."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import jsonschema
@@ -32,9 +33,12 @@ def put(rec, offset=0.0, size=4):
 
 
 @pytest.fixture
-def project(pytester):
+def project(pytester, monkeypatch):
     """Make a project with a reference recording, and run pytest in it."""
     pytester.makeconftest("")
+    # Two versions of a test within a second, equally long, would share their compiled form.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     known = {}
     exec(PUT, known)  # noqa: S102  the text above
     with known["qdebug"].Recorder(pytester.path / "ref.h5", backend="ref") as rec:

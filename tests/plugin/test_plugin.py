@@ -48,9 +48,12 @@ def reference(tmp_path_factory):
 
 
 @pytest.fixture
-def project(pytester, reference):
+def project(pytester, monkeypatch, reference):
     """Make a project: its tests, and a reference recording beside them. Runs pytest in it."""
     pytester.makeconftest("")
+    # Two versions of a test within a second, equally long, would share their compiled form.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     shutil.copy(reference, pytester.path / "ref.h5")
 
     def project(tests, *arguments, ini="", workers=0):
