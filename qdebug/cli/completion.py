@@ -65,12 +65,26 @@ def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -
         elif action.option_strings:
             for option in action.option_strings:
                 options[option] = action.help or ""
-                if action.choices is not None:
-                    choices[option] = tuple(map(str, action.choices))
+                known = action.choices or _values(str(action.metavar))
+                if known:
+                    choices[option] = tuple(map(str, known))
         elif action.choices is not None:
             arguments = tuple(map(str, action.choices))
     own = Completable(words=words, actions=actions, options=options, choices=choices, arguments=arguments)
     return [own, *below]
+
+
+def _values(metavar: str) -> tuple[str, ...]:
+    """Give the values that begin what an option takes, for options that take more than a choice."""
+    if metavar == "NAME[:key=value,...]":
+        from qdebug.adapters import BACKENDS
+
+        return tuple(BACKENDS)
+    if metavar == "KIND":
+        from qdebug.workflow.probe_models import PROBED
+
+        return tuple(PROBED)
+    return ()
 
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:

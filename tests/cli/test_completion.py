@@ -45,6 +45,13 @@ def test_the_shell_can_read_its_script(shell, tmp_path):
         (["help", "t"], {"tolerance", "table"}),
         (["completion", ""], set(SHELLS)),
         (["record", "diff", "--taps", "a"], {"all"}),
+        (["record", "net.onnx", "--backend", ""], {"onnxruntime", "interpreter"}),
+        (["probe", "--backend", "on"], {"onnxruntime"}),
+        (["probe", "--kind", "soft"], {"softmax"}),
+        (["file", "j"], {"join"}),
+        (["file", "join", "--by", ""], {"tensors", "samples"}),
+        (["export", "repro", "--who"], {"--whole"}),
+        (["explain", "x.h5", "--wri"], {"--write-arithmetic"}),
         (["nonsense", "--x"], set()),
     ],
 )
@@ -61,3 +68,24 @@ def test_bash_completes(words, expected, tmp_path):
 
 def test_a_shell_that_is_not_known_is_refused(run):
     assert run("completion", "tcsh").code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("qdebug fi", {"file"}),
+        ("qdebug file re", {"recover"}),
+        ("qdebug diff -f ", {"table", "json", "markdown", "html", "junit", "csv"}),
+        ("qdebug record net.onnx --backend ", {"onnxruntime", "interpreter"}),
+        ("qdebug help t", {"tolerance", "table"}),
+        ("qdebug explain --wri", {"--write-arithmetic"}),
+    ],
+)
+def test_fish_completes(line, expected, tmp_path):
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("fish is not installed")
+    (tmp_path / "script").write_text(script("fish", build_parser()))
+    program = f"source {tmp_path}/script; complete -C '{line}'"
+    done = subprocess.run([fish, "--no-config", "-c", program], capture_output=True, text=True, check=True)
+    assert {found.partition("\t")[0] for found in done.stdout.splitlines()} == expected
