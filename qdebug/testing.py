@@ -13,6 +13,7 @@ Nothing here needs pytest. With pytest, `qdebug.pytest_plugin` adds fixtures and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -99,6 +100,10 @@ def assert_close(
         raise UsageError(
             "A recording and an array cannot be compared.", hint="Give two recordings, or load one tensor of each."
         )
+    if sides[0] and (scale is not None or axis is not None):
+        raise UsageError("A scale is for arrays: a recording knows its own.", hint="Leave out scale= and axis=.")
+    if scale is None and (axis is not None or np.any(np.asarray(zero_point) != 0)):
+        raise UsageError("A zero point or an axis says nothing without a scale.", hint="Give scale= too.")
     if sides[0]:
         check_close(_opened(reference), _opened(backend), limits=chosen)
         return
@@ -127,7 +132,7 @@ def check_close(
     return result
 
 
-def assert_explained(backend: Run, *, allow: Sequence[str] = (), limits: Limits | None = None) -> None:
+def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: Limits | None = None) -> None:
     """Check that some legitimate arithmetic reproduces the output of every node of a backend bit for bit.
 
     Nodes for which no kernel is known, or whose inputs were not recorded, cannot be judged: they are no failure, and
@@ -135,7 +140,7 @@ def assert_explained(backend: Run, *, allow: Sequence[str] = (), limits: Limits 
 
     Args:
         backend: A path, an open recording, or a closed recorder.
-        allow: Patterns for names of nodes that may stay unexplained.
+        allow: Patterns for names of nodes that may stay unexplained; or one.
         limits: Acknowledged nodes, and the largest error in steps that need not be explained.
 
     Raises:
@@ -147,11 +152,12 @@ def assert_explained(backend: Run, *, allow: Sequence[str] = (), limits: Limits 
     from qdebug.workflow.explain import explain
 
     explanation = explain(_opened(backend), limits=limits)
+    patterns = (allow,) if isinstance(allow, str) else tuple(allow)
     judged = [n for n in explanation.nodes if n.status not in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)]
     wrong = [
         node
         for node in explanation.of(ExplainStatus.UNEXPLAINED)
-        if node.accepted is None and not any(fnmatchcase(node.node, pattern) for pattern in allow)
+        if node.accepted is None and not any(fnmatchcase(node.node, pattern) for pattern in patterns)
     ]
     lines = [_explained_line(node) for node in wrong[:_NODES_SHOWN]]
     if len(wrong) > _NODES_SHOWN:
@@ -179,16 +185,25 @@ def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
     for name in bounds:
         if name not in known:
             raise UsageError(f"There is no limit {name!r}; there are {', '.join(known)}.", hint="Give one of these.")
+    if limits is not None and not isinstance(limits, Limits):
+        raise UsageError(
+            f"limits is a {type(limits).__name__} and no Limits.", hint="Read a file: qdebug.load_limits(path)."
+        )
     return replace(limits or Limits(), **bounds)
 
 
 def _is_run(side: object) -> bool:
-    return isinstance(side, str | Path | Recording | Recorder)
+    return isinstance(side, str | os.PathLike | Recording | Recorder)
 
 
 def _opened(side: Any) -> str | Path | Recording:
+    __tracebackhide__ = True
+    if not _is_run(side):
+        raise UsageError(f"A {type(side).__name__} is no recording.", hint="Give a path, or an open recording.")
+    if isinstance(side, os.PathLike):
+        return Path(side)
     if not isinstance(side, Recorder):
-        return side  # type: ignore[no-any-return]  # `_is_run` said so
+        return side  # type: ignore[no-any-return]  # what is left of `_is_run`
     return side.recording if side.path is None else side.path
 
 

@@ -225,3 +225,31 @@ def test_arguments_that_mean_nothing_are_errors_of_use(reference, options, said)
 def test_values_that_look_alike_in_two_types_are_told_apart():
     with pytest.raises(AssertionError, match=r"reference 1\.10000002384\d+, backend 1\.1\n"):
         assert_close(np.float32([1.1]), np.float64([1.1]))
+
+
+def test_what_would_be_ignored_is_refused(tmp_path):
+    recorder = record(tmp_path / "a.h5")
+    with pytest.raises(UsageError, match="A scale is for arrays"):
+        assert_close(recorder, recorder, scale=0.1)
+    with pytest.raises(UsageError, match="says nothing without a scale"):
+        assert_close([1.0], [1.0], zero_point=3)
+    with pytest.raises(UsageError, match="says nothing without a scale"):
+        assert_close([1.0], [1.0], axis=0)
+    with pytest.raises(UsageError, match="limits is a str and no Limits"):
+        assert_close(recorder, recorder, limits="limits.toml")
+    with pytest.raises(UsageError, match="A ndarray is no recording"):
+        assert_explained(np.ones(3))
+
+
+def test_whatever_names_a_path_is_a_recording(tmp_path):
+    class Named:
+        def __fspath__(self):
+            return str(tmp_path / "a.h5")
+
+    record(tmp_path / "a.h5")
+    assert_close(Named(), tmp_path / "a.h5")
+
+
+def test_one_pattern_need_not_be_a_list():
+    wrong = random_recording(rng(), quantized=True, samples=4, width=16, wrong="fc2")
+    assert_explained(wrong, allow="fc[2]")
