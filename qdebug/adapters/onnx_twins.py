@@ -32,10 +32,10 @@ def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -
         executed: The graph after optimization.
         named: The graph after the same optimizations but for those that lose names; None if there are none.
     """
-    found = _by_name(executed, source)
+    found = _through_reshapes(executed, source, _by_name(executed, source))
     if named is None:
         return found
-    kept = _by_name(named, source)
+    kept = _through_reshapes(named, source, _by_name(named, source))
     # One graph may fuse an activation that the other leaves alone: both are walked with each in a node of its own.
     twins = _twins(expanded(executed), expanded(named), found)
     known = {name: kept[twin] for name, twin in twins.items() if twin in kept and name in executed.tensors}
@@ -53,6 +53,26 @@ def _by_name(graph: Graph, source: Graph) -> dict[str, str]:
         elif plain != name and theirs is not None and info.quant is None and theirs.quant is None:
             found[name] = plain
     return found
+
+
+def _through_reshapes(graph: Graph, source: Graph, found: dict[str, str]) -> dict[str, str]:
+    """Add tensors that are reshaped to or from a known one where the source has no Reshape.
+
+    ONNX Runtime puts them around a Gemm that stands for a product of more dimensions (matmul_add_fusion.cc).
+    """
+    both = dict(found)
+    for node in graph.nodes:
+        if node.op != "Reshape" or node.outputs[0] in graph.outputs:
+            continue
+        before, after = node.inputs[0], node.outputs[0]
+        made = source.producer(both[after]) if after in both else None
+        if after in both and before not in both and made is not None and made.op != "Reshape":
+            both[before] = both[after]
+        elif before in both and after not in both and after not in source.tensors:
+            readers = source.consumers(both[before])
+            if not any(reader.op in LAYOUT_CHANGES for reader in readers):
+                both[after] = both[before]
+    return both
 
 
 def _same(ours: TensorInfo, theirs: TensorInfo | None) -> bool:

@@ -344,7 +344,8 @@ class _Aligner:
             reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
             self.found.add(tensor, form, Match.QUANTIZATION, reason)
             return True
-        if node.op in GO_INTO_WEIGHTS and self._has_weights(pair.reference):
+        alone = len(self.be.classes.consumers(inputs[0])) == 1  # what others read as well is not folded away
+        if node.op in GO_INTO_WEIGHTS and alone and self._has_weights(pair.reference):
             self.found.drop(pair.backend)
             self.notes[pair.backend] = f"the reference computes it together with {node.op} {node.name!r}"
             reason = f"the reference does {node.op} {node.name!r} along with what comes before"

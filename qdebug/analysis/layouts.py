@@ -17,6 +17,7 @@ from qdebug.analysis.turning import drops_dimensions, turned_later_by, without_d
 from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
+from qdebug.numerics.accumulate import same_elements
 
 __all__ = [
     "in_one_order",
@@ -42,16 +43,31 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
         shape: The partner's shape, which tells padding channels from real ones.
 
     Returns:
-        The array itself if nothing is to be done, else a copy in C order, since a turned view is read slowly. An array
-        that the view does not fit is given back as it is, so that the difference of the shapes is seen and said.
+        The array itself if nothing is to be done, or with neighbouring dimensions made one or parted as the partner has
+        them; else a copy in C order, since a turned view is read slowly. An array that the view does not fit is given
+        back as it is, so that the difference of the shapes is seen and said.
     """
-    if view is None:
-        return array
+    if view is None or (view.channel_block is None and view.transpose is None):
+        return array.reshape(shape) if _merged(array.shape, shape) or _merged(shape, array.shape) else array
     if view.channel_block is not None:
         return np.ascontiguousarray(_unblocked(array, view.channel_block, shape))
     if view.transpose is not None and len(view.transpose) == array.ndim:
         return np.ascontiguousarray(array.transpose(view.transpose))
     return array
+
+
+def _merged(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
+    """Tell whether a shape has neighbouring dimensions of another as one, beyond those of extent 1."""
+    if len(merged) >= len(shape) or same_elements(shape, merged):
+        return False
+    left = list(shape)
+    for extent in merged:
+        product = 1
+        while left and product * left[0] <= extent and product != extent:
+            product *= left.pop(0)
+        if product != extent:
+            return False
+    return all(extent == 1 for extent in left)
 
 
 def plain_shape(shape: tuple[int, ...], view: View | None) -> tuple[int, ...]:

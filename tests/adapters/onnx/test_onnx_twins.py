@@ -105,3 +105,22 @@ def test_a_float_copy_of_a_half_precision_tensor_is_that_tensor():
     )
     found = source_tensors(source, executed)
     assert found == {"x": "x", "w": "w", "y": "y", "InsertedPrecisionFreeCast_h": "h"}
+
+
+def test_reshapes_around_a_gemm_are_seen_through():
+    source = graph(node("MatMul", "x w", "h"), node("Add", "h b", "hb"), node("Relu", "hb", "y"), constants="w b")
+    executed = graph(
+        node("Reshape", "x s1", "x2"),
+        node("Gemm", "x2 w b", "hb2"),
+        node("Reshape", "hb2 s2", "hb"),
+        node("Relu", "hb", "y"),
+        constants="w b s1 s2",
+    )
+    found = source_tensors(source, executed)
+    assert (found["x2"], found["hb2"], found["hb"]) == ("x", "hb", "hb")
+
+
+def test_a_reshape_of_the_source_itself_is_none_of_those():
+    source = graph(node("Reshape", "x s1", "a"), node("Relu", "a", "y"), constants="s1")
+    executed = graph(node("Reshape", "x s1", "renamed"), node("Relu", "renamed", "y"), constants="s1")
+    assert "renamed" not in source_tensors(source, executed)

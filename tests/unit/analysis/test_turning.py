@@ -146,3 +146,11 @@ def test_blocks_of_channels_are_compared_whether_both_declare_them_or_one_shows_
     np.testing.assert_array_equal(theirs, ours)
     theirs, ours = in_one_order(stored, view, stored[:, :8], view)
     assert theirs.shape != ours.shape
+
+
+def test_neighbouring_dimensions_may_be_one_on_the_other_side():
+    matrix = RNG.normal(size=(6, 4)).astype(np.float32)
+    np.testing.assert_array_equal(in_one_order(matrix.reshape(2, 3, 4), None, matrix, None)[1], matrix.reshape(2, 3, 4))
+    np.testing.assert_array_equal(in_one_order(matrix, None, matrix.reshape(2, 3, 4), None)[1], matrix)
+    assert in_one_order(matrix.reshape(2, 3, 4), None, matrix.reshape(4, 6), None)[1].shape == (4, 6)
+    assert in_one_order(matrix.reshape(2, 3, 4), None, matrix.reshape(3, 8), None)[1].shape == (3, 8)
