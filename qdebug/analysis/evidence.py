@@ -9,10 +9,10 @@ import numpy as np
 
 from qdebug.analysis.residual import Residual, residual
 from qdebug.analysis.search import Finding
-from qdebug.analysis.suspects import Suspect, suspects
+from qdebug.analysis.suspects import Suspect, suspects, turned_sign
 from qdebug.analysis.trials import channels_first
+from qdebug.analysis.wrong_evidence import Evidence
 from qdebug.analysis.wrong_places import Layout
-from qdebug.analysis.wrong_values import Evidence
 from qdebug.errors import KernelError, UsageError
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
@@ -96,25 +96,32 @@ def _part(finding: Finding, place: tuple[int, int], variant: Variant) -> _Part |
 def _culprit(parts: Sequence[_Part], variant: Variant) -> Suspect | None:
     """Find the mistake that gives every recorded code of every sample."""
     for suspect in suspects(parts[0].unit):
-        if all(_gives(_same(suspect, part.unit), part.recorded, suspect.variant(variant)) for part in parts):
+        if all(_gives(_same(suspect, part.unit), part.recorded, variant) for part in parts):
             return suspect
     return None
 
 
-def _same(suspect: Suspect, unit: Unit) -> Unit | None:
-    return next((other.unit for other in suspects(unit) if other.name == suspect.name), None)
+def _same(suspect: Suspect, unit: Unit) -> Suspect | None:
+    return next((other for other in suspects(unit) if other.name == suspect.name), None)
 
 
-def _gives(unit: Unit | None, recorded: np.ndarray, variant: Variant) -> bool:
-    if unit is None:
+def _gives(suspect: Suspect | None, recorded: np.ndarray, variant: Variant) -> bool:
+    if suspect is None:
         return False
+    unit, variant = suspect.unit, suspect.variant(variant)
     try:
         columns = accumulate(unit, variant.sums)
-        return columns.shape == recorded.shape and np.array_equal(
-            finish(unit, columns, variant).reshape(columns.shape), recorded
-        )
+        if columns.shape != recorded.shape:
+            return False
+        codes = finish(unit, columns, variant).reshape(columns.shape)
     except (KernelError, UsageError):
         return False
+    if not suspect.resigned:
+        return np.array_equal(codes, recorded)
+    if recorded.dtype.kind not in "iu" or recorded.dtype.itemsize != codes.dtype.itemsize:
+        return False
+    bits = np.ascontiguousarray(recorded).view(codes.dtype)
+    return np.array_equal(codes, bits) or np.array_equal(codes, turned_sign(bits))
 
 
 def _counted(shape: tuple[int, ...], parts: int) -> str:

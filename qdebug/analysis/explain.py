@@ -70,6 +70,8 @@ def explain_recording(
             else:
                 answers.append(found)
         for position, pooled in pool(findings).items():
+            if pooled.doubt is not None:
+                findings[position] = findings[position].without_novel()
             answers[position] = _answer(findings[position], pooled)
     if progress is not None:
         progress(len(todo), len(todo), "")
@@ -127,6 +129,9 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str, *, unknow
         if isinstance(source, UnitSource) and source.moves:
             return _moved(recording, node, tensor, "", units.places(node, tensor))
         if isinstance(source, UnitSource):
+            flaw = source.flaw
+            if flaw is not None:
+                return _bare(node, tensor, ExplainStatus.UNEXPLAINED, flaw)
             finding = search(source, unknown=unknown)
             return finding if finding.reason is None else _bare(node, tensor, ExplainStatus.NO_KERNEL, finding.reason)
         at = units.places(node, tensor)
@@ -210,8 +215,12 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     answer = replace(answer, variants=tuple(map(str, members)), words=describe(members[0]))
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
-        reason = answer.reason or (None if finding.unknown else _SPARED)
-        return replace(answer, residual=residual_of(finding, expected), reason=reason)
+        left = residual_of(finding, expected)
+        reasons = [reason for reason in (pooled.doubt, None if finding.unknown else _SPARED) if reason]
+        if left is None:
+            wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
+            reasons.insert(0, f"{wrong} of {finding.elements} elements are not what {node.op} gives")
+        return replace(answer, residual=left, reason="; ".join(reasons) or None)
     return replace(answer, presets=_presets(members, finding.kind, finding.dtypes))
 
 

@@ -7,13 +7,20 @@ dense, say) still uses each for many nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qdebug.analysis.search import Finding
+from qdebug.analysis.search import Finding, reproduces
 from qdebug.replay.variant import Variant
 
 __all__ = ["Pooled", "pool"]
+
+_CONVINCING = 20
+"""Elements that only a program nobody is known to use gets right: one of 2**13 does so by chance 1 time in 100."""
+_ASKED = 8
+"""Siblings that a program nobody is known to use is held against."""
+_CHANCE = "a step program that nobody is known to use fits, but on too few elements to tell it from chance"
+_ALIEN = "a step program that nobody is known to use fits, but a known arithmetic reproduces its siblings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +33,15 @@ class Pooled:
         siblings: Number of these nodes, this one included; for an unexplained node all of its kind and types.
         usual: What reproduces most of the siblings, the simplest first; None if nothing reproduces any.
         reason: What the siblings say against the answer; None if nothing.
+        doubt: Why programs that nobody is known to use are not believed to be what was computed; None if they are, or
+            if a known variant reproduces the node.
     """
 
     variants: tuple[Variant, ...]
     siblings: int
     usual: Variant | None = None
     reason: str | None = None
+    doubt: str | None = None
 
 
 def pool(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
@@ -54,7 +64,7 @@ def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
     found: dict[int, Pooled] = {}
     usual: Variant | None = None
     left = {number: finding for number, finding in findings.items() if finding.matching}
-    classes = 0
+    known = [finding for finding in left.values() if finding.novel is None]
     while left:
         votes: dict[Variant, int] = {}
         for finding in left.values():
@@ -64,11 +74,29 @@ def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
         covered = [number for number, finding in left.items() if chosen in finding.matching]
         common = set.intersection(*(set(left[number].matching) for number in covered))
         variants = tuple(variant for variant in left[covered[0]].matching if variant in common)
-        classes += 1
-        usual = usual or chosen
-        said = None if classes == 1 else "its siblings of the same kind and types are computed in another way"
+        said = None if usual is None else "its siblings of the same kind and types are computed in another way"
+        doubt = _doubt(chosen, [left[number] for number in covered], known)
+        usual = usual or (chosen if doubt is None else None)
         for number in covered:
-            found[number] = Pooled(variants=variants, siblings=len(covered), usual=usual, reason=said)
+            found[number] = Pooled(variants=variants, siblings=len(covered), usual=usual, reason=said, doubt=doubt)
             del left[number]
     unexplained = [number for number, finding in findings.items() if not finding.matching]
     return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
+
+
+def _doubt(variant: Variant, findings: Sequence[Finding], known: Sequence[Finding]) -> str | None:
+    """Say why a program that nobody is known to use is hardly what computed some nodes; None if nothing says so.
+
+    Thousands of programs were tried. One of them may make up for a wrong scale; it then fails on the siblings.
+
+    Args:
+        variant: The program.
+        findings: What was found for the nodes that it reproduces.
+        known: What was found for siblings that known variants reproduce.
+    """
+    novel = [finding.novel for finding in findings if finding.novel is not None]
+    if len(novel) < len(findings):
+        return None
+    if sum(novel) < _CONVINCING:
+        return _CHANCE
+    return None if all(reproduces(finding.source, variant) for finding in known[:_ASKED]) else _ALIEN

@@ -61,6 +61,8 @@ class Reproducer:
             source = self._units.find(node, tensor)
             if not isinstance(source, UnitSource) or source.moves:
                 return None
+            if source.flaw is not None:
+                return Reproduced(by=None)
             key = node.op, tuple(self._recording.graph.tensors[name].dtype for name in (*node.inputs, tensor) if name)
             known = self._last.get(key, [])
             with one_thread():

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.analysis.wrong_evidence import Evidence, Trait
 from qdebug.analysis.wrong_places import Place, places
-from qdebug.analysis.wrong_values import Evidence, Trait, traits
+from qdebug.analysis.wrong_values import traits
 
 __all__ = ["PATTERNS", "Residual", "residual"]
 
@@ -23,6 +24,8 @@ PATTERNS = MappingProxyType(
         "one_sample": "state left over from another run, or an input that was not recorded as it was used",
         "few_samples": "a path of the kernel that only some inputs take",
         "clamp": "an activation's range, or a clamp merged with another, is not what the graph says",
+        "one_code": "an output that is never written, or scales that send every value beyond the range",
+        "signedness": "codes taken for signed that are unsigned, or the other way round",
         "unwritten": "elements that the kernel skips",
         "stale": "a wrong address: elements hold what belongs elsewhere",
         "borders": "wrong padding: 0 in place of the zero point, or pixels taken from the wrong side",
@@ -30,7 +33,7 @@ PATTERNS = MappingProxyType(
         "tail": "the tail of a tile of the kernel, or padding that is missing at one end",
         "rows": "a part of the output that the kernel skips or computes twice",
         "channels": "a block of filters that the kernel skips, repeats, or gives other parameters",
-        "constant": "an output zero point that is not added, or a bias that is not scaled",
+        "constant": "an output zero point that is not added, a bias that is not scaled, or a constant of another scale",
         "constant_per_channel": "a bias or a zero point that is dropped, not scaled, or clipped",
         "factor": "another scale than the graph says",
         "factor_per_channel": "scales that go along the wrong axis, or one scale for all channels",
@@ -38,6 +41,7 @@ PATTERNS = MappingProxyType(
         "wrapped": "codes beyond the range wrap around instead of saturating",
         "ties_only": "a rounding of ties that is not among the known ones",
         "off_by_one": "a multiplier of few bits, or a rounding in several stages that is not among the known ones",
+        "altered": "no rounding: single elements that are overwritten, or read before they are written",
         "scattered": "no pattern is known for this",
     }
 )
@@ -95,7 +99,8 @@ def residual(evidence: Evidence) -> Residual | None:
     count = int(np.count_nonzero(wrong))
     if not count:
         return None
-    found_places, found_traits = places(wrong, evidence.layout), traits(evidence)
+    found_places = places(wrong, evidence.layout)
+    found_traits = _credible(traits(evidence), found_places)
     pattern = _first(found_places, found_traits)
     details = [place.detail for place in found_places[:3]] + [trait.detail for trait in found_traits[:2]]
     first = np.argwhere(wrong)[:_SHOWN]
@@ -110,6 +115,12 @@ def residual(evidence: Evidence) -> Residual | None:
     )
 
 
+def _credible(found_traits: Sequence[Trait], found_places: Sequence[Place]) -> tuple[Trait, ...]:
+    """Leave out constants where only some samples or positions are wrong: those would show everywhere."""
+    elsewhere = any("channel" not in place.detail for place in found_places)
+    return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
+
+
 def _likely(pattern: str, found_places: Sequence[Place], found_traits: Sequence[Trait]) -> str:
     """Give the cause of a pattern, made narrower by where it is and by what the elements hold."""
     said = PATTERNS[pattern]
@@ -119,7 +130,7 @@ def _likely(pattern: str, found_places: Sequence[Place], found_traits: Sequence[
     return f"{said}; these elements are never written" if unwritten else said
 
 
-_TELLING = ("clamp", "ties_only", "constant", "constant_per_channel", "factor", "factor_per_channel")
+_TELLING = ("one_code", "clamp", "ties_only", "constant", "constant_per_channel", "factor", "factor_per_channel")
 """Traits that say more of the cause than any place does."""
 
 

@@ -21,7 +21,7 @@ from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
-__all__ = ["ENOUGH", "Finding", "search", "search_known"]
+__all__ = ["ENOUGH", "Finding", "reproduces", "search", "search_known"]
 
 ENOUGH = 64
 """Elements below which one of thousands of programs may fit by chance."""
@@ -52,6 +52,8 @@ class Finding:
         tried: Variants tried.
         unknown: Whether step programs that nobody is known to use would have been tried.
         reason: Why nothing could be tried; None if something was.
+        novel: Of a node that only step programs reproduce which nobody is known to use, the elements among those that
+            decide which the best known variant gets wrong; None of any other.
     """
 
     source: UnitSource
@@ -69,6 +71,20 @@ class Finding:
     tried: int = 0
     unknown: bool = True
     reason: str | None = None
+    novel: int | None = None
+
+    def without_novel(self) -> Finding:
+        """Give the finding without the programs that nobody is known to use."""
+        return replace(
+            self,
+            matching=(),
+            best=self.runner_up,
+            match=self.runner_up_match,
+            plain=self.runner_up,
+            runner_up=None,
+            runner_up_match=0.0,
+            witnesses=0,
+        )
 
 
 def search(source: UnitSource, *, unknown: bool = True) -> Finding:
@@ -91,6 +107,11 @@ def search_known(source: UnitSource, first: Sequence[Variant]) -> Finding:
     return _Search(source).run_known(first)
 
 
+def reproduces(source: UnitSource, variant: Variant) -> bool:
+    """Tell whether a variant gives every recorded element of a node."""
+    return bool(_Search(source).run_only(variant).matching)
+
+
 class _Search:
     """The search for one node."""
 
@@ -105,6 +126,7 @@ class _Search:
         self._matching: list[Variant] = []
         self._tried = 0
         self._failure: str | None = None
+        self._novel: int | None = None
 
     def run(self, *, unknown: bool) -> Finding:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
@@ -115,8 +137,9 @@ class _Search:
             if self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums])
         if unknown and not self._matching and self._elements >= ENOUGH:
-            for sums in self._columns:
-                self._try_programs(sums)
+            missed = [self._try_programs(sums) for sums in self._columns]
+            if self._matching:
+                self._novel = min((count for count in missed if count), default=0)
         return replace(self._finding(), unknown=unknown)
 
     def run_known(self, first: Sequence[Variant]) -> Finding:
@@ -130,6 +153,12 @@ class _Search:
         for sums in dict.fromkeys(variant.sums for variant in known):
             if not self._matching and self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums and variant not in first])
+        return self._finding(ranked=False)
+
+    def run_only(self, variant: Variant) -> Finding:
+        """Try one variant."""
+        if self._elements and self._prepare(variant.sums):
+            self._try(variant.sums, [variant])
         return self._finding(ranked=False)
 
     @property
@@ -195,12 +224,16 @@ class _Search:
             self._sizes[position] = recorded.size
             yield unit, accumulate(unit, sums), recorded
 
-    def _try_programs(self, sums: Sums) -> None:
-        """Try programs that no known backend is on record for, first on a few elements that the best one misses."""
+    def _try_programs(self, sums: Sums) -> int:
+        """Try programs that no known backend is on record for, first on a few elements that the best one misses.
+
+        Returns:
+            How many of the elements that decide the best known variant misses.
+        """
         hard = self._hardest(sums)
         if hard is None:
-            return
-        unit, columns, recorded, places = hard
+            return 0
+        unit, columns, recorded, places, missed = hard
         few = columns.take(places)
         expected = recorded[places]
         passing: list[Variant] = []
@@ -215,11 +248,13 @@ class _Search:
         others = [other for variant in passing for other in endings(variant)]
         self._tried += len(others)
         self._try(sums, [*passing, *others], rated=False)
+        return missed
 
-    def _hardest(self, sums: Sums) -> tuple[Unit, Columns, np.ndarray, np.ndarray] | None:
+    def _hardest(self, sums: Sums) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
         """Find the first sample that the best known variant of some sums gets wrong, and a few telling elements of it.
 
-        Gives None if no program can reproduce that sample.
+        The last number is that of the wrong ones among the elements that decide. Gives None if no program can
+        reproduce that sample.
         """
         best = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
         if best is None:
@@ -236,7 +271,8 @@ class _Search:
                 low, high = unit.out.limits
                 middle = np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * 0.9
                 places = places[middle] if middle.any() else places
-            return unit, columns, recorded, telling(places, codes[places] != recorded[places])
+            wrong = codes[places] != recorded[places]
+            return unit, columns, recorded, telling(places, wrong), int(np.count_nonzero(wrong))
         return None
 
     def _finding(self, *, ranked: bool = True) -> Finding:
@@ -247,6 +283,7 @@ class _Search:
             per_channel=self._unit.per_channel,
             elements=self._elements,
             tried=self._tried,
+            novel=self._novel,
         )
         if not self._rates or not self._elements:
             empty = "its output has no elements" if not self._elements else "nothing could be tried"

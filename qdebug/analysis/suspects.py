@@ -15,7 +15,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Step, Variant
 
-__all__ = ["Suspect", "suspects"]
+__all__ = ["Suspect", "suspects", "turned_sign"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class Suspect:
         likely: The mistake in words.
         unit: The node with the mistake.
         wraps: Whether codes wrap around instead of saturating, besides.
+        resigned: Whether the recorded codes are those of the other signedness, besides.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Suspect:
     likely: str
     unit: Unit
     wraps: bool = False
+    resigned: bool = False
 
     def variant(self, variant: Variant) -> Variant:
         """Give the variant that the mistake makes of the right one."""
@@ -50,6 +52,8 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _of_zero_points(unit)
     yield from _of_scales(unit)
     yield from _of_padding(unit)
+    yield from _of_signs(unit)
+    yield from _of_kernel(unit)
     if unit.out.dtype.kind in "iu":
         likely = "codes beyond the range wrap around instead of saturating"
         yield Suspect(name="wrapped codes", pattern="wrapped", likely=likely, unit=unit, wraps=True)
@@ -180,6 +184,50 @@ def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
                 pattern="borders",
                 likely=f"the padding is {other}, not {tuple(pads)}",
                 unit=replace(unit, attrs={**unit.attrs, "pads": other}),
+            )
+
+
+def _of_signs(unit: Unit) -> Iterator[Suspect]:
+    """Give codes whose signedness was mistaken: their bits read as the other type, or half of their range away."""
+    for position, (operand, name) in enumerate(zip(unit.operands[:2], ("first", "second"), strict=False)):
+        dtype = operand.codes.dtype
+        if dtype.kind not in "iu":
+            continue
+        other = np.dtype(f"{'i' if dtype.kind == 'u' else 'u'}{dtype.itemsize}")
+        zero_point = operand.zero_point.astype(np.int32)
+        away = f"the {name} operand's codes are half their range away: {other} taken for {dtype}"
+        for how, codes, likely in (
+            ("read", operand.codes.view(other), f"the {name} operand's {dtype} codes are read as {other}"),
+            ("moved", turned_sign(operand.codes), away),
+        ):
+            held = replace(operand, codes=codes, zero_point=zero_point)
+            yield Suspect(
+                name=f"sign {how} {position}", pattern="signedness", likely=likely, unit=_with(unit, position, held)
+            )
+    if unit.out.dtype.kind in "iu":
+        likely = "the recorded output is of the other signedness than its quantization says"
+        yield Suspect(name="output sign", pattern="signedness", likely=likely, unit=unit, resigned=True)
+
+
+def turned_sign(codes: np.ndarray) -> np.ndarray:
+    """Turn the highest bit of codes, which takes signed to unsigned ones of the same order."""
+    unsigned = codes.view(np.dtype(f"u{codes.dtype.itemsize}"))
+    top = unsigned.dtype.type(1 << (8 * codes.dtype.itemsize - 1))
+    return np.asarray((unsigned ^ top).view(codes.dtype))
+
+
+def _of_kernel(unit: Unit) -> Iterator[Suspect]:
+    """Give filters that are laid out in another way."""
+    if unit.kind != "conv" or unit.operands[1].codes.ndim != 4:
+        return
+    weight = unit.operands[1]
+    for name, codes, likely in (
+        ("turned kernel", np.swapaxes(weight.codes, 2, 3), "rows and columns of the filters are exchanged"),
+        ("mirrored kernel", weight.codes[:, :, ::-1, ::-1], "the filters are mirrored, as in a true convolution"),
+    ):
+        if codes.shape == weight.codes.shape and not np.array_equal(codes, weight.codes):
+            yield Suspect(
+                name=name, pattern="scattered", likely=likely, unit=_with(unit, 1, replace(weight, codes=codes))
             )
 
 

@@ -75,6 +75,19 @@ class UnitSource:
         given = unit.operands[0]
         return np.array_equal(given.scale, unit.out.scale) and np.array_equal(given.zero_point, unit.out.zero_point)
 
+    @property
+    def flaw(self) -> str | None:
+        """Say which scale nothing can be computed with; None if all can."""
+        unit = self.unit(self.places[0])
+        names = ("its first operand", "its second operand")
+        for position, operand in enumerate(unit.operands):
+            odd = operand.scale[~np.isfinite(operand.scale)]
+            if odd.size:
+                name = names[position] if position < len(names) else f"its operand {position + 1}"
+                return f"a scale of {name} is {odd.reshape(-1)[0]:g}, so nothing can be computed"
+        bad = unit.out.scale[~(np.isfinite(unit.out.scale) & (unit.out.scale > 0))]
+        return f"the scale of its output is {bad.reshape(-1)[0]:g}, so nothing can be computed" if bad.size else None
+
     def codes(self, place: Place) -> np.ndarray:
         """Load the recorded output of one sample and step, in the node's own layout."""
         return self.recording.load(self.tensor, *place)

@@ -3,78 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.analysis.wrong_amounts import constants, factors
+from qdebug.analysis.wrong_evidence import Evidence, Trait, free_elements
 from qdebug.analysis.wrong_places import Layout, chance
 
-__all__ = ["Evidence", "Trait", "traits"]
+__all__ = ["traits"]
 
 _NEAR_TIE = 1 / 32
 """Distance from a tie, in steps, within which another rounding may decide otherwise."""
 _SLIGHT = 1
 _LARGER = 0.75
-_LEAST_FACTOR = 0.02
-"""Factor below which nothing is left of the values: they are not scaled but missing."""
+_SPARED = 20
+"""Right elements for each wrong one that a rounding would have changed first: with so many it was no rounding."""
 _MOST = 0.9
 """Share of the wrong elements that must have a trait."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evidence:
-    """The codes of one tensor in all samples, as they were recorded and as the best replay has them.
-
-    Args:
-        expected: Codes of the replay; axis 0 counts samples (and steps).
-        recorded: Codes of the recording, of the same shape.
-        layout: What the other axes mean.
-        zero_point: The code of real 0.
-        span: Lowest and highest code.
-        distance: Each element's distance from the nearest tie before rounding, in steps; None if unknown.
-        magnitude: What each element's sum is made of: the sum of the products' magnitudes; None if unknown.
-        sums: Magnitude of each element's sum itself; None if unknown.
-    """
-
-    expected: np.ndarray
-    recorded: np.ndarray
-    layout: Layout
-    zero_point: int = 0
-    span: tuple[int, int] = (-128, 127)
-    distance: np.ndarray | None = None
-    magnitude: np.ndarray | None = None
-    sums: np.ndarray | None = None
-
-    @property
-    def error(self) -> np.ndarray:
-        """Recorded less expected codes, in int64."""
-        return np.asarray(self.recorded.astype(np.int64) - self.expected.astype(np.int64))
-
-    @property
-    def wrong(self) -> np.ndarray:
-        """Which elements are wrong."""
-        return np.asarray(self.recorded != self.expected)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trait:
-    """What wrong elements have in common.
-
-    Args:
-        pattern: Its kind, such as "constant_per_channel".
-        detail: In words.
-    """
-
-    pattern: str
-    detail: str
 
 
 def traits(evidence: Evidence) -> tuple[Trait, ...]:
     """Find what the wrong elements have in common, the most telling first."""
     if not evidence.wrong.any():
         return ()
-    finders = (_clamp, _stale, _ties, _constant, _factor, _growing, _slight)
-    return tuple(trait for finder in finders for trait in finder(evidence))
+    found: list[Trait] = []
+    for finder in (_one_code, _clamp, _stale, _ties, constants, factors, _growing, _slight):
+        amount = any(trait.pattern.startswith(("constant", "factor")) for trait in found)
+        if not (amount and finder in (factors, _growing, _slight)):
+            found += finder(evidence)
+    return tuple(found)
+
+
+def _one_code(evidence: Evidence) -> Iterator[Trait]:
+    """Find an output that is one code throughout where it should not be."""
+    code = int(evidence.recorded.reshape(-1)[0])
+    if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < 3:
+        return
+    low, high = evidence.span
+    names = {evidence.zero_point: " (the zero point)", low: " (the lowest code)", high: " (the highest code)"}
+    yield Trait(pattern="one_code", detail=f"every element holds {code}{names.get(code, '')}")
 
 
 def _clamp(evidence: Evidence) -> Iterator[Trait]:
@@ -83,6 +50,8 @@ def _clamp(evidence: Evidence) -> Iterator[Trait]:
     expected, recorded = evidence.expected.astype(np.int64), evidence.recorded.astype(np.int64)
     for inner, outer, said in ((recorded, expected, "too narrow"), (expected, recorded, "not applied")):
         low, high = int(inner.min()), int(inner.max())
+        if low == high:
+            continue
         cut_low, cut_high = wrong & (outer < low), wrong & (outer > high)
         if not np.array_equal(wrong, cut_low | cut_high):
             continue
@@ -99,6 +68,8 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
     values, counts = np.unique(held, return_counts=True)
     common = int(values[np.argmax(counts)])
     share = float(np.mean(recorded == common))
+    if share == 1:
+        return
     if counts.max() == held.size and np.unique(expected[wrong]).size > 1 and not chance(max(share, 0.1), held.size):
         zero = " (the zero point)" if common == evidence.zero_point else ""
         yield Trait(pattern="unwritten", detail=f"the wrong elements all hold {common}{zero}")
@@ -135,95 +106,6 @@ def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
         yield layout.channel + 1, "channel"
     if rank:
         yield 0, "sample"
-
-
-def _free(evidence: Evidence) -> np.ndarray:
-    """Give the elements whose error is not cut off by the ends of the code range on either side."""
-    low, high = evidence.span
-    codes = evidence.expected, evidence.recorded
-    return np.asarray(np.logical_and.reduce([(code > low) & (code < high) for code in codes]))
-
-
-def _by_channel(array: np.ndarray, layout: Layout) -> np.ndarray:
-    if layout.channel is None:
-        return array.reshape(1, -1)
-    return np.moveaxis(array, layout.channel + 1, 0).reshape(array.shape[layout.channel + 1], -1)
-
-
-def _constant(evidence: Evidence) -> Iterator[Trait]:
-    """Find the same error in all elements of a channel; a shift of part of a step makes two neighbouring errors.
-
-    Where sums over padding differ from the rest, the elements that no padding reaches decide.
-    """
-    inside = _inside(evidence)
-    for part in (slice(None), *((inside,) if inside is not None else ())):
-        shifts = _shifts(evidence, part)
-        affected = np.array([shift for shift in shifts or () if shift])
-        if shifts is None or not affected.size:
-            continue
-        hit = affected.size
-        where = "" if part == slice(None) else " away from the borders"
-        if hit == len(shifts) and affected.max() - affected.min() < 0.1:
-            yield Trait(pattern="constant", detail=f"every element{where} is off by {affected.mean():.3g} codes")
-            return
-        span = f"{affected.min():.3g} to {affected.max():.3g}"
-        which = "each channel" if hit == len(shifts) else f"each of {hit} of {len(shifts)} channels"
-        yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span} codes")
-        return
-
-
-def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
-    """Give the elements away from the spatial borders, as an index; None if there are hardly any."""
-    axes = [axis + 1 for axis in evidence.layout.spatial]
-    shape = evidence.expected.shape
-    if not axes or any(shape[axis] < 5 for axis in axes):
-        return None
-    return tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(shape)))
-
-
-def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] | None:
-    """Give the mean error of each channel; None if the errors of a channel are no constant."""
-    errors = _by_channel(evidence.error[part], evidence.layout)
-    shifts: list[float] = []
-    slight = 0
-    for own, usable in zip(errors, _by_channel(_free(evidence)[part], evidence.layout), strict=True):
-        seen = own[usable]
-        if not own.any():
-            shifts.append(0.0)
-            continue
-        if seen.size < 4:  # all saturated: no evidence either way
-            continue
-        if seen.max() - seen.min() > 1 or not (seen.min() >= 0 or seen.max() <= 0):
-            return None
-        if np.count_nonzero(seen) < 0.03 * seen.size:  # a few off by one: a tiny shift, or none
-            slight += 1
-        else:
-            shifts.append(float(seen.mean()))
-    return shifts if slight <= np.count_nonzero(shifts) else None
-
-
-def _factor(evidence: Evidence) -> Iterator[Trait]:
-    """Find recorded = zero point + factor * (expected - zero point), with one factor or one for each channel."""
-    free = _by_channel(_free(evidence), evidence.layout)
-    expected = _by_channel(evidence.expected.astype(np.int64) - evidence.zero_point, evidence.layout)
-    recorded = _by_channel(evidence.recorded.astype(np.int64) - evidence.zero_point, evidence.layout)
-    factors = []
-    for own, theirs, usable in zip(expected, recorded, free, strict=True):
-        x, y = own[usable].astype(np.float64), theirs[usable].astype(np.float64)
-        power = float(x @ x)
-        if x.size < 4 or power == 0 or np.abs(x).max() < 4:
-            continue
-        factor = float(x @ y) / power
-        if factor < _LEAST_FACTOR or np.abs(y - factor * x).max() > 0.5 + 0.5 * factor + 0.01:
-            return
-        factors.append(factor)
-    if not factors or max(abs(factor - 1) for factor in factors) < 0.01:
-        return
-    if max(factors) - min(factors) < 0.02 * max(abs(factor) for factor in factors):
-        yield Trait(pattern="factor", detail=f"every element is {np.mean(factors):.3g} times what it should be")
-        return
-    span = f"{min(factors):.3g} to {max(factors):.3g}"
-    yield Trait(pattern="factor_per_channel", detail=f"each channel is a constant times what it should be, {span}")
 
 
 def _ties(evidence: Evidence) -> Iterator[Trait]:
@@ -264,5 +146,21 @@ def _outranks(high: np.ndarray, low: np.ndarray) -> float:
 
 
 def _slight(evidence: Evidence) -> Iterator[Trait]:
-    if np.abs(evidence.error).max() <= _SLIGHT:
-        yield Trait(pattern="off_by_one", detail="off by one code, at no particular place")
+    if np.abs(evidence.error).max() > _SLIGHT:
+        return
+    spared = _spared(evidence)
+    if spared > _SPARED * int(np.count_nonzero(evidence.wrong)):
+        detail = f"off by one code, while {spared} right elements lie closer to a tie and are as large"
+        yield Trait(pattern="altered", detail=detail)
+    else:
+        yield Trait(pattern="off_by_one", detail="off by one code")
+
+
+def _spared(evidence: Evidence) -> int:
+    """Count the right elements that another rounding would have changed sooner than half of the wrong ones."""
+    if evidence.distance is None:
+        return 0
+    wrong = evidence.wrong
+    size = np.abs(evidence.expected.astype(np.int64) - evidence.zero_point)
+    sooner = (evidence.distance <= np.median(evidence.distance[wrong])) & (size >= np.median(size[wrong]))
+    return int(np.count_nonzero(sooner & ~wrong & free_elements(evidence)))

@@ -89,12 +89,13 @@ def _real_bias(unit: Unit, scales: Scales, *, real_units: bool) -> np.ndarray:
     """Give the bias as real numbers, in real units or in units of the output."""
     if unit.bias is None:
         return np.zeros((), np.float32)
+    own = None if unit.bias_scale is None else unit.bias_scale.astype(np.float32)
     bias = unit.bias.astype(np.float32)
     if unit.kind == "conv":
-        bias = bias.reshape(-1, *(1,) * (unit.operands[0].codes.ndim - 2))
+        filters = (-1, *(1,) * (unit.operands[0].codes.ndim - 2))
+        bias, own = bias.reshape(filters), None if own is None else own.reshape(filters)
     if unit.bias.dtype.kind in "iu":
-        own = sum_scale(scales) if unit.bias_scale is None else unit.bias_scale.astype(np.float32)
-        bias = bias * own
+        bias = bias * (sum_scale(scales) if own is None else own)
     return np.asarray(bias if real_units else bias / scales.y.astype(np.float32), dtype=np.float32)
 
 

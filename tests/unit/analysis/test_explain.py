@@ -10,6 +10,10 @@ from qdebug.analysis.explain import explain_recording, siblings, wanted
 from qdebug.analysis.explanation import ExplainStatus
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.replay.arithmetic import Arithmetic
+from qdebug.replay.evaluate import compute
+from qdebug.replay.registry import Call
+from qdebug.replay.unit_calls import unit_of_call
 from qdebug.report.schema import load_schema
 
 Q8 = QuantParams(dtype="int8", scale=0.1, zero_point=2)
@@ -197,3 +201,59 @@ def test_a_bias_in_32_bits_is_dequantized_as_defined(wrong):
     found = only(MemoryRecording.single(graph, arrays))
     assert found.status is (ExplainStatus.UNEXPLAINED if wrong else ExplainStatus.EXPLAINED)
     assert found.words == "as the operator is defined"
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, 0.0, -0.5])
+def test_a_scale_with_which_nothing_can_be_computed_is_a_finding(quantized, scale):
+    constants, feeds = quantized.conv_parts()
+    made = quantized.recording_of(quantized.node, constants, feeds[:1], "")
+    arrays = {(name, 0, 0): made.load(name) for name in made.names} | {("y_scale", 0, 0): np.asarray(np.float32(scale))}
+    answer = only(MemoryRecording(made.graph, arrays))
+    assert answer.status is ExplainStatus.UNEXPLAINED
+    assert answer.reason == f"the scale of its output is {scale:g}, so nothing can be computed"
+    assert answer.residual is None
+
+
+def test_real_values_that_are_wrong_are_counted():
+    node = Node(name="dq", op="DequantizeLinear", inputs=("x", "s", "z"), outputs=("y",))
+    codes = np.arange(-60, 60, dtype=np.int8)
+    arrays = {"x": codes, "s": np.asarray(np.float32(0.03)), "z": np.zeros((), np.int8)}
+    arrays["y"] = codes.astype(np.float32) * np.float32(0.03)
+    arrays["y"][7] += 1
+    constants = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("s", "z")]
+    graph = Graph([node], tensors=constants, inputs=["x"], outputs=["y"], opset={"": 13})
+    answer = only(MemoryRecording.single(graph, arrays))
+    assert answer.status is ExplainStatus.UNEXPLAINED
+    assert answer.reason == "1 of 120 elements are not what DequantizeLinear gives"
+
+
+def test_a_wrong_scale_is_not_explained_by_a_program_made_up_for_it():
+    """With one constant operand a shift of part of a code can be had in many ways; the siblings tell better."""
+    rng = np.random.default_rng(0)
+    right, wrong = np.float32(3 / 255), np.float32(3.03 / 255)
+    constants = {"s": np.float32(0.05), "z": np.uint8(91), "c": np.uint8(255), "cz": np.uint8(0)}
+    constants |= {"cs": right, "ys": np.float32(6 / 255), "yz": np.uint8(0)}
+    arrays = {(name, 0, 0): np.asarray(value) for name, value in constants.items()}
+    nodes = []
+    for number in range(2):
+        x, other = (rng.integers(0, 256, 5000).astype(np.uint8) for _ in range(2))
+        second = ("b", "s", "z") if number else ("c", "cs", "cz")
+        node = Node(
+            name=f"add{number}",
+            op="QLinearAdd",
+            domain="com.microsoft",
+            inputs=(f"x{number}", "s", "z", *second, "ys", "yz"),
+            outputs=(f"y{number}",),
+        )
+        values = constants | {f"x{number}": x, "b": other}
+        arrays[f"x{number}", 0, 0] = x
+        arrays["b", 0, 0] = other
+        call = Call(inputs=tuple(np.asarray(values[name]) for name in node.inputs), op=node.op)
+        arrays[f"y{number}", 0, 0] = compute(unit_of_call(call), Arithmetic().variant(unit_of_call(call)))
+        nodes.append(node)
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    graph = Graph(nodes, tensors=tensors, inputs=["x0", "x1", "b"], outputs=["y0", "y1"])
+    assert {str(node.status) for node in explain_recording(MemoryRecording(graph, arrays)).nodes} == {"explained"}
+    found = explain_recording(MemoryRecording(graph, arrays | {("cs", 0, 0): np.asarray(wrong)})).nodes
+    assert [str(node.status) for node in found] == ["unexplained", "explained"]
+    assert "nobody is known to use" in found[0].reason

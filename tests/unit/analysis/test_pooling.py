@@ -13,10 +13,12 @@ from qdebug.replay.variant import parse_variant
 A, B, C = (parse_variant(text) for text in ("", "steps=mul,away,zp,sat", "steps=mul,zp,even,sat"))
 
 
-def finding(*matching, kind="conv", dtypes=("uint8", "int8", "uint8"), per_channel=False):
+def finding(*matching, kind="conv", dtypes=("uint8", "int8", "uint8"), per_channel=False, novel=None):
     node = Node(name="n", op="Conv")
     source = UnitSource(recording=None, node=node, computed=node, tensor="y", places=())
-    return Finding(source=source, kind=kind, dtypes=dtypes, per_channel=per_channel, elements=9, matching=matching)
+    return Finding(
+        source=source, kind=kind, dtypes=dtypes, per_channel=per_channel, elements=9, matching=matching, novel=novel
+    )
 
 
 def test_siblings_leave_what_they_share_in_the_order_of_simplicity():
@@ -53,3 +55,23 @@ def test_an_unexplained_node_takes_no_part_and_is_told_the_usual_way():
 def test_nothing_explained_leaves_nothing_usual():
     assert pool({0: finding(), 1: finding()})[0].usual is None
     assert pool({}) == {}
+
+
+def test_a_program_that_nobody_is_known_to_use_needs_evidence():
+    """One of thousands fits a few elements by chance; several nodes add up."""
+    assert "too few elements" in pool({0: finding(A, novel=5)})[0].doubt
+    assert pool({0: finding(A, novel=5)})[0].usual is None
+    assert pool({0: finding(A, novel=50)})[0].doubt is None
+    assert pool({number: finding(A, novel=5) for number in range(9)})[3].doubt is None
+    assert pool({0: finding(A)})[0].doubt is None
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_such_a_program_must_reproduce_what_known_ones_do(monkeypatch, fits):
+    monkeypatch.setattr("qdebug.analysis.pooling.reproduces", lambda *_: fits)
+    found = pool({0: finding(A), 1: finding(C, novel=500), 2: finding(C, novel=500), 3: finding(C, novel=500)})
+    assert (found[1].doubt is None) == fits
+    assert found[0].doubt is None
+    if not fits:
+        assert "a known arithmetic reproduces its siblings" in found[1].doubt
+        assert (found[0].reason, found[1].usual or A) == (None, A)

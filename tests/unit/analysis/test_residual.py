@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.residual import PATTERNS, residual
+from qdebug.analysis.wrong_evidence import Evidence
 from qdebug.analysis.wrong_places import Layout, places
-from qdebug.analysis.wrong_values import Evidence
 
 NCHW = Layout(channel=0, spatial=(1, 2))
 
@@ -138,6 +138,55 @@ def test_a_factor_and_a_factor_per_channel():
     assert found(expected, half).pattern == "factor"
     many = np.rint(expected * np.linspace(0.5, 2.0, 24)[:, None, None]).astype(np.int8)
     assert found(expected, many).pattern == "factor_per_channel"
+
+
+@pytest.mark.parametrize("factor", [1.01, 0.997, 1.0, 0.5])
+def test_a_factor_close_to_1_is_told_from_part_of_a_step(factor):
+    """Both make errors of one code and one sign: those of a factor grow with the codes."""
+    exact = np.random.default_rng(3).uniform(0, 100, (2, 24, 12, 16))
+    other = exact * factor if factor != 1 else exact + 0.2
+    told = found(np.rint(exact).astype(np.int8), np.rint(other).astype(np.int8))
+    assert told.pattern == ("factor" if factor != 1 else "constant")
+
+
+def test_a_few_wrong_elements_are_no_constant():
+    """Of a channel with four elements one is a quarter: that is not a shift by a quarter of a code."""
+    expected = codes((4, 104, 1, 1))
+    recorded = expected.copy()
+    recorded[2, 50] += 1
+    told = found(expected, recorded)
+    assert told.pattern == "off_by_one"
+    assert told.detail == "off by one code"
+
+
+def test_a_constant_in_one_place_is_that_place():
+    recorded = codes()
+    recorded[:, :, 3] += 1
+    told = found(codes(), recorded)
+    assert told.pattern == "rows"
+    assert told.detail == "only in row 3 of 12"
+
+
+def test_an_element_far_from_a_tie_was_not_rounded_otherwise():
+    rng = np.random.default_rng(8)
+    exact = rng.uniform(-90, 90, (2, 24, 12, 16))
+    expected = np.rint(exact).astype(np.int8)
+    distance = np.abs(exact - np.floor(exact) - 0.5)
+    recorded = expected.copy()
+    recorded[np.unravel_index(distance.argmax(), distance.shape)] += 1
+    told = found(expected, recorded, distance=distance)
+    assert told.pattern == "altered"
+    assert "lie closer to a tie" in told.detail
+
+
+@pytest.mark.parametrize("code", [127, -128, 9, 3])
+def test_an_output_of_one_code_is_no_clamp(code):
+    told = found(codes(), np.full_like(codes(), code), zero_point=3)
+    assert told.pattern == "one_code"
+    assert f"every element holds {code}" in told.detail
+    assert ("the zero point" in told.detail) == (code == 3)
+    few = codes((1, 8), low=-9)
+    assert found(few, np.full_like(few, code), layout=Layout(channel=0)).pattern == "one_code"
 
 
 def test_a_clamp_too_narrow_and_one_not_applied():

@@ -8,7 +8,7 @@ import pytest
 from qdebug.analysis.evidence import residual_of
 from qdebug.analysis.residual import PATTERNS
 from qdebug.analysis.search import search
-from qdebug.analysis.suspects import suspects
+from qdebug.analysis.suspects import suspects, turned_sign
 from qdebug.analysis.units import Units
 from qdebug.replay.evaluate import compute
 from qdebug.replay.variant import Variant
@@ -52,6 +52,10 @@ def test_no_suspect_changes_what_is_not_there(quantized):
         ("padding end", "the padding is (0, 0, 2, 2), not (1, 1, 1, 1)"),
         ("moved scale 1", "the scales are read one channel off"),
         ("wrapped codes", "wrap around instead of saturating"),
+        ("sign read 0", "the first operand's int8 codes are read as uint8"),
+        ("sign moved 0", "half their range away: uint8 taken for int8"),
+        ("turned kernel", "rows and columns of the filters are exchanged"),
+        ("mirrored kernel", "the filters are mirrored"),
     ],
 )
 def test_a_mistake_is_found_by_what_it_gives(quantized, name, words):
@@ -81,3 +85,17 @@ def test_one_more_wrong_element_clears_the_suspects(quantized):
     wrong = quantized.conv("", fault=fault)
     found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
     assert "reproduces every element" not in found.likely
+
+
+@pytest.mark.parametrize("turn", [lambda codes: codes.view(np.uint8), turned_sign], ids=["other type", "other half"])
+def test_an_output_of_the_other_signedness_is_known(quantized, turn):
+    wrong = quantized.conv("", fault=lambda _, codes: turn(codes))
+    found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
+    assert found.pattern == "signedness"
+    assert "of the other signedness" in found.likely
+
+
+def test_turning_the_sign_keeps_the_order_of_the_values():
+    codes = np.array([-128, -1, 0, 127], np.int8)
+    assert turned_sign(codes).view(np.uint8).tolist() == [0, 127, 128, 255]
+    assert np.array_equal(turned_sign(turned_sign(codes)), codes)

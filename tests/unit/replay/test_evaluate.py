@@ -211,6 +211,17 @@ def test_biases_of_their_own_scale():
     assert compute(real, after).tolist() == [[5, -5, 7]]
 
 
+def test_a_scale_for_each_filter_of_the_bias():
+    x = Operand(codes=np.zeros((1, 1, 2, 2), np.uint8), scale=F32(0.5), zero_point=np.uint8(0))
+    w = Operand(codes=np.zeros((3, 1, 1, 1), np.int8), scale=F32(0.25), zero_point=np.int8(0))
+    bias_scale = np.array([0.125, 0.25, 0.5], F32)
+    unit = Unit(
+        kind="conv", operands=(x, w), out=target(0.125, 0, np.int16), bias=np.array([5, -5, 7]), bias_scale=bias_scale
+    )
+    for text in ("", "bias=float steps=scale,bias,div,even,zp,sat", "bias=float steps=mul,bias,even,zp,sat"):
+        assert compute(unit, parse_variant(text))[0, :, 1, 1].tolist() == [5, -10, 28], text
+
+
 def test_a_fused_clamp_bounds_the_codes():
     unit = next(unit for unit in UNITS if unit.kind == "requantize")
     codes = compute(unit, candidates(unit)[0])
