@@ -14,8 +14,8 @@ from qdebug.model import AttrValue, Graph, Node, TensorInfo
 
 __all__ = ["expanded", "parts_of"]
 
-_SUMMED = {"FusedConv": 3, "Conv": 3}
-"""Position of the tensor that a convolution of ONNX Runtime adds to its result, by operator."""
+_SUMMED = {"FusedConv": 3, "Conv": 3, "DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6}
+"""Position of the tensor that an operator of ONNX Runtime adds to its result: of its shape, or a bias."""
 _PARAMETERS = {
     "Clip": ("min", "max"),
     "LeakyRelu": ("alpha",),
@@ -60,7 +60,7 @@ def _extra(node: Node) -> bool:
 
 
 def _summed(node: Node) -> str | None:
-    """Give the tensor that a convolution adds to its result; standard convolutions have no such input."""
+    """Give the tensor that a node adds to its result; standard convolutions have no such input."""
     place = _SUMMED.get(node.op)
     if place is None or (node.op == "Conv" and not node.domain) or len(node.inputs) <= place:
         return None
@@ -76,7 +76,7 @@ def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
     extra = [*(["Add"] if summed else []), *([activation] if activation else [])]
     made = [_fresh(f"{output}/before {op}", taken) for op in extra]
     bare = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
-    inputs = node.inputs[:3] if summed else node.inputs
+    inputs = node.inputs[: _SUMMED[node.op]] if summed else node.inputs
     yield replace(node, inputs=inputs, outputs=(made[0], *node.outputs[1:]), attrs=bare)
     for op, source, target in zip(extra, made, (*made[1:], output), strict=True):
         yield Node(

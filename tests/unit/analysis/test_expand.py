@@ -1,0 +1,28 @@
+"""What a node does beside its own operator is seen as nodes of their own."""
+
+import pytest
+
+from qdebug.analysis.expand import expanded, parts_of
+from qdebug.model import Graph, Node
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("DynamicQuantizeMatMul", ("x", "w", "scale", "zero", "bias")),
+        ("MatMulIntegerToFloat", ("x", "w", "x_scale", "w_scale", "x_zero", "w_zero", "bias")),
+        ("FusedConv", ("x", "w", "b", "bias")),
+    ],
+)
+def test_what_is_added_to_a_result_is_an_add_of_its_own(op, inputs):
+    node = Node(name="n", op=op, inputs=inputs, outputs=("y",), domain="com.microsoft", attrs={"alpha": 1.0})
+    first, add = parts_of(node)
+    assert (first.op, first.inputs, first.attrs) == (op, inputs[:-1], {"alpha": 1.0})
+    assert (add.op, add.inputs, add.outputs) == ("Add", (first.outputs[0], "bias"), ("y",))
+
+
+@pytest.mark.parametrize("inputs", [("x", "w", "scale", "zero"), ("x", "w", "scale", "zero", "")])
+def test_a_node_without_bias_is_left_alone(inputs):
+    node = Node(name="n", op="DynamicQuantizeMatMul", inputs=inputs, outputs=("y",), domain="com.microsoft")
+    graph = Graph([node], inputs=("x",), outputs=("y",))
+    assert expanded(graph) is graph
