@@ -230,8 +230,9 @@ def test_real_values_that_are_wrong_are_counted():
 def test_a_wrong_scale_is_not_explained_by_a_program_made_up_for_it():
     """With one constant operand a shift of part of a code can be had in many ways; the siblings tell better."""
     rng = np.random.default_rng(0)
-    right, wrong = np.float32(3 / 255), np.float32(3.03 / 255)
-    constants = {"s": np.float32(0.05), "z": np.uint8(91), "c": np.uint8(255), "cz": np.uint8(0)}
+    right = np.float32(3 / 255)
+    wrong = right * np.float32(1.01)
+    constants = {"s": np.float32(0.0450948), "z": np.uint8(99), "c": np.uint8(255), "cz": np.uint8(0)}
     constants |= {"cs": right, "ys": np.float32(6 / 255), "yz": np.uint8(0)}
     arrays = {(name, 0, 0): np.asarray(value) for name, value in constants.items()}
     nodes = []
