@@ -13,7 +13,7 @@ _HOME = {
     "Limits": "qdebug.analysis.limits",
     "load_limits": "qdebug.workflow.limits_file",
     "Explanation": "qdebug.analysis.explanation",
-    "open_recording": "qdebug.session",
+    "open_recording": "qdebug.record.opening",
     "Recorder": "qdebug.record.recorder",
     "DiffResult": "qdebug.analysis.result",
     "NodeResult": "qdebug.analysis.result",
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from qdebug.model import Role as Role
     from qdebug.model import RunInfo as RunInfo
     from qdebug.model import TensorInfo as TensorInfo
+    from qdebug.record.opening import open_recording as open_recording
     from qdebug.record.recorder import Recorder as Recorder
     from qdebug.session import diff as diff
-    from qdebug.session import open_recording as open_recording
     from qdebug.workflow.explain import explain as explain
     from qdebug.workflow.limits_file import load_limits as load_limits
 

@@ -1,4 +1,4 @@
-"""Opens recordings, aligns them, compares tensor after tensor and keeps the results."""
+"""Takes two recordings, aligns them, compares tensor after tensor and keeps the results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, overload
 
 import numpy as np
 
@@ -31,33 +30,10 @@ from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
-from qdebug.record.follow import FollowedRecording
+from qdebug.record.opening import open_recording
 from qdebug.store.cache import ColumnCache
-from qdebug.store.joined import JoinedRecording
-from qdebug.store.manifest import is_manifest, read_manifest
-from qdebug.store.reader import open_file
 
 __all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
-
-
-@overload
-def open_recording(path: str | Path, *, follow: Literal[False] = False) -> Recording: ...
-@overload
-def open_recording(path: str | Path, *, follow: Literal[True]) -> FollowedRecording: ...
-def open_recording(path: str | Path, *, follow: bool = False) -> Recording:
-    """Open a recording file for reading.
-
-    Args:
-        path: A file that a recorder wrote, or the manifest of several.
-        follow: Read it while another process still writes it: `refresh()` takes in what is new.
-
-    Raises:
-        RecordingError: The file is missing, no recording, damaged, of a newer format, or not finished.
-    """
-    path = Path(path)
-    if is_manifest(path):
-        return JoinedRecording(read_manifest(path), path)
-    return FollowedRecording(path) if follow else open_file(path)
 
 
 def diff(

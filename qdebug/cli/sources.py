@@ -28,7 +28,7 @@ def open_source(path: Path) -> Recording:
         NotARecordingError: The file is something else; says what, and what to do with it.
         RecordingError: It is missing, damaged, or of a newer format.
     """
-    from qdebug.session import open_recording
+    from qdebug.record.opening import open_recording
 
     try:
         return open_recording(path)

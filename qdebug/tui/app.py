@@ -112,7 +112,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits: Limits
     states: list[str] = []
 
     def names() -> Sequence[str]:
-        from qdebug.session import open_recording
+        from qdebug.record.opening import open_recording
 
         for path in (reference, backend):
             if choices.follow:

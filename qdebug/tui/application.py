@@ -22,7 +22,7 @@ from qdebug.tui.look import Look
 from qdebug.tui.main_screen import MainScreen
 from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Event, Failed, Finished, Opening
+from qdebug.tui.source import Event, Failed, Finished, Named, Opening
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
@@ -140,6 +140,8 @@ class QdebugApp(App[int]):
             self._fail(event.error)
         else:
             self._main.take(event)
+        if isinstance(event, Named):
+            self.call_after_refresh(self._reader.shown)
         if isinstance(event, Finished):
             self._calm.stop()
 

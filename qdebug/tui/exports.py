@@ -13,7 +13,6 @@ from shlex import quote
 
 from qdebug.analysis.result import NodeResult
 from qdebug.errors import UsageError
-from qdebug.tui.answers import export_elements
 from qdebug.tui.arrangement import View
 from qdebug.tui.page import Scene
 from qdebug.tui.planned import PlannedRow
@@ -112,6 +111,8 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
         return path, lambda _, target: _write_text(_, target, text=result.to_json() + "\n", what="the comparison")
     if scene.outcome is None or scene.planned.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
+    from qdebug.tui.answers import export_elements  # long loaded where there is a tensor to write
+
     sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
     return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=scene.navigator.step)
 

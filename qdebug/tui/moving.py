@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from qdebug.tui.arrangement import VIEWS, View
-from qdebug.tui.channels_page import ChannelsPage
-from qdebug.tui.map_page import MapPage
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.page import Page, Scene
 from qdebug.tui.panels import Panels
-from qdebug.tui.samples_page import SamplesPage
+
+if TYPE_CHECKING:
+    from qdebug.tui.channels_page import ChannelsPage
+    from qdebug.tui.map_page import MapPage
+    from qdebug.tui.samples_page import SamplesPage
 
 __all__ = ["Moving"]
 
@@ -136,9 +138,8 @@ class Moving(Panels):
         """Go to the next or previous channel."""
         if not self.view.of_tensor:
             return self.say("channels are on the screens values (5), channels (6) and map (7)")
-        page = self.pages[self.view]
-        if isinstance(page, ChannelsPage):
-            return self.with_scene(lambda scene: page.move(scene, direction))
+        if self.view is View.CHANNELS:
+            return self.with_scene(lambda scene: self.pages[View.CHANNELS].move(scene, direction))
 
         def step(scene: Scene) -> str:
             slab = self.elements.on(scene)
@@ -148,9 +149,8 @@ class Moving(Panels):
 
     def action_form(self) -> None:
         """Write elements otherwise, or draw the map otherwise."""
-        page = self.page_now
-        if isinstance(page, MapPage):
-            self.say(page.toggle())
+        if self.view is View.MAP:
+            self.say(cast("MapPage", self.page_now).toggle())
         elif self.view is View.VALUES:
             self.with_scene(self.elements.next_form)
         else:
@@ -237,9 +237,8 @@ class Moving(Panels):
 
     def action_sort(self, direction: int) -> None:
         """Sort by the next or previous column."""
-        page = self.page_now
-        if isinstance(page, ChannelsPage):
-            return self.say(page.toggle_order())
+        if self.view is View.CHANNELS:
+            return self.say(cast("ChannelsPage", self.page_now).toggle_order())
         if self.view is not View.NODES and not self._arrangement.nodes:
             return self.say("sorting is for the nodes (2) and the channels (6)")
         return self.with_navigator(lambda navigator: navigator.next_sort(direction))
@@ -256,9 +255,8 @@ class Moving(Panels):
 
     def action_match(self, direction: int) -> None:
         """Go to the next match: of the search, or of what the screen shows the worst of."""
-        page = self.page_now
-        if isinstance(page, SamplesPage):
-            return self.with_scene(page.worst)
+        if self.view is View.SAMPLES:
+            return self.with_scene(cast("SamplesPage", self.page_now).worst)
         if self.view in {View.VALUES, View.MAP}:
             return self.with_scene(lambda scene: self.elements.worst(scene, direction))
         return self.with_navigator(lambda navigator: navigator.match(direction))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -15,7 +15,6 @@ from qdebug.errors import UsageError
 from qdebug.tui import chrome
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
 from qdebug.tui.desk import DetailDesk, Start, start
-from qdebug.tui.detail_lines import detail_lines
 from qdebug.tui.elements import ElementCursor
 from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
@@ -93,7 +92,7 @@ class Panels(Screen[None]):
         self.zoomed = False
         self.message = ""
         self.elements = ElementCursor()
-        self.pages: dict[View, Page] = make_pages(self.elements)
+        self.pages: Mapping[View, Page] = make_pages(self.elements)
         self._desk = DetailDesk(ask)
         self._untouched = begin.node is None
         self._redraw_due = False
@@ -312,8 +311,10 @@ class Panels(Screen[None]):
             self._page.redraw()
 
     def _draw_detail(self, width: int) -> Lines:
-        if self.navigator is None or width < _LEAST_DETAIL:
+        if self.navigator is None or self.now.opened is None or width < _LEAST_DETAIL:
             return []
+        from qdebug.tui.detail_lines import detail_lines  # nothing of it is on the first screen
+
         return detail_lines(self.navigator, self.detail_ready, width, self._look.glyphs)
 
     def _arrange(self) -> None:

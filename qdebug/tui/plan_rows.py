@@ -40,7 +40,7 @@ def named_rows(names: Sequence[str]) -> NodeTable:
     Args:
         names: Tensors of the backend.
     """
-    return NodeTable(_Names(names))
+    return NodeTable(_Names(names), names=names)
 
 
 class _Names(Sequence[PlannedRow]):

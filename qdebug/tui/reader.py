@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from qdebug.analysis.result import NodeResult
 from qdebug.errors import AlignmentError, QdebugError
-from qdebug.tui.answers import AnswerCache, answer
 from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.rows import Batch, NodeTable
 from qdebug.tui.source import (
@@ -35,10 +35,16 @@ from qdebug.tui.source import (
 )
 from qdebug.view.text import safe_text
 
+if TYPE_CHECKING:
+    from qdebug.tui.answers import AnswerCache
+
 __all__ = ["Reader"]
 
 _FOLLOW_SECONDS = 0.5
 """A recording that grows is looked at no more often."""
+
+_PAINT_SECONDS = 0.3
+"""How long the graphs wait at most until the names are on the screen: two threads at once would only delay them."""
 
 _IN_A_BATCH = 500
 """Results that the screen may have to put into columns itself; more are put there by the reader, who has the time."""
@@ -86,7 +92,8 @@ class Reader(threading.Thread):
         self._jobs: deque[Request] = deque()
         self._preferred = 0
         self._stopped = False
-        self._cache = AnswerCache()
+        self._shown = False
+        self._cache: AnswerCache | None = None
 
     def request(self, request: Request) -> None:
         """Ask for something; a question for a tensor takes the place of one that is still waiting."""
@@ -101,6 +108,12 @@ class Reader(threading.Thread):
         """Compare this backend before the others."""
         with self._wake:
             self._preferred = backend
+            self._wake.notify()
+
+    def shown(self) -> None:
+        """Go on with the graphs: the names are on the screen."""
+        with self._wake:
+            self._shown = True
             self._wake.notify()
 
     def stop(self) -> None:
@@ -135,7 +148,7 @@ class Reader(threading.Thread):
             refresh = comparison.opening.refresh
             if refresh is not None and comparison.done and refresh():
                 comparison.restart()
-                self._cache = AnswerCache()
+                self._cache = None
 
     def _next(self) -> _Comparison | None:
         preferred = self._comparisons[self._preferred]
@@ -159,12 +172,15 @@ class Reader(threading.Thread):
         if source is None and comparison.opening.names is not None and not comparison.named:
             comparison.named = True
             self._post(Named(backend_at=comparison.at, table=named_rows(comparison.opening.names())))
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopped or self._shown, _PAINT_SECONDS)
             return
         if source is None:
             source = comparison.source = comparison.opening.compare()
             opened = describe(source, comparison.at)
             comparison.table, comparison.left = opened.table, source.results()
             self._post(opened)
+            opened.table.prepare()
             return
         result = None if comparison.left is None else next(comparison.left, None)
         if result is not None:
@@ -210,7 +226,10 @@ class Reader(threading.Thread):
         for job in jobs:
             self._do(job)
         if request is not None and not self._stopped:
+            from qdebug.tui.answers import AnswerCache, answer  # not before there is something to answer
+
             comparison = self._comparisons[request.backend]
+            self._cache = self._cache or AnswerCache()
             if comparison.source is not None:
                 for part in answer(
                     comparison.source, request, comparison.results, cache=self._cache, outdated=self._outdated

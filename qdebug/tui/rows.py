@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -69,13 +70,13 @@ class NodeTable:
 
     Args:
         rows: What is known before any value is read.
+        names: What the rows are called, if that is all that is known of them: then no row is looked at.
     """
 
-    def __init__(self, rows: Sequence[PlannedRow]) -> None:
+    def __init__(self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None) -> None:
         self.rows = rows
         self.size = size = len(rows)
-        shared = Counter(row.node for row in rows if row.tensor)
-        self.names = [display_name(row, shared) for row in rows]
+        self.names = _display_names(rows) if names is None else names
         self.longest_name = max(map(len, self.names), default=0)
         self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
@@ -89,15 +90,31 @@ class NodeTable:
         self._lower: list[str] | None = None
         self._of_reference: dict[str, int] | None = None
         self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
-        for number, row in enumerate(rows):
-            if row.missing is not None:
-                self.state[number] = State.INCOMPARABLE
-                self.pending -= 1
-        self._row_of = {row.tensor: number for number, row in enumerate(rows) if row.tensor}
+        self.ordered = size  # what only the reference has comes last, without order
+        if names is None:
+            missing = [number for number, row in enumerate(rows) if row.missing is not None]
+            self.state[missing] = State.INCOMPARABLE
+            self.pending -= len(missing)
+            self.ordered = sum(1 for row in rows if row.tensor)
         self.comparable = self.pending
-        self.by_name = np.array(sorted(range(size), key=self.names.__getitem__), dtype=np.int64)
-        self.by_op = np.array(sorted(range(size), key=[row.op for row in rows].__getitem__), dtype=np.int64)
-        self.ordered = sum(1 for row in rows if row.tensor)  # what only the reference has comes last, without order
+
+    def prepare(self) -> None:
+        """Do now what the first search or sort would wait for; for the reader, who has the time."""
+        _ = self._row_of, self.by_name, self.by_op
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {row.tensor: number for number, row in enumerate(self.rows) if row.tensor}
+
+    @cached_property
+    def by_name(self) -> np.ndarray:
+        """The rows in order of their names."""
+        return np.array(sorted(range(self.size), key=self.names.__getitem__), dtype=np.int64)
+
+    @cached_property
+    def by_op(self) -> np.ndarray:
+        """The rows in order of their operators."""
+        return np.array(sorted(range(self.size), key=[row.op for row in self.rows].__getitem__), dtype=np.int64)
 
     def put(self, result: NodeResult) -> int | None:
         """Fill in one result.
@@ -272,6 +289,11 @@ _FIELDS = {
     "dtype": "dtype",
     "match": "match",
 }
+
+
+def _display_names(rows: Sequence[PlannedRow]) -> list[str]:
+    shared = Counter(row.node for row in rows if row.tensor)
+    return [display_name(row, shared) for row in rows]
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:

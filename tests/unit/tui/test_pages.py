@@ -42,6 +42,13 @@ def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
             assert len(line) <= size[0] + 2, (view, line)
 
 
+def test_every_screen_but_two_has_a_page_that_stays_the_same(pages):
+    assert {*pages} == {*View} - {View.NODES, View.TENSOR}
+    assert len(pages) == len(View) - 2
+    assert all(pages[view].view is view and pages[view] is pages[view] for view in pages)
+    assert pages.get(View.NODES) is None
+
+
 def test_before_anything_is_compared_each_page_says_so(pages, make_scene):
     scene = make_scene(filled=0, row=3)
     for view in pages:

@@ -1,5 +1,5 @@
 import threading
-from queue import Queue
+from queue import Empty, Queue
 
 import pytest
 
@@ -170,6 +170,21 @@ def test_names_come_before_the_graphs(make_session):
     assert taken[0].table.names == ["t0", "t1"]
     reader.stop()
     reader.join(10)
+
+
+def test_the_graphs_wait_until_the_names_are_painted(make_session, monkeypatch):
+    monkeypatch.setattr("qdebug.tui.reader._PAINT_SECONDS", 20)
+    events = Queue()
+    reader = Reader([Opening(compare=make_session, names=lambda: ["t0"])], events.put)
+    reader.start()
+    until(events, Named)
+    with pytest.raises(Empty):
+        events.get(timeout=0.1)
+    reader.shown()
+    until(events, Opened)
+    reader.stop()
+    reader.join(10)
+    assert not reader.is_alive()
 
 
 def test_the_preferred_backend_is_compared_first(make_session):

@@ -92,3 +92,15 @@ def test_a_hundred_thousand_rows_fit():
     assert table.size == 100_000
     assert len(table.search("block999")) == 111
     assert table.first_divergence() is None
+
+
+def test_where_names_are_all_that_is_known_no_row_is_looked_at():
+    class Unseen(list):
+        def __iter__(self):
+            raise AssertionError("a row was made for nothing")
+
+        __getitem__ = None
+
+    table = NodeTable(Unseen([None] * 3), names=["c", "a", "b"])
+    assert (table.size, table.pending, table.ordered) == (3, 3, 3)
+    assert (table.longest_name, table.by_name.tolist()) == (1, [1, 2, 0])

@@ -108,8 +108,13 @@ def test_the_screens_of_the_command_line_are_those_there_are():
 
 
 def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
-    loaded = (
-        "import qdebug.tui.application, sys; print([m for m in ('h5py', 'qdebug.replay', 'onnx') if m in sys.modules])"
-    )
+    heavy = ("h5py", "qdebug.replay", "onnx", "qdebug.view.detail", "qdebug.tui.answers", "qdebug.tui.graph_page")
+    loaded = f"import qdebug.tui.application, sys; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_the_names_need_nothing_of_the_analysis():
+    loaded = "import qdebug.record.opening, sys; print([m for m in sys.modules if m.startswith('qdebug.analysis')])"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
