@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.analysis.neighbours import channels_last
 from qdebug.analysis.residual import Residual, residual
 from qdebug.analysis.search import Finding
 from qdebug.analysis.suspects import Suspect, suspects, turned_sign
@@ -56,11 +57,12 @@ def residual_of(finding: Finding, variant: Variant) -> Residual | None:
         if sum(known.expected.size for known in parts) > _MOST:
             break
     unit, shape = parts[0].unit, parts[0].expected.shape
+    layout = layout_of(unit, max(len(shape), 2) - 1, last=_last(finding, unit))
     found = residual(
         Evidence(
             expected=_together([part.expected for part in parts]),
             recorded=_together([part.recorded for part in parts]),
-            layout=replace(layout_of(unit, max(len(shape), 2) - 1), first=_counted(shape, len(parts))),
+            layout=replace(layout, first=_counted(shape, len(parts))),
             zero_point=int(unit.out.zero_point.reshape(-1)[0]),
             span=unit.out.limits,
             distance=_all_or_none([part.distance for part in parts]),
@@ -71,7 +73,7 @@ def residual_of(finding: Finding, variant: Variant) -> Residual | None:
     if found is None:
         return None
     found = replace(_in_own_order(found, unit, shape), against=str(variant))
-    culprit = _culprit(parts, variant)
+    culprit = _culprit(parts, variant) if found.pattern != "one_code" else None  # many mistakes saturate throughout
     if culprit is None:
         return found
     return replace(found, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
@@ -143,17 +145,26 @@ def _together(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack(arrays)
 
 
-def layout_of(unit: Unit, axes: int) -> Layout:
+def _last(finding: Finding, unit: Unit) -> bool:
+    """Tell whether a node that has no layout of its own, as an addition, computes on channels that come last."""
+    own = unit.kind in ("conv", "linear") or unit.kind.endswith("_pool")
+    return not own and channels_last(finding.source.recording.graph, finding.source.node)
+
+
+def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
     """Say which axes of an output mean what, its first axis left aside, channels first.
 
     Args:
         unit: What is computed.
         axes: Number of the other axes.
+        last: Whether the channels come last after all.
     """
     if unit.kind == "linear" or (axes == 2 and unit.kind != "conv"):
         return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)))
     if axes == 0:
         return Layout()
+    if last:
+        return Layout(channel=axes - 1, spatial=tuple(range(axes - 1)))
     return Layout(channel=0, spatial=tuple(range(1, axes)))
 
 

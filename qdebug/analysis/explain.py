@@ -16,6 +16,7 @@ import numpy as np
 from qdebug.analysis.evidence import residual_of
 from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation, Preset, RunnerUp
 from qdebug.analysis.float_band import judge_float
+from qdebug.analysis.neighbours import with_neighbours
 from qdebug.analysis.pooling import Pooled, pool
 from qdebug.analysis.search import Finding, search
 from qdebug.analysis.units import Place, Units, UnitSource
@@ -33,6 +34,8 @@ __all__ = ["explain_recording", "siblings", "wanted"]
 _FRUITLESS = 6
 """Nodes of one operator for which unknown programs are searched in vain before the rest is spared that."""
 _SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
+_AS_GOOD = 1.05
+"""Wrong elements, in those of the best variant, with which the usual variant is shown in its place."""
 _DEFINED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Operators whose definition leaves nothing open where they are no unit: int32 codes, 8-bit floats, blocks."""
 _MOVES = "moved"
@@ -75,7 +78,8 @@ def explain_recording(
             answers[position] = _answer(findings[position], pooled)
     if progress is not None:
         progress(len(todo), len(todo), "")
-    return Explanation(run=recording.info, nodes=tuple(answers), arithmetic=_arithmetic(answers, findings))
+    nodes = with_neighbours(recording.graph, answers)
+    return Explanation(run=recording.info, nodes=nodes, arithmetic=_arithmetic(answers, findings))
 
 
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:
@@ -217,6 +221,10 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
         expected = pooled.usual or finding.plain or members[0]
         left = residual_of(finding, expected)
         reasons = [reason for reason in (pooled.doubt, None if finding.unknown else _SPARED) if reason]
+        if left is not None and finding.match is not None and left.wrong <= (1 - finding.match) * left.total * _AS_GOOD:
+            # rather what computes the siblings than a rival that is better by chance
+            words, match = describe(expected), 1 - left.wrong / left.total
+            answer = replace(answer, variants=(str(expected),), words=words, match=match)
         if left is None:
             wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
             reasons.insert(0, f"{wrong} of {finding.elements} elements are not what {node.op} gives")

@@ -39,9 +39,11 @@ def constants(evidence: Evidence) -> Iterator[Trait]:
         if hit == len(shifts) and affected.max() - affected.min() < 0.1:
             yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
             return
-        span = f"{affected.min():.3g} to {affected.max():.3g}"
-        which = "each channel" if hit == len(shifts) else f"each of {hit} of {len(shifts)} channels"
-        yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span} codes")
+        span = f"{affected.min():.3g} to {affected.max():.3g} codes"
+        if affected.max() - affected.min() < 0.1:
+            span = _codes(affected)
+        which = "each channel" if hit == len(shifts) else f"{hit} of {len(shifts)} channels"
+        yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span}")
         return
 
 

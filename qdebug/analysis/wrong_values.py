@@ -77,19 +77,21 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
     for axis, name in _neighbours(evidence.layout, recorded.ndim):
         length = recorded.shape[axis]
         for distance in [d for d in (1, 2, 4, 8, 16, -1) if abs(d) < length]:
-            where = wrong.copy()
-            where[_part(axis, distance, recorded.ndim)] = False
-            same = np.roll(expected, distance, axis)[where] == recorded[where]
-            usual = float(np.mean(np.roll(expected, distance, axis) == expected))
-            if (
-                np.count_nonzero(where) >= _MOST * held.size
-                and same.mean() >= _MOST
-                and not chance(max(usual, 0.1), int(same.sum()), 64)
-            ):
-                way = "before" if distance > 0 else "after"
-                far = f"{abs(distance)} {name}{'s' if abs(distance) > 1 else ''} {way}"
-                yield Trait(pattern="stale", detail=f"the wrong elements hold the values of {far}")
-                return
+            shifted = np.roll(expected, distance, axis)
+            usual = float(np.mean(shifted == expected))
+            open_end = wrong.copy()
+            open_end[_part(axis, distance, recorded.ndim)] = False
+            for where in (wrong, open_end):  # what is shifted out at one end may come in at the other
+                same = shifted[where] == recorded[where]
+                if (
+                    np.count_nonzero(where) >= _MOST * held.size
+                    and same.mean() >= _MOST
+                    and not chance(max(usual, 0.1), int(same.sum()), 64)
+                ):
+                    way = "before" if distance > 0 else "after"
+                    far = f"{abs(distance)} {name}{'s' if abs(distance) > 1 else ''} {way}"
+                    yield Trait(pattern="stale", detail=f"the wrong elements hold the values of {far}")
+                    return
 
 
 def _part(axis: int, distance: int, rank: int) -> tuple[slice, ...]:

@@ -211,6 +211,13 @@ def test_unwritten_elements_and_a_neighbours_filter():
     assert "the values of 8 channels before" in told.detail
 
 
+def test_rows_that_go_round_hold_their_neighbours_values():
+    expected = codes((4, 8, 5, 6))
+    told = found(expected, np.roll(expected, 1, axis=2))
+    assert told.pattern == "stale"
+    assert "the values of 1 row before" in told.detail
+
+
 def test_ties_only_needs_ties():
     rng = np.random.default_rng(8)
     exact = rng.uniform(-90, 90, (2, 24, 12, 16))
