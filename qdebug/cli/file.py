@@ -183,7 +183,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     for path in options.files:
         memory = MEMORY_LIMIT if options.memory is None else options.memory << 20
         found = verify(path, memory=memory, timeout=options.timeout)
-        arrays = f"{numbers.grouped(found.tensors)} tensor{'' if found.tensors == 1 else 's'}"
+        arrays = _count(found.tensors, "tensor")
         state = "" if found.complete else "; the run did not finish"
         tables = "graph and index" if found.tables else "graph and index, which have no hash,"
         emit(f"{command(path)}: {arrays}, {numbers.byte_size(found.bytes)}, {tables} are as recorded{state}")
@@ -224,8 +224,8 @@ def _join(arguments: argparse.Namespace) -> int:
     join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
     with JoinedRecording(read_manifest(options.output), options.output) as whole:
         emit(
-            f"{command(options.output)}: {len(options.files)} recordings, {len(whole.names)} tensors, "
-            f"{whole.samples} sample{'' if whole.samples == 1 else 's'}"
+            f"{command(options.output)}: {_count(len(options.files), 'recording')}, "
+            f"{_count(len(whole.names), 'tensor')}, {_count(whole.samples, 'sample')}"
         )
     return 0
 
@@ -237,7 +237,7 @@ def _recover(arguments: argparse.Namespace) -> int:
 
     with progress("recovering") as note:
         done = recover(options.file, options.output, force=options.force, progress=note)
-    arrays = f"{done.tensors} tensor{'' if done.tensors == 1 else 's'}"
+    arrays = _count(done.tensors, "tensor")
     state = "complete" if done.complete else "marked as incomplete"
     lines = [f"{command(done.path)}: {arrays} recovered, {state}"]
     for name, sample, step in done.lost[:_SHOWN]:
@@ -249,3 +249,9 @@ def _recover(arguments: argparse.Namespace) -> int:
 
 
 _SHOWN = 20
+
+
+def _count(number: int, what: str) -> str:
+    from qdebug.view import numbers
+
+    return f"{numbers.grouped(number)} {what}{'' if number == 1 else 's'}"

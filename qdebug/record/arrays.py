@@ -9,6 +9,8 @@ import numpy as np
 
 from qdebug.errors import RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES, is_float, is_integer, logical_dtype, logical_name
+from qdebug.record.node_facts import in_short
+from qdebug.store.journal_bodies import MAX_NAME
 from qdebug.store.payload import storable_dtype
 
 __all__ = ["as_array"]
@@ -34,6 +36,11 @@ def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
             f"A tensor is put under the name {name!r}; expected a text that is not empty.",
             hint="Name it as the framework does: put('conv1_out', array).",
         )
+    if 4 * len(name) > MAX_NAME and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
+        raise RecordingError(
+            f"A tensor is put under a name of {len(name)} characters, {in_short(name)}, which no recording can hold.",
+            hint="Give it a shorter name.",
+        )
     array = _from_anything(name, value)
     if dtype is not None:
         array = _as_dtype(name, array, dtype)
@@ -43,6 +50,8 @@ def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
 
 
 def _from_anything(name: str, value: Any) -> np.ndarray:
+    if type(value) is np.ndarray:
+        return value
     try:
         if all(hasattr(value, method) for method in ("detach", "cpu", "numpy")):
             return _from_torch(value)
@@ -51,9 +60,10 @@ def _from_anything(name: str, value: Any) -> np.ndarray:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)
         return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError, BufferError, AttributeError) as exc:
+    except Exception as exc:  # noqa: BLE001  whatever the array's own code raises
+        why = (str(exc) or type(exc).__name__).rstrip(".")
         raise RecordingError(
-            f"Tensor {name!r} is a {type(value).__name__} that gives no array: {str(exc).rstrip('.')}.",
+            f"Tensor {name!r} is a {type(value).__name__} that gives no array: {why}.",
             hint="Convert it to a numpy array before recording it.",
         ) from None
 

@@ -108,14 +108,17 @@ class GraphBuilder:
             self._check_given(self._graph, tensor, facts)
             return False
         key = self._key(tensor, facts)
-        known = self._nodes.get(key, NodeFacts(name=facts.name))
-        merged = merged_facts(known, facts, facts.name or tensor)
-        if tensor in known.outputs and merged.inputs == known.inputs:
-            self._nodes[key] = merged
-            return merged is not known
-        merged = replace(merged, outputs=list(dict.fromkeys([*known.outputs, tensor])))
+        known = self._nodes.get(key)
+        if known is None:
+            merged = facts if facts.outputs == [tensor] else replace(facts, outputs=[tensor])
+        else:
+            merged = merged_facts(known, facts, facts.name or tensor)
+            if tensor in known.outputs and merged.inputs == known.inputs:
+                self._nodes[key] = merged
+                return merged is not known
+            merged = replace(merged, outputs=list(dict.fromkeys([*known.outputs, tensor])))
         self._check_order(merged, key.name)
-        if merged.inputs != known.inputs:
+        if known is None or merged.inputs != known.inputs:
             for name in filter(None, dict.fromkeys(merged.inputs)):
                 self._readers.setdefault(name, []).append(key)
         self._nodes[key] = merged

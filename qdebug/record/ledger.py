@@ -51,6 +51,7 @@ class Ledger:
         self._facts = facts
         self._policy = policy or KeepPolicy()
         self._used = 0
+        self._any = False
         self._doubts: dict[str, str] = {}
         self._partly: dict[tuple[str, int, int], bytes] = {}
         self._places: set[tuple[str, int, int]] = set()
@@ -113,7 +114,7 @@ class Ledger:
         noted = self.builder.note(name, data.shape, facts, **said)
         if noted.new and (doubt := doubt_of(said.get("quant"))):
             self._doubts.setdefault(name, doubt)
-        with self._stopping():
+        try:
             told = not keep.anything or facts or any(said.get(fact) is not None for fact in _TOLD)
             if noted.new and told:
                 self.sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
@@ -122,6 +123,8 @@ class Ledger:
             self._names.setdefault(name, dtype)
             if place is not None:
                 self._places.add((name, *place))
+        except RecordingError as error:
+            self._stop_at(error)
 
     def _keep(
         self,
@@ -134,7 +137,7 @@ class Ledger:
         truncated: bool,
     ) -> None:
         """Write as much of an array as is to be kept."""
-        where, constant = place or (0, 0), place is None
+        where, constant, self._any = place or (0, 0), place is None, True
         # The index has no room for further extents, and without values nothing else would tell them.
         if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
             self.sink.append(name, data, where, constant=constant, quant=quant)
@@ -152,10 +155,14 @@ class Ledger:
         try:
             yield
         except RecordingError as error:
-            if self.failure is None:
-                raise
-            warn_stopped(error, warned=self._warned)
-            self._warned = True
+            self._stop_at(error)
+
+    def _stop_at(self, error: RecordingError) -> None:
+        """Warn of an error if it is the disk's, else raise it."""
+        if self.failure is None:
+            raise error
+        warn_stopped(error, warned=self._warned)
+        self._warned = True
 
     def _has_stopped(self) -> bool:
         """Tell whether recording has stopped, and warn of it if nobody did."""
@@ -223,6 +230,12 @@ class Ledger:
             raise RecordingError(
                 "Nothing was recorded: no tensor was put.",
                 hint="Call put() for each tensor before the recorder closes.",
+            )
+        if not self._any and self.failure is None:
+            self.discard()
+            raise RecordingError(
+                "Nothing was kept: what was said about how much to keep leaves out every tensor.",
+                hint="Keep something of one, such as keep='stats' (qdebug record --keep stats).",
             )
         self.open = False
         try:

@@ -113,10 +113,17 @@ def policy_of(
     """
     if isinstance(keep, KeepPolicy):
         return keep
-    texts = [] if keep is None else [keep] if isinstance(keep, str) else list(keep)
-    if every < 1:
-        raise UsageError(f"Every {every}th sample cannot be kept.", hint="Give 1 to keep all of them, 2 for half.")
+    texts = [] if keep is None else [keep] if isinstance(keep, str) or not isinstance(keep, Iterable) else list(keep)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"{text!r} does not say how much to keep; expected {_FORMS}.", hint="Write elements:1000.")
+    if not isinstance(every, int) or every < 1:
+        raise UsageError(
+            f"One sample in {every!r} cannot be kept; expected a whole number.", hint="Give 1 to keep all, 2 for half."
+        )
     size = parse_size(max_bytes) if isinstance(max_bytes, str) else max_bytes
+    if size is not None and (not isinstance(size, int) or size < 0):
+        raise UsageError(f"{size!r} is no number of bytes.", hint="Give a whole number, or a text like 500M or 2G.")
     return KeepPolicy(rules=tuple(_rule(text) for text in texts), every=every, max_bytes=size)
 
 

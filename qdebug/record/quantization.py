@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,7 @@ from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, logical_n
 __all__ = ["QuantFacts", "doubt_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantFacts:
+class QuantFacts(NamedTuple):
     """What was said of a tensor's quantization; None for what was not. Arguments as of `Recorder.put`."""
 
     scale: npt.ArrayLike | None = None
@@ -38,13 +37,11 @@ class QuantFacts:
             RecordingError: The facts make no sense together, or do not fit the tensor's shape.
         """
         if self.scale is None:
-            if self == _NOTHING:
-                return None
-            said = [entry.name for entry in fields(self) if getattr(self, entry.name) is not None]
-            if said:
-                raise RecordingError(
-                    f"Tensor {name!r} is put with {said[0]} and without scale.", hint="Give its scale too."
-                )
+            for title, value in zip(self._fields, self, strict=True):
+                if value is not None:
+                    raise RecordingError(
+                        f"Tensor {name!r} is put with {title} and without scale.", hint="Give its scale too."
+                    )
             return None
         try:
             quant = QuantParams(
@@ -78,9 +75,6 @@ class QuantFacts:
         if not -ndim <= axis < ndim:
             raise ValueError(f"axis {axis} of a tensor with {ndim} dimensions")
         return axis % ndim
-
-
-_NOTHING = QuantFacts()
 
 
 def doubt_of(quant: QuantParams | None) -> str | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ class Recorder:
     Use it as a context manager. If the block raises, what was recorded until then is kept and marked incomplete.
     When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` brings it back.
     If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on.
-    Not for use by several threads at once.
+    Threads may put their tensors at once, if all of them are of one sample and step: these are the recorder's.
 
     Args:
         path: The file to make; None keeps the recording in memory, as `recording`.
@@ -100,6 +101,8 @@ class Recorder:
         sink = BackgroundSink(sink) if background else sink
         self._ledger = Ledger(sink, GraphBuilder(graph), facts, policy)
         self._sample = self._step = 0
+        self._owner = self._pid = os.getpid()
+        self._lock = RLock()
 
     def _sink(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
@@ -163,13 +166,6 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        if self._ledger.has(name, (self._sample, self._step)):
-            raise RecordingError(
-                f"Tensor {name!r} is put twice for sample {self._sample}, step {self._step}.",
-                hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
-            )
-        if self._ledger.builder.is_constant(name):
-            raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
         quant = QuantFacts(
             scale=scale,
             zero_point=zero_point,
@@ -185,7 +181,16 @@ class Recorder:
         check_texts(name, "stands_for", (stands_for,))
         said: dict[str, Any] = {"quant": quant, "layout": layout, "stands_for": stands_for}
         said["dtype"] = logical_name(data.dtype)
-        self._ledger.keep(name, data, (self._sample, self._step), facts=facts, said=said, dtype=dtype)
+        with self._alone():
+            place = self._sample, self._step
+            if self._ledger.has(name, place):
+                raise RecordingError(
+                    f"Tensor {name!r} is put twice for sample {place[0]}, step {place[1]}.",
+                    hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
+                )
+            if self._ledger.builder.is_constant(name):
+                raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
+            self._ledger.keep(name, data, place, facts=facts, said=said, dtype=dtype)
 
     @property
     def failure(self) -> str | None:
@@ -219,8 +224,6 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        if self._ledger.knows(name):
-            raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
         quant = QuantFacts(
             scale=scale, zero_point=zero_point, axis=axis, block_size=block_size, qmin=qmin, qmax=qmax
         ).params(name, data)
@@ -229,7 +232,10 @@ class Recorder:
         said: dict[str, Any] = {"quant": quant, "layout": layout, "stands_for": stands_for}
         said["dtype"] = logical_name(data.dtype)
         said["role"] = Role.CONSTANT
-        self._ledger.keep(name, data, None, facts=NodeFacts(), said=said, dtype=dtype)
+        with self._alone():
+            if self._ledger.knows(name):
+                raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
+            self._ledger.keep(name, data, None, facts=NodeFacts(), said=said, dtype=dtype)
 
     def next_sample(self) -> None:
         """Go on to the next sample, step 0."""
@@ -258,7 +264,8 @@ class Recorder:
         """Note that a tensor of the run is not recorded, and why."""
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
-        self._ledger.skip(tensor, str(reason))
+        with self._alone():
+            self._ledger.skip(tensor, str(reason))
 
     def outputs(self, *names: str) -> None:
         """Say which tensors are the network's outputs; again adds to them.
@@ -270,7 +277,8 @@ class Recorder:
         for name in names:
             if not isinstance(name, str) or not name:
                 raise UsageError(f"An output is named {name!r}; expected text.", hint="Write outputs('a', 'b').")
-        self._ledger.outputs(names)
+        with self._alone():
+            self._ledger.outputs(names)
 
     def check(self, outputs: Mapping[str, Any]) -> None:
         """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
@@ -287,7 +295,8 @@ class Recorder:
             raise UsageError(
                 "check() got no outputs by name.", hint="Pass the outputs of a run without recorder by name."
             )
-        self._ledger.check(outputs, (self._sample, self._step))
+        with self._alone():
+            self._ledger.check(outputs, (self._sample, self._step))
 
     @property
     def fidelity(self) -> Fidelity:
@@ -330,12 +339,14 @@ class Recorder:
         Raises:
             RecordingError: Nothing was recorded, or the file cannot be finished.
         """
-        self._check_open()
-        self._ledger.close(complete=complete)
+        with self._alone():
+            self._check_open()
+            self._ledger.close(complete=complete)
 
     def discard(self) -> None:
         """Close and leave nothing behind. Again, or after `close`, does nothing."""
-        self._ledger.discard()
+        with self._alone():
+            self._ledger.discard()
 
     def __enter__(self) -> Self:
         return self
@@ -343,8 +354,8 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._ledger.open:
-            return
+        if not self._ledger.open or (self.path is not None and os.getpid() != self._owner):
+            return  # it is closed, or the process that forked this one goes on with it
         if error is None:
             self.close()
         elif not self._ledger.kept:
@@ -354,6 +365,12 @@ class Recorder:
                 self.close(complete=False)
             except QdebugError as failure:
                 error.add_note(f"The recording could not be finished either: {failure}")
+
+    def _alone(self) -> RLock:
+        """Keep other threads out. A forked child has a lock of its own: nobody there lets go of the other one."""
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), RLock()
+        return self._lock
 
     def _check_open(self) -> None:
         if not self._ledger.open:

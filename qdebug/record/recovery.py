@@ -141,6 +141,7 @@ def recover(
     """
     journal = journal_at(path)
     if journal is None:
+        _check_unfinished(path)
         raise NotARecordingError(
             f"No unfinished run lies at {str(path)!r}.",
             hint="Give the name that the run was told, or that of its journal.",
@@ -154,7 +155,7 @@ def recover(
         return _rebuilt(journal, out or path, force=force, progress=progress)
     if target.exists() and not part_of(target).exists():
         raise NotARecordingError(
-            f"{str(target)!r} is finished; there is nothing to recover.", hint=f"Use it: qdebug info {str(target)!r}."
+            f"{str(target)!r} is finished; there is nothing to recover.", hint=f"Use it: {_info(target)}."
         )
     lock = WriterLock(target)  # refuses while the run goes on
     try:
@@ -171,6 +172,25 @@ def recover(
     finally:
         lock.release()
     return replace(done, path=target)
+
+
+def _check_unfinished(path: Path) -> None:
+    """Refuse the path of a recording that is finished, or of what cannot be recovered."""
+    ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
+    target = path.with_name(path.name.removesuffix(ending))
+    if target.is_file() and not part_of(target).exists():
+        raise NotARecordingError(
+            f"{str(target)!r} is finished; there is nothing to recover.", hint=f"Use it: {_info(target)}."
+        )
+    if part_of(target).is_file():
+        raise NotARecordingError(
+            f"{str(part_of(target))!r} lies there without its journal, and nothing can be read without it.",
+            hint="Put the journal back beside it, or record the run again.",
+        )
+
+
+def _info(path: Path) -> str:
+    return f"qdebug info {str(path)!r}"
 
 
 def _rebuilt(journal: Path, out: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
@@ -232,7 +252,11 @@ class _Rebuilding:
     def finish(self, out: Path) -> Recovered:
         """Write the recording."""
         if not self.writer.events:
-            raise RecordingError(f"No tensor of {str(self._reader.path)!r} can be read.", hint="Record the run again.")
+            journal = self._reader.path
+            part = journal.with_suffix(".part")
+            gone = journal.suffix == ".journal" and not part.exists()
+            why = f", since {str(part)!r}, which held the values, is gone" if gone else ""
+            raise RecordingError(f"No tensor of {str(journal)!r} can be read{why}.", hint="Record the run again.")
         ended = self._reader.end
         info = self._account.info(complete=bool(ended and ended.get("complete")) and not self._lost)
         self.writer.close(self._account.builder.build(self._account.names, info.model), info)

@@ -30,7 +30,7 @@ from qdebug.store.safety import (
     read_bytes,
     read_text_attribute,
 )
-from qdebug.store.target import recover_hint, unfinished
+from qdebug.store.target import journal_of, recover_hint, unfinished
 
 __all__ = ["BAD_FILE", "Container", "damaged"]
 
@@ -70,6 +70,11 @@ class Container:
         except BAD_FILE as exc:
             self.close()
             _check_finished(path)
+            if path.name.endswith(".part") and not journal_of(path.with_suffix("")).exists():
+                raise RecordingError(
+                    f"{str(path)!r} is what a run left that did not finish, and its journal is missing.",
+                    hint="Put the journal back beside it, or record the run again.",
+                ) from None
             raise damaged(path, exc) from None
         except BaseException:
             self.close()
@@ -177,9 +182,15 @@ def _open_regular(path: Path) -> int:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise NotARecordingError(f"{str(path)!r} is no regular file.", hint=_RECORD)
-    if os.pread(fd, len(_MAGIC), 0) != _MAGIC:
+    start = os.pread(fd, 64, 0)
+    if not start.startswith(_MAGIC):
         os.close(fd)
         _check_finished(path)
+        if start.lstrip()[:1] == b"{":
+            raise NotARecordingError(
+                f"{str(path)!r} is JSON, such as a manifest, and no recording file.",
+                hint="Give the recordings that it names.",
+            )
         raise NotARecordingError(f"{str(path)!r} is no qdebug recording.", hint=_RECORD)
     return fd
 

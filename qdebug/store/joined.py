@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from qdebug.errors import GraphError, RecordingError
+from qdebug.errors import GraphError, NotARecordingError, RecordingError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.kept import Kept
 from qdebug.model.recording import no_values, not_in_full
@@ -43,7 +43,8 @@ class JoinedRecording:
         path: What stands for all of them.
 
     Raises:
-        RecordingError: A recording cannot be read, or two of them say different things of one node or tensor.
+        RecordingError: A recording cannot be read, or two of them say different things of one node or tensor, or
+            hold different values of it for one sample and step.
     """
 
     def __init__(self, parts: Iterable[Part], path: Path) -> None:
@@ -52,8 +53,9 @@ class JoinedRecording:
         self._files: list[FileRecording] = []
         try:
             for part in self._parts:
-                self._files.append(FileRecording(part.path))
+                self._files.append(_opened(part, path))
             self.graph: Graph = _joined_graph(self._parts, self._files)
+            self._check_overlaps()
         except BaseException:
             self.close()
             raise
@@ -103,6 +105,23 @@ class JoinedRecording:
             for name in file.names:
                 found.setdefault(part.prefix + name, []).append((part, file, name))
         return found
+
+    def _check_overlaps(self) -> None:
+        """Refuse parts that hold different values of a tensor at one place: nobody knows which are right."""
+        shared = {tensor for tensor, holders in self._holders.items() if len(holders) > 1}
+        seen: dict[tuple[str, int, int], tuple[bytes, Part]] = {}
+        for part, file in zip(self._parts, self._files, strict=True) if shared else ():
+            names = {name for name in file.names if part.prefix + name in shared}
+            for (name, sample, step), digest in file.digests(names).items():
+                tensor = part.prefix + name
+                first = 0 if self.graph.is_constant(tensor) else part.first_sample
+                known, where = seen.setdefault((tensor, first + sample, step), (digest, part))
+                if known != digest:
+                    raise RecordingError(
+                        f"{str(where.path)!r} and {str(part.path)!r} hold different values of tensor {tensor!r}, "
+                        f"sample {first + sample}, step {step}.",
+                        hint=_PREFIX,
+                    )
 
     def _place(self, tensor: str, sample: int) -> Iterable[tuple[FileRecording, str, int]]:
         constant = self.graph.is_constant(tensor)
@@ -175,6 +194,16 @@ class JoinedRecording:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JoinedRecording, (self._parts, self.path.absolute())
+
+
+def _opened(part: Part, path: Path) -> FileRecording:
+    try:
+        return FileRecording(part.path)
+    except NotARecordingError as exc:
+        raise RecordingError(
+            f"{str(path)!r} stands for {str(part.path)!r} too, which cannot be read: {exc.message}",
+            hint="Put that recording back, or join the others anew: qdebug file join.",
+        ) from None
 
 
 def _joined_graph(parts: Sequence[Part], files: Sequence[FileRecording]) -> Graph:

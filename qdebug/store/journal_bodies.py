@@ -17,6 +17,7 @@ from qdebug.store.journal import decode_json, encode_json
 from qdebug.store.layout import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
 
 __all__ = [
+    "MAX_NAME",
     "HashKind",
     "JournalEvent",
     "Sampled",
@@ -33,7 +34,8 @@ _TAIL = struct.Struct("<QBBBB")
 _SAMPLED = struct.Struct("<QQQ16s16s")
 _BINS = np.zeros((2, EXPONENT_BINS), "<u8")
 _ROW_BYTES = TABLES["index"].itemsize
-_MAX_NAME = 1 << 20
+MAX_NAME = 1 << 20
+"""Bytes of a tensor's name that a reader accepts."""
 
 
 class Where(IntEnum):
@@ -163,7 +165,7 @@ def decode_event(body: bytes) -> JournalEvent:
     if ndim > INDEX_DIMS:
         shape = struct.unpack(f"<{ndim}Q", rest.take(8 * ndim))
     name = rest.take(len(body))
-    if not 0 < len(name) <= _MAX_NAME:
+    if not 0 < len(name) <= MAX_NAME:
         raise ValueError("an event has no name, or one that is too long")
     event = JournalEvent(
         name=name.decode("utf-8", "surrogatepass"),

@@ -95,18 +95,20 @@ def join(
         prefixes: What goes before the names of each; nothing if None.
 
     Raises:
-        UsageError: A recording is not below the manifest's folder.
+        UsageError: A recording is not below the manifest's folder, is the file to write, or comes twice.
         OutputExistsError: The manifest exists and `force` is not set.
         RecordingError: Its folder is missing, it is a folder or a device, a recording cannot be read, or they
             contradict each other.
     """
     check_target(out, force=force)
-    parts, first = [], 0
+    parts: list[Part] = []
+    first = 0
     for number, path in enumerate(paths):
-        parts.append(Part(path=path, prefix=prefixes[number] if prefixes else "", first_sample=first))
-        if by == "samples":
-            with FileRecording(path) as recording:
-                first += recording.samples
+        prefix = prefixes[number] if prefixes else ""
+        _check_part(path, prefix, parts, out)
+        parts.append(Part(path=path, prefix=prefix, first_sample=first))
+        with FileRecording(path) as recording:
+            first += recording.samples if by == "samples" else 0
     JoinedRecording(parts, out).close()
     entries = [
         {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample} for part in parts
@@ -115,6 +117,17 @@ def join(
     scratch = out.with_name(out.name + ".part")
     scratch.write_text(text + "\n", encoding="utf-8")
     scratch.replace(out)
+
+
+def _check_part(path: Path, prefix: str, before: Sequence[Part], out: Path) -> None:
+    real = os.path.realpath(path)
+    if real == os.path.realpath(out):
+        raise UsageError(
+            f"{str(path)!r} is one of the recordings; the manifest would replace it.",
+            hint="Name another file for the manifest: -o run.json.",
+        )
+    if any(os.path.realpath(part.path) == real and part.prefix == prefix for part in before):
+        raise UsageError(f"The recording {str(path)!r} is given twice.", hint="Give each recording once.")
 
 
 def _relative(path: Path, out: Path) -> str:

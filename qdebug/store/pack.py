@@ -81,10 +81,11 @@ def pack(
         zstd_module()
     target = Path(os.path.realpath(out or path))
     check_target(target, force=force or out is None)
+    FileRecording(path).close()  # checks the index, which is believed from here on
+    before = path.stat().st_size
     lock = WriterLock(target)
     scratch = target.with_name(target.name + ".packing")
     try:
-        before = path.stat().st_size
         with contextlib.suppress(FileNotFoundError):
             scratch.unlink()
         _rewrite(path, scratch, CODECS[codec], level, progress)
@@ -99,7 +100,6 @@ def pack(
 
 
 def _rewrite(path: Path, scratch: Path, codec: int, level: int, progress: Callable[[int, int], None] | None) -> None:
-    FileRecording(path).close()  # checks the index, which is believed from here on
     container = Container(path)
     file = PayloadFile(scratch)
     try:
@@ -219,6 +219,10 @@ def _check(path: Path, scratch: Path) -> None:
     """Read every value of the new file, and compare what both files are."""
     with FileRecording(path) as old, FileRecording(scratch) as new:
         for event in range(new.event_count):
-            new.check_payload(event)
+            try:
+                new.check_payload(event)
+            except RecordingError:
+                old.check_payload(event)  # then it is the old one that is damaged
+                raise
         if old.content_hash != new.content_hash:
             raise RecordingError(f"{str(path)!r} could not be packed: the result is another recording.")

@@ -16,6 +16,7 @@ from qdebug.store.safety import read_bytes
 
 __all__ = ["PayloadStore", "Stored"]
 
+_NO_FLAGS = Flag(0)
 _HEAD_BYTES = 1 << 12
 """Bytes at the beginning of a payload that tell whether an equal one may have been stored before."""
 
@@ -94,7 +95,7 @@ class PayloadStore:
         self._known[stored.digest, logical, array.shape] = stored
         if len(data) > _HEAD_BYTES:
             self._heads.add(head)
-        return stored, Flag(0)
+        return stored, _NO_FLAGS
 
     def read_back(self, stored: Stored) -> np.ndarray:
         """Give the values of an array that was stored.

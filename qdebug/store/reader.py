@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -166,6 +166,17 @@ class FileRecording:
         return {
             (names[tensor], sample, step): row
             for row, tensor, sample, step in zip(rows.tolist(), *columns, strict=True)
+        }
+
+    def digests(self, tensors: Collection[str]) -> dict[tuple[str, int, int], bytes]:
+        """Give the hash that the values of some tensors were recorded with, by tensor, sample and step."""
+        index, names = self._tables["index"], self._tensor_names
+        wanted = np.array([name in tensors for name in names], dtype=bool)
+        rows = np.flatnonzero(wanted[index["tensor"]])
+        columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step"))
+        hashes = (index["hash"][row].tobytes() for row in rows.tolist())
+        return {
+            (names[tensor], sample, step): digest for tensor, sample, step, digest in zip(*columns, hashes, strict=True)
         }
 
     @property

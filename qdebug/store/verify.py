@@ -60,7 +60,7 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
         RecordingError: Something is wrong with the file, or reading it crashes, hangs, or needs too much memory.
     """
     if is_manifest(path):
-        parts = [verify(part.path, memory=memory, timeout=timeout) for part in read_manifest(path)]
+        parts = [_verify_file(part.path, memory, timeout) for part in read_manifest(path)]
         return Verified(
             path=path,
             tensors=sum(part.tensors for part in parts),
@@ -68,6 +68,10 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
             complete=all(part.complete for part in parts),
             tables=all(part.tables for part in parts),
         )
+    return _verify_file(path, memory, timeout)
+
+
+def _verify_file(path: Path, memory: int, timeout: float | None) -> Verified:
     if timeout is None:
         size = path.stat().st_size if path.is_file() else 0
         timeout = 60 + size / _BYTES_A_SECOND

@@ -12,8 +12,9 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ class RecordingWriter:
         self._check_usable()
         self._journal.add(Kind.NOTE, encode_json(plain))
         if now:
-            with self._failing("What is known of the run"):
+            with _Failing(self, "What is known of the run"):
                 self._journal.commit()
 
     def append(
@@ -177,7 +178,7 @@ class RecordingWriter:
         self._check_place(name, sample, step)
         logical = storable_dtype(name, array)
         place = self._index.place(name, sample, step, constant=constant)
-        with self._failing(f"Tensor {name!r}"):
+        with _Failing(self, f"Tensor {name!r}"):
             stored, flags = self._payloads.store(array, logical)
             row = pack_row(self.events, place, stored, flags)
             self._journal.add(
@@ -201,7 +202,7 @@ class RecordingWriter:
         """Store what is kept of a tensor that is not kept in full. Arguments and errors as of `append`."""
         self._check_place(name, sample, step)
         place = self._index.place(name, sample, step, constant=constant)
-        with self._failing(f"Tensor {name!r}"):
+        with _Failing(self, f"Tensor {name!r}"):
             partly = Partly(kept)
             if kept.values is not None and kept.positions is not None:
                 values, _ = self._payloads.store(kept.values, kept.dtype)
@@ -217,24 +218,22 @@ class RecordingWriter:
         if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
             raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
 
-    @contextlib.contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        """Remember that the disk is full or broken, and say so."""
-        try:
-            yield
-        except (OSError, RuntimeError) as exc:
-            self._journal.forget()
+    def fail(self, what: str, exc: BaseException) -> None:
+        """Take back what was begun; if it is the disk that is full or broken, remember that and say so.
+
+        Raises:
+            RecordingError: It is.
+        """
+        self._journal.forget()
+        if isinstance(exc, OSError | RuntimeError):
             self.failure = f"{what} could not be written to {str(self._part)!r}: {cause(exc)}."
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
-        except BaseException:
-            self._journal.forget()
-            raise
 
     def _sync(self) -> None:
         """Force what was written to the disk, if it is time."""
         if self._sync_every is None or time.monotonic() - self._synced < self._sync_every:
             return
-        with self._failing("What was recorded so far"):
+        with _Failing(self, "What was recorded so far"):
             for fd in (self._payloads.file.fd, self._journal.fd):
                 _to_disk(fd)
         self._synced = time.monotonic()
@@ -362,6 +361,25 @@ class RecordingWriter:
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open a new one.")
         if self.failure and not failed:
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.")
+
+
+class _Failing:
+    """A block that writes. No generator: entering one costs as much as a small write."""
+
+    __slots__ = ("_what", "_writer")
+
+    def __init__(self, writer: RecordingWriter, what: str) -> None:
+        self._writer = writer
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._writer.fail(self._what, error)
 
 
 _WRITERS: weakref.WeakSet[RecordingWriter] = weakref.WeakSet()

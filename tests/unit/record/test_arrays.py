@@ -235,3 +235,15 @@ def test_an_array_protocol_that_fails_is_refused():
 
     with pytest.raises(RecordingError, match="lost"):
         as_array("x", Broken())
+
+
+@pytest.mark.parametrize("error", [KeyError("boom"), SystemError("boom"), ZeroDivisionError()], ids=repr)
+def test_an_array_that_fails_to_give_its_elements_is_named(error):
+    class Failing:
+        def __array__(self, dtype=None, copy=None):
+            raise error
+
+    with pytest.raises(
+        RecordingError, match=r"Tensor 'x' is a Failing that gives no array: .*(boom|ZeroDivisionError)"
+    ):
+        as_array("x", Failing())

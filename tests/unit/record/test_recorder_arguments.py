@@ -102,3 +102,51 @@ def test_a_graph_that_cannot_be_stored_is_refused_before_the_run(path, graph):
     with pytest.raises(RecordingError, match="'bad'"):
         qdebug.Recorder(path, backend="test", graph=graph)
     assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("said", [{"zero_point": [1, 2]}, {"multiplier": np.ones(3)}, {"qmin": 0}], ids=str)
+def test_facts_of_codes_without_a_scale_are_refused(record, said):
+    def body(recorder):
+        recorder.put("b", np.ones(1))
+        with pytest.raises(RecordingError, match=rf"'a' is put with {next(iter(said))} and without scale"):
+            recorder.put("a", np.ones(3, np.int8), **said)
+
+    assert record(body).names == ("b",)
+
+
+def test_a_name_that_no_reader_would_accept_is_refused(record):
+    def body(recorder):
+        recorder.put("x" * (1 << 20), np.ones(1))
+        for name in ("x" * ((1 << 20) + 1), "\u00e9" * ((1 << 19) + 1)):
+            with pytest.raises(RecordingError, match=r"a name of \d+ characters"):
+                recorder.put(name, np.ones(1))
+
+    assert len(record(body).names) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"keep": 5},
+        {"keep": [None]},
+        {"every": "2"},
+        {"every": 1.5},
+        {"every": 0},
+        {"max_bytes": -1},
+        {"max_bytes": 1.5},
+    ],
+    ids=str,
+)
+def test_a_policy_that_makes_no_sense_is_refused_before_the_run(path, said):
+    with pytest.raises(UsageError):
+        qdebug.Recorder(path, backend="test", **said)
+    assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_policy_that_leaves_out_every_tensor_is_said_to(path, background):
+    recorder = qdebug.Recorder(path, backend="test", keep="none", background=background)
+    recorder.put("a", np.ones(3))
+    with pytest.raises(RecordingError, match=r"Nothing was kept: .* leaves out every tensor"):
+        recorder.close()
+    assert not list(path.parent.iterdir())

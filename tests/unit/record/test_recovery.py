@@ -270,3 +270,28 @@ def test_a_journal_of_a_program_without_hdf5(tmp_path):
     rotten[content.index(values.tobytes()) + 4] ^= 1
     (tmp_path / "rotten.qdj").write_bytes(rotten)
     assert recover(tmp_path / "rotten.qdj", tmp_path / "rotten.h5").lost == (("x", 0, 0),)
+
+
+def test_a_finished_recording_needs_no_recovery(tmp_path):
+    with Recorder(tmp_path / "run.h5", backend="b") as rec:
+        rec.put("x", np.ones(2))
+    for name in ("run.h5", "run.h5.part", "run.h5.journal"):
+        with pytest.raises(NotARecordingError, match=r"run\.h5' is finished; there is nothing to recover"):
+            recover(tmp_path / name)
+
+
+def test_values_without_their_journal_are_not_recovered(tmp_path):
+    path = left_behind(tmp_path / "run.h5")
+    journal_of(path).unlink()
+    for name in (path, part_of(path)):
+        with pytest.raises(NotARecordingError, match=r"run\.h5\.part' lies there without its journal"):
+            recover(name)
+    with pytest.raises(RecordingError, match="did not finish, and its journal is missing"):
+        open_file(part_of(path))
+
+
+def test_a_journal_without_the_values_says_what_is_gone(tmp_path):
+    path = left_behind(tmp_path / "run.h5")
+    part_of(path).unlink()
+    with pytest.raises(RecordingError, match=r"since .*run\.h5\.part', which held the values, is gone"):
+        recover(path)

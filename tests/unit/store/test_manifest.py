@@ -194,3 +194,62 @@ def test_commands_take_it_in_place_of_a_file(tmp_path, ranks, capsys):
     assert main(["file", "verify", run]) == 0
     assert verify(tmp_path / "run.json").tensors == 12
     assert main(["file", "join", *map(str, ranks), "--prefix", "a", "-o", run, "--force"]) == 2
+
+
+def test_a_manifest_never_replaces_one_of_its_recordings(tmp_path, ranks):
+    before = ranks[1].read_bytes()
+    with pytest.raises(UsageError, match=r"r1\.h5' is one of the recordings; the manifest would replace it"):
+        join(ranks, tmp_path / "r1.h5", force=True)
+    assert ranks[1].read_bytes() == before
+
+
+def test_a_recording_is_joined_once(tmp_path, ranks):
+    with pytest.raises(UsageError, match=r"r0\.h5' is given twice"):
+        join([*ranks, ranks[0]], tmp_path / "run.json")
+    join([ranks[0], ranks[0]], tmp_path / "run.json", prefixes=["a/", "b/"])
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert {"a/aa", "b/aa"} <= set(whole.names)
+
+
+@pytest.mark.parametrize("read", [qdebug.open_recording, verify], ids=["open", "verify"])
+def test_a_manifest_that_names_itself_or_another_one_is_refused(tmp_path, ranks, read):
+    inner = {"format": "qdebug.manifest", "version": 1, "parts": [{"path": "run.json"}]}
+    (tmp_path / "run.json").write_text(json.dumps(inner))
+    with pytest.raises(RecordingError, match=r"run\.json' is JSON, such as a manifest, and no recording file"):
+        read(tmp_path / "run.json")
+
+
+def test_a_recording_that_is_gone_is_named(tmp_path, ranks, capsys):
+    join(ranks, tmp_path / "run.json")
+    ranks[1].unlink()
+    assert main(["info", str(tmp_path / "run.json")]) == 2
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "stands for" in said
+    assert f"There is no file '{ranks[1]}'" in said
+
+
+def other_values(path, name, *, constant=False):
+    with Recorder(path, backend="b", model="net") as rec:
+        rec.put("mine", np.ones(2))
+        (rec.constant if constant else rec.put)(name, np.full((2, 3), 77, np.float32))
+    return path
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["activation", "constant"])
+def test_ranks_that_hold_different_values_of_a_tensor_are_refused(tmp_path, constant):
+    ranks = [other_values(tmp_path / "r0.h5", "a", constant=constant), tmp_path / "r1.h5"]
+    with Recorder(ranks[1], backend="b", model="net") as rec:
+        rec.put("yours", np.ones(2))
+        (rec.constant if constant else rec.put)("a", np.full((2, 3), 78, np.float32))
+    with pytest.raises(RecordingError, match=r"r0\.h5' and .*r1\.h5' hold different values of tensor 'a', sample 0"):
+        join(ranks, tmp_path / "run.json")
+    assert not (tmp_path / "run.json").exists()
+    join(ranks, tmp_path / "run.json", prefixes=["0/", "1/"])
+
+
+def test_a_recording_that_changed_since_is_found_to_contradict_the_others(tmp_path, ranks):
+    join(ranks, tmp_path / "run.json")
+    ranks[1].unlink()
+    record(ranks[1], ["aaa", "aaaa"], start=5)
+    with pytest.raises(RecordingError, match="hold different values of tensor 'aaa'"):
+        qdebug.open_recording(tmp_path / "run.json")

@@ -207,3 +207,25 @@ def test_a_chunk_that_swells_is_not_inflated():
     bomb = zlib.compress(bytes(50 << 20))
     with pytest.raises(ValueError, match="chunk"):
         chunks.decompress(bomb, (1,), nbytes=64, itemsize=8)
+
+
+def test_what_is_not_there_is_not_said_to_be_unwritable(tmp_path):
+    with pytest.raises(RecordingError, match=r"There is no file .*nothing\.h5"):
+        pack(tmp_path / "nothing.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_values_are_blamed_on_the_file_that_has_them(tmp_path):
+    path = write(tmp_path / "a.h5", arrays())
+    with h5py.File(path, "r") as file:
+        at = max(dataset.id.get_offset() or 0 for dataset in file["t"].values())
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+    before = path.read_bytes()
+    with pytest.raises(RecordingError, match=r"a\.h5' is damaged: the values of"):
+        pack(path)
+    assert path.read_bytes() == before
+    assert [left.name for left in tmp_path.iterdir()] == ["a.h5"]
