@@ -20,7 +20,7 @@ from qdebug.record.background import BackgroundSink
 from qdebug.record.environment import run_facts
 from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.ledger import Ledger
-from qdebug.record.node_facts import NodeFacts, check_texts, node_facts
+from qdebug.record.node_facts import NodeFacts, check_texts, in_short, node_facts
 from qdebug.record.policy import KeepPolicy, policy_of
 from qdebug.record.quantization import QuantFacts
 from qdebug.record.sinks import FileSink, MemorySink, Sink
@@ -60,7 +60,7 @@ class Recorder:
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        UsageError: `keep` or `max_bytes` cannot be understood.
+        UsageError: An argument is of the wrong kind, or `keep` or `max_bytes` cannot be understood.
         RecordingError: The file cannot be made, somebody else is writing it, an earlier run that did not finish left
             values there and `force` is not set, or an attribute or a tensor of the graph cannot be stored.
     """
@@ -85,6 +85,11 @@ class Recorder:
         background: bool = False,
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
+        texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
+        _check_kinds(texts, (str,), "text")
+        _check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
+        _check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
+        _check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
         if graph is not None:
             check_storable(graph)  # what a file could not take is refused here, not after the run
         self.path = None if path is None else _path(path)
@@ -377,8 +382,18 @@ class Recorder:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
 
 
+def _check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
+    for title, value in said.items():
+        if not isinstance(value, kinds):
+            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
+
+
 def _path(path: str | os.PathLike[str]) -> Path:
-    if str(path) == "-":
+    try:
+        path = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
+    if path == "-":
         raise UsageError(
             "A recording cannot be written to standard output.",
             hint="Name a file, such as run.h5.",

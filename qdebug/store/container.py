@@ -213,7 +213,8 @@ def _check_finished(path: Path) -> None:
     if holder:
         raise RecordingError(
             f"{str(target)!r} is being written by process {holder}.",
-            hint="Wait for it, or look at it while it grows: qdebug.open_recording(path, follow=True).",
+            hint="Wait for it, or look at it while it grows: qdebug tui REF BACKEND --follow "
+            "(in Python: qdebug.open_recording(path, follow=True)).",
         )
     raise RecordingError(f"The run that recorded to {str(target)!r} did not finish.", hint=recover_hint(target))
 

@@ -37,7 +37,11 @@ def unfinished(path: Path) -> bool:
 
 def recover_hint(path: Path) -> str:
     """Say how to come to the values of a run that did not finish."""
-    return f"Rebuild it: qdebug file recover {str(path)!r}."
+    return f"Rebuild it: {_recover(path)}."
+
+
+def _recover(path: Path) -> str:
+    return f"qdebug file recover {str(path)!r}"
 
 
 def check_target(path: Path, *, force: bool) -> None:
@@ -45,12 +49,18 @@ def check_target(path: Path, *, force: bool) -> None:
 
     Raises:
         OutputExistsError: There is a file, and `force` is not set.
-        RecordingError: It is a folder or a device, or its folder is missing.
+        RecordingError: It is a folder or a device, its folder is missing, or it is what a run left that did not finish.
     """
     if path.is_dir():
         raise RecordingError(f"{str(path)!r} is a folder.", hint="Name a file in it, such as run.h5.")
     if path.exists() and not path.is_file():
         raise RecordingError(f"{str(path)!r} is no regular file.", hint="Name a file that may be replaced.")
+    for ending in (".part", ".journal"):
+        if path.name.endswith(ending) and unfinished(path.with_name(path.name.removesuffix(ending))):
+            raise RecordingError(
+                f"{str(path)!r} belongs to a run that did not finish, and is all that is left of it.",
+                hint=f"Give another name, or rebuild that first: {_recover(path)}.",
+            )
     if path.exists() and not force:
         raise exists(path, "Give another name, or overwrite it: --force (in Python: force=True).")
     if not path.parent.is_dir():

@@ -150,3 +150,29 @@ def test_a_policy_that_leaves_out_every_tensor_is_said_to(path, background):
     with pytest.raises(RecordingError, match=r"Nothing was kept: .* leaves out every tensor"):
         recorder.close()
     assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ({"backend": None}, "backend None"),
+        ({"model": 3}, "model 3"),
+        ({"graph": {}}, "graph {}"),
+        ({"versions": 5}, "versions 5"),
+        ({"options": ["a"]}, "options"),
+        ({"durable": "yes"}, "durable 'yes'"),
+    ],
+    ids=str,
+)
+def test_facts_of_the_run_of_a_wrong_kind_are_refused_before_it(path, said, title):
+    with pytest.raises(UsageError, match=f"A recorder is opened with {title}"):
+        qdebug.Recorder(path, **{"backend": "test", **said})
+    assert not list(path.parent.iterdir())
+
+
+def test_a_path_may_be_bytes_and_must_be_a_path(tmp_path):
+    with qdebug.Recorder(bytes(tmp_path / "run.h5"), backend="test") as recorder:
+        recorder.put("a", np.ones(2))
+    assert FileRecording(tmp_path / "run.h5").names == ("a",)
+    with pytest.raises(UsageError, match="5 is no path"):
+        qdebug.Recorder(5, backend="test")

@@ -295,3 +295,13 @@ def test_a_journal_without_the_values_says_what_is_gone(tmp_path):
     part_of(path).unlink()
     with pytest.raises(RecordingError, match=r"since .*run\.h5\.part', which held the values, is gone"):
         recover(path)
+
+
+@pytest.mark.parametrize("ending", [".part", ".journal"])
+def test_nothing_is_written_over_what_is_being_recovered(tmp_path, ending):
+    path = left_behind(tmp_path / "run.h5")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(RecordingError, match=r"belongs to a run that did not finish, and is all that is left of it"):
+        recover(path, tmp_path / f"run.h5{ending}", force=True)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert recover(path).tensors == 8
