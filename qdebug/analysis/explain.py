@@ -18,6 +18,7 @@ from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanat
 from qdebug.analysis.float_band import judge_float
 from qdebug.analysis.neighbours import with_neighbours
 from qdebug.analysis.pooling import Pooled, pool
+from qdebug.analysis.recent import RecentTensors
 from qdebug.analysis.search import Finding, search
 from qdebug.analysis.units import Place, Units, UnitSource
 from qdebug.analysis.varying import real_where_varying
@@ -27,6 +28,7 @@ from qdebug.replay.describe import describe
 from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
+from qdebug.replay.unit_codes import rescales
 from qdebug.replay.variant import Variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
@@ -55,7 +57,7 @@ def explain_recording(
         tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
         progress: Called with the number of outputs done, their total and the name of the next node.
     """
-    recording = real_where_varying(recording)
+    recording = RecentTensors(real_where_varying(recording))
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     answers: list[NodeExplanation] = []
     findings: dict[int, Finding] = {}
@@ -159,15 +161,24 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
     found = judge_float(recording, node, tensor, at)
+    if not found.within and rescales(node.op) and _bare_codes(recording, tensor, at[0]):
+        said = f"nothing says how its output {tensor!r} is quantized"
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, found.reason)
     return replace(answer, band=found.band, match=found.match, elements=found.elements)
+
+
+def _bare_codes(recording: Recording, tensor: str, place: Place) -> bool:
+    """Tell whether values look like codes, and nothing says of what scale."""
+    dtype = recording.load(tensor, *place).dtype
+    return recording.graph.tensors[tensor].quant is None and dtype.kind in "iu" and dtype.itemsize <= 2
 
 
 def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]) -> NodeExplanation:
     """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
-    if not has_kernel(node.op, node.domain) or not (same or node.op in _DEFINED):
+    if not has_kernel(node.op, node.domain) or rescales(node.op) or not (same or node.op in _DEFINED):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
     equal = total = 0
     for place in at:

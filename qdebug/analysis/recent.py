@@ -68,7 +68,7 @@ class RecentTensors:
         Raises:
             RecordingError: No values are kept under this name, sample and step.
         """
-        key = tensor, sample, step
+        key = (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)
         array = self._kept.get(key)
         if array is not None:
             self._kept.move_to_end(key)

@@ -25,6 +25,7 @@ __all__ = ["ENOUGH", "Finding", "reproduces", "search", "search_known"]
 
 ENOUGH = 64
 """Elements below which one of thousands of programs may fit by chance."""
+_WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256
 _HEAVY = 1 << 22
 """Products beyond which another way to sum them is only tried if the first explains nothing."""
@@ -177,7 +178,9 @@ class _Search:
             return False
         if int(np.prod(columns.shape, dtype=np.int64)) != self._recorded.size:
             found = self._source.codes(self._source.places[0]).shape
-            self._failure = f"the replay gives shape {columns.shape} and the recording has {found}"
+            bare = self._unit.kind in _WINDOWED and not self._unit.attrs
+            hint = "; no attributes were recorded, such as pads and strides" if bare else ""
+            self._failure = f"the replay gives shape {columns.shape} and the recording has {found}{hint}"
             return False
         self._columns[sums] = columns
         self._deciding[sums] = decisive(self._unit, columns, self._recorded)

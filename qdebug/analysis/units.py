@@ -7,19 +7,22 @@ backend computed it as one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, Recording
 from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model.kept import kept_of
 from qdebug.replay.groups import Group, find_groups
-from qdebug.replay.registry import Call
+from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.unit import Unit
 from qdebug.replay.unit_calls import unit_of_call
-from qdebug.replay.unit_codes import Coded, unit_of_codes
+from qdebug.replay.unit_codes import Coded, known_operators, unit_of_codes
 
 __all__ = ["Place", "UnitSource", "Units"]
 
@@ -63,7 +66,7 @@ class UnitSource:
         except (ValueError, IndexError, TypeError) as error:
             raise KernelError(f"The operands of node {self.node.name!r} do not fit it: {error}.") from error
         if unit is None:
-            raise KernelError(f"{self.computed.op} is computed in no known quantized way.")
+            raise KernelError(_why_none(self.recording, self.computed))
         return unit
 
     @property
@@ -118,9 +121,10 @@ class Units:
             return f"it is computed within {self._inside[tensor]!r} and not on its own"
         for name in self.computed(node, tensor).inputs:
             if name and not self._recorded(name):
-                return f"its input {name!r} was not recorded"
+                constant = self._recording.graph.is_constant(name)
+                return self._absent(name, f"its {'constant' if constant else 'input'}")
         if not self._recorded(tensor):
-            return f"its output {tensor!r} was not recorded"
+            return self._absent(tensor, "its output")
         return None if self.places(node, tensor) else "inputs and output were recorded for no sample together"
 
     def places(self, node: Node, tensor: str) -> tuple[Place, ...]:
@@ -163,6 +167,17 @@ class Units:
     def _seen_inside(self, group: Group) -> bool:
         return any(self._recorded(name) for name in group.interior)
 
+    def _absent(self, name: str, what: str) -> str:
+        """Say what there is of a tensor in place of its values."""
+        found = (kept_of(self._recording, name, *place) for place in self._places)
+        kept = next((kept for kept in found if kept is not None), None)
+        if kept is None:
+            why = self._recording.info.skipped.get(name)
+            return f"{what} {name!r} was not recorded{f': {why}' if why else ''}"
+        if kept.positions is None:
+            return f"of {what} {name!r} only statistics were kept"
+        return f"of {what} {name!r} only {kept.positions.size} of {kept.statistics.count} elements were kept"
+
     def _recorded(self, name: str) -> bool:
         if name not in self._held:
             self._held[name] = any(self._recording.has(name, *place) for place in self._places)
@@ -173,6 +188,21 @@ def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
     """Load the constants that a Clip may take its bounds from."""
     names = {name for node in recording.graph.nodes if node.op == "Clip" for name in node.inputs[1:] if name}
     return {n: recording.load(n) for n in names if recording.graph.is_constant(n) and recording.has(n)}
+
+
+def _why_none(recording: Recording, node: Node) -> str:
+    """Say why a node is no unit: an operator of another name, or operands that are no codes."""
+    ops = known_operators()
+    if not has_kernel(node.op, node.domain):
+        plain = {op.lower(): op for op in ops}
+        near = get_close_matches(re.sub("[^a-z]", "", node.op.lower()), plain, n=1, cutoff=0.7)
+        meant = f"; ONNX has {plain[near[0]]}" if near else ""
+        return f"The operator {node.op} is computed in no known quantized way{meant}."
+    data = [name for name in node.inputs[:2] if name]
+    bare = next((name for name in data if recording.graph.tensors[name].quant is None), None)
+    if node.op in ops and bare is not None:
+        return f"nothing says how the input {bare!r} of {node.op} is quantized."
+    return f"The operator {node.op} is computed in no known quantized way."
 
 
 def _of_call(recording: Recording, node: Node, values: Mapping[str, np.ndarray]) -> Unit | None:

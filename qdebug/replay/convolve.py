@@ -49,8 +49,11 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
     samples, channels = x.shape[:2]
     filters = weight.shape[0]
     if weight.shape[1] * groups != channels or filters % groups:
+        made = "1 group" if groups == 1 else f"{groups} groups"
+        last = x.shape[-1] == weight.shape[1] * groups
+        hint = "; if the channels come last, that is the attribute channels_last=1" if last else ""
         raise ValueError(
-            f"{channels} channels and {filters} filters of {weight.shape[1]} channels do not make {groups} groups"
+            f"{channels} channels and {filters} filters of {weight.shape[1]} channels do not make {made}{hint}"
         )
     out = np.empty((samples, filters, *window.out), dtype=x.dtype)
     if out.size == 0:

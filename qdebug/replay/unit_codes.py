@@ -18,7 +18,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.spreading import spread
 from qdebug.replay.unit import Operand, Target, Unit, target_of
 
-__all__ = ["Coded", "unit_of_codes"]
+__all__ = ["Coded", "known_operators", "rescales", "unit_of_codes"]
 
 Bounds = tuple[float | None, float | None]
 """Least and largest real value that a fused activation lets through; None where it has no bound."""
@@ -340,3 +340,13 @@ _READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
         "Pad": _pad,
     }
 )
+
+
+def known_operators() -> tuple[str, ...]:
+    """List the operators that are read on codes, as ONNX names them."""
+    return tuple(_READERS)
+
+
+def rescales(op: str) -> bool:
+    """Tell whether an operator on codes needs scales: it does more than to move codes, or to choose among them."""
+    return _READERS.get(op) in (_conv, _gemm, _matmul, _pair, _function, _softmax, _mean) or op.endswith("AveragePool")

@@ -10,6 +10,7 @@ from qdebug.analysis.explain import explain_recording, siblings, wanted
 from qdebug.analysis.explanation import ExplainStatus
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.record.recorder import Recorder
 from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.evaluate import compute
 from qdebug.replay.registry import Call
@@ -225,6 +226,51 @@ def test_real_values_that_are_wrong_are_counted():
     answer = only(MemoryRecording.single(graph, arrays))
     assert answer.status is ExplainStatus.UNEXPLAINED
     assert answer.reason == "1 of 120 elements are not what DequantizeLinear gives"
+
+
+@pytest.mark.parametrize(
+    ("op", "said", "reason"),
+    [
+        ("Add", ("x", "b"), "nothing says how its output 'y' is quantized"),
+        ("Add", (), "nothing says how its output 'y' is quantized"),
+        ("Add", ("b", "y"), "nothing says how the input 'x' of Add is quantized"),
+        ("conv_2D", ("x", "b", "y"), "the operator conv_2D is computed in no known quantized way; ONNX has Conv"),
+        ("Frob", ("x", "b", "y"), "the operator Frob is computed in no known quantized way"),
+    ],
+)
+def test_facts_that_were_left_out_are_no_bug(op, said, reason):
+    """A harness that forgets a scale, or names operators in its own way, is told so."""
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.integers(-128, 128, 200).astype(np.int8) for name in "xby"}
+    node = Node(name="n", op=op, inputs=("x", "b"), outputs=("y",))
+    found = only(one_node(node, arrays, dict.fromkeys(said, Q8)))
+    assert (found.status, found.reason) == (ExplainStatus.NO_KERNEL, reason)
+
+
+def test_layouts_and_attributes_that_were_left_out_are_named():
+    def conv(x, y, attrs):
+        w = np.ones((8, 4, 3, 3), np.int8)
+        node = Node(name="n", op="Conv", inputs=("x", "w"), outputs=("y",), attrs=attrs)
+        arrays = {"x": np.ones(x, np.int8), "w": w, "y": np.ones(y, np.int8)}
+        return only(one_node(node, arrays, dict.fromkeys("xwy", Q8)))
+
+    last = conv((1, 9, 9, 4), (1, 7, 7, 8), {"group": 1})
+    assert "if the channels come last, that is the attribute channels_last=1" in last.reason
+    padded = conv((1, 4, 9, 9), (1, 8, 9, 9), {})
+    assert padded.status is ExplainStatus.NO_KERNEL
+    assert padded.reason.endswith("no attributes were recorded, such as pads and strides")
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [("stats", "of its input 'x' only statistics were kept"), ("elements:10", "of its input 'x' only 11 of 64 elem")],
+)
+def test_values_that_were_kept_in_part_are_said(keep, said):
+    values = np.arange(64, dtype=np.int8)
+    with Recorder(None, backend="npu", keep=keep) as recorder:
+        recorder.put("x", values, scale=0.1, zero_point=2)
+        recorder.put("y", values, node="n", op="Relu", inputs=("x",), scale=0.1, zero_point=2)
+    assert only(recorder.recording).reason.startswith(said)
 
 
 def test_a_wrong_scale_is_not_explained_by_a_program_made_up_for_it():

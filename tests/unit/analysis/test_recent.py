@@ -6,7 +6,7 @@ import pytest
 from qdebug.analysis import recent
 from qdebug.analysis.recent import RecentTensors
 from qdebug.errors import RecordingError
-from qdebug.model import Graph, MemoryRecording, Recording
+from qdebug.model import Graph, MemoryRecording, Recording, Role, TensorInfo
 
 
 class Counting(MemoryRecording):
@@ -37,6 +37,17 @@ def test_a_small_tensor_is_loaded_once(counting):
     kept.load("big")
     kept.load("big")
     assert counting.loads[2:] == [("big", 0, 0)] * 2
+
+
+def test_a_constant_is_loaded_once_for_all_samples():
+    counting = Counting({("w", 0, 0): np.ones(3, np.float32), ("a", 0, 0): np.zeros(3), ("a", 1, 0): np.zeros(3)})
+    graph = Graph(tensors=[TensorInfo(name="w", role=Role.CONSTANT)])
+    counting.graph = graph
+    kept = RecentTensors(counting)
+    for sample in range(2):
+        kept.load("w", sample)
+        kept.load("a", sample)
+    assert [name for name, *_ in counting.loads] == ["w", "a", "a"]
 
 
 def test_what_was_not_asked_for_lately_is_dropped_first(counting, monkeypatch):
