@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from qdebug.analysis.expand import expanded
+from qdebug.analysis.ops import KEEPS_VALUES
 from qdebug.model import Graph, Node, TensorInfo
 
 __all__ = ["LAYOUT_CHANGES", "source_tensors"]
@@ -61,18 +62,26 @@ def _through_reshapes(graph: Graph, source: Graph, found: dict[str, str]) -> dic
     ONNX Runtime puts them around a Gemm that stands for a product of more dimensions (matmul_add_fusion.cc).
     """
     both = dict(found)
+    own = {node.name for node in source.nodes if node.op in LAYOUT_CHANGES}
     for node in graph.nodes:
-        if node.op != "Reshape" or node.outputs[0] in graph.outputs:
+        if node.op != "Reshape" or node.name in own or node.outputs[0] in graph.outputs:
             continue
         before, after = node.inputs[0], node.outputs[0]
-        made = source.producer(both[after]) if after in both else None
-        if after in both and before not in both and made is not None and made.op != "Reshape":
+        if after in both and before not in both and _computed(both[after], source):
             both[before] = both[after]
         elif before in both and after not in both and after not in source.tensors:
             readers = source.consumers(both[before])
             if not any(reader.op in LAYOUT_CHANGES for reader in readers):
                 both[after] = both[before]
     return both
+
+
+def _computed(tensor: str, source: Graph) -> bool:
+    """Tell whether a tensor of the source, seen through its codes, is made by a node that does not just arrange it."""
+    node = source.producer(tensor)
+    while node is not None and node.op in KEEPS_VALUES:
+        node = source.producer(node.inputs[0])
+    return node is not None and node.op not in LAYOUT_CHANGES
 
 
 def _same(ours: TensorInfo, theirs: TensorInfo | None) -> bool:

@@ -124,3 +124,23 @@ def test_a_reshape_of_the_source_itself_is_none_of_those():
     source = graph(node("Reshape", "x s1", "a"), node("Relu", "a", "y"), constants="s1")
     executed = graph(node("Reshape", "x s1", "renamed"), node("Relu", "renamed", "y"), constants="s1")
     assert "renamed" not in source_tensors(source, executed)
+
+
+def test_a_reshape_of_the_source_that_is_moved_past_its_codes_is_none_of_those():
+    source = graph(
+        node("Relu", "x", "h"),
+        node("Reshape", "h s1", "r"),
+        node("QuantizeLinear", "r", "r_q"),
+        constants="s1",
+        codes="r_q",
+    )
+    executed = graph(
+        node("Relu", "x", "h"),
+        node("QuantizeLinear", "h", "h_q"),
+        node("Reshape", "h_q s1", "r_q"),
+        constants="s1",
+        codes="h_q r_q",
+    )
+    found = source_tensors(source, executed)
+    assert found["r_q"] == "r_q"
+    assert "h_q" not in found
