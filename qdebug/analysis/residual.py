@@ -109,10 +109,16 @@ def residual(evidence: Evidence) -> Residual | None:
         total=wrong.size,
         max_lsb=int(np.abs(error).max()),
         pattern=pattern,
-        detail="; ".join(details) or "scattered over the whole tensor",
+        detail="; ".join(details) or _anywhere(count),
         likely=_likely(pattern, found_places, found_traits),
         elements=tuple(tuple(int(index) for index in row) for row in first),
     )
+
+
+def _anywhere(count: int) -> str:
+    if count == 1:
+        return "one element alone"
+    return f"{count} elements, at no particular place" if count <= _SHOWN else "scattered over the whole tensor"
 
 
 def _credible(found_traits: Sequence[Trait], found_places: Sequence[Place]) -> tuple[Trait, ...]:

@@ -117,7 +117,7 @@ def _tables(path: Path) -> dict[str, Any]:
 
 
 def _wrong(path: Path, what: str) -> UsageError:
-    return UsageError(f"The arithmetic file {str(path)!r} is none: {what}.", hint=_HINT)
+    return UsageError(f"{str(path)!r} is no arithmetic file: {what.rstrip('.')}.", hint=_HINT)
 
 
 def arithmetic_text(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import MappingProxyType
 
 from qdebug.errors import UsageError
@@ -94,8 +95,10 @@ def preset(name: str) -> Preset:
     """
     name = ALIASES.get(name, name)
     if name not in PRESETS:
+        near = get_close_matches(name.lower().replace("_", "-"), PRESETS, n=3)
+        meant = f" Near names: {', '.join(near)}." if near else ""
         raise UsageError(
-            f"There is no arithmetic {name!r}; known are {', '.join(PRESETS)}.",
+            f"There is no arithmetic {name!r}.{meant} Known are {', '.join(PRESETS)}.",
             hint="Choose one, or give the path of a file that qdebug explain --write-arithmetic wrote.",
         )
     return PRESETS[name]

@@ -175,11 +175,13 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
 
 
 def verdict_word(explanation: Explanation) -> str:
-    """Say in a word how it came out."""
+    """Say in a word how it came out: nodes that only move codes are no answer where all others were left out."""
     if explanation.of(ExplainStatus.UNEXPLAINED):
         return "UNEXPLAINED"
-    answered = explanation.of(ExplainStatus.EXPLAINED) or explanation.of(ExplainStatus.IN_BAND)
-    return "EXPLAINED" if answered else "NO ANSWER"
+    left_out = any(node.status in (ExplainStatus.NO_INPUT, ExplainStatus.NO_KERNEL) for node in explanation.nodes)
+    explained = explanation.of(ExplainStatus.EXPLAINED)
+    computed = explanation.of(ExplainStatus.IN_BAND) or any(node.variants for node in explained)
+    return "EXPLAINED" if computed or (explained and not left_out) else "NO ANSWER"
 
 
 def rest_sentences(explanation: Explanation) -> list[str]:

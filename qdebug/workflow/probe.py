@@ -172,7 +172,10 @@ def run_probe(
     """
     for kind in kinds:
         if kind not in PROBED:
-            raise UsageError(f"Nothing probes nodes of kind {kind!r}; known are {', '.join(PROBED)}.")
+            raise UsageError(
+                f"Nothing probes nodes of kind {kind!r}; known are {', '.join(PROBED)}.",
+                hint="Leave --kind out to probe all of them.",
+            )
     chosen = load_backend(backend)
     models = list(probe_models(kinds))
     entries: list[ProbeEntry] = []

@@ -48,7 +48,10 @@ def test_few_wrong_elements_have_no_pattern():
     recorded = codes()
     recorded[0, 3, 4, 5] += 7
     recorded[1, 9, 2, 11] -= 9
-    assert found(codes(), recorded).pattern == "scattered"
+    told = found(codes(), recorded)
+    assert (told.pattern, told.detail) == ("scattered", "2 elements, at no particular place")
+    recorded[0, 3, 4, 5] -= 7
+    assert found(codes(), recorded).detail == "one element alone"
 
 
 def test_scattered_errors_are_scattered():

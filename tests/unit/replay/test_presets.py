@@ -142,3 +142,10 @@ def test_an_average_of_stored_codes_is_taken_only_where_they_mean_the_same():
     assert raw.variant(same).form == "raw"
     other = replace(same, out=Target(dtype=np.dtype(np.uint8), scale=np.float32(0.04), zero_point=np.uint8(7)))
     assert raw.variant(other) == DEFAULTS["average_pool"]
+
+
+def test_a_misspelt_name_is_told_the_near_ones():
+    with pytest.raises(UsageError, match=r"'Glow_CPU'\. Near names: glow-cpu"):
+        preset("Glow_CPU")
+    with pytest.raises(UsageError, match=r"'zzz'\. Known are"):
+        preset("zzz")

@@ -134,6 +134,9 @@ def test_nothing_looked_at_is_no_answer():
     lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded")
     assert verdict_word(explanation(lost)) == "NO ANSWER"
     assert verdict_word(explanation(lost, node())) == "EXPLAINED"
+    moved = node("flat", kind="moved", variants=())
+    assert verdict_word(explanation(lost, moved)) == "NO ANSWER"
+    assert verdict_word(explanation(moved)) == "EXPLAINED"
     assert verdict_word(explanation(lost, node(), left())) == "UNEXPLAINED"
 
 
