@@ -38,7 +38,8 @@ def shortcomings(
         found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
     partial = [node for node in nodes if node.note and node.basis == "full"]
     if partial and not limits.allow_partial:
-        found.append(f"{partial[0].note} (tensor {partial[0].tensor!r} and {len(partial) - 1} more)")
+        more = f" and {len(partial) - 1} more" if len(partial) > 1 else ""
+        found.append(f"{partial[0].note} (tensor {partial[0].tensor!r}{more})")
     return tuple(found)
 
 
@@ -157,6 +158,8 @@ def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult], origin:
         text += f"{over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
         if origin is not None and origin.node != first.node:
             text += f" What is wrong at the output comes from {origin.op} {origin.node!r}."
+    elif not count:
+        text = "No tensor was compared."
     elif all(node.status is Status.IDENTICAL for node in nodes):
         text = f"{every} identical."
     else:

@@ -62,35 +62,25 @@ def node_facts(
     Raises:
         RecordingError: An attribute is of no kind that a node can hold.
     """
-    if not (node or op or inputs or attrs or domain or origin) and node is None:
+    reads, sources = _names(tensor, "inputs", inputs), _names(tensor, "origin", origin)
+    if node is None and not (op or reads or attrs or domain or sources):
         return _NOTHING
     if attrs is not None and not isinstance(attrs, Mapping):
         raise RecordingError(
             f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",
             hint="Give a dict, such as attrs={'pads': [1, 1, 1, 1]}.",
         )
-    for title, given in (
-        ("node", (node,)),
-        ("op", (op,)),
-        ("domain", (domain,)),
-        ("inputs", inputs),
-        ("origin", origin),
-    ):
-        if not isinstance(given or (), Iterable):
-            raise RecordingError(
-                f"Tensor {tensor!r} is put with {title} {in_short(given)}; expected names.",
-                hint="Give a list of names, such as inputs=['x', 'w'].",
-            )
-        check_texts(tensor, title, given or ())
+    for title, text in (("node", node), ("op", op), ("domain", domain)):
+        check_texts(tensor, title, (text,))
     plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in (attrs or {}).items()}
     encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
     return NodeFacts(
         name=node,
         op=op or "",
         domain=domain or "",
-        inputs=_names(inputs or ()),
+        inputs=reads,
         attrs=plain,
-        origin=_names(origin or ()),
+        origin=sources,
         outputs=[tensor],
     )
 
@@ -128,8 +118,18 @@ def merged_facts(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
     return replace(known, **new) if new else known
 
 
-def _names(names: Sequence[str] | str) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _names(tensor: str, title: str, given: Sequence[str] | str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return (given,) if given else ()
+    try:
+        names = () if given is None else tuple(given)
+    except TypeError:
+        raise RecordingError(
+            f"Tensor {tensor!r} is put with {title} {in_short(given)}; expected names.",
+            hint="Give a list of names, such as inputs=['x', 'w'].",
+        ) from None
+    check_texts(tensor, title, names)
+    return names
 
 
 def _plain(value: Any, title: str) -> AttrValue:

@@ -34,6 +34,7 @@ from qdebug.store.layout import (
 __all__ = ["PayloadFile", "write_all"]
 
 _STRETCH = 1 << 18
+_MOST_SPACES = 1 << 10
 _ALIGN_FROM = 1 << 16
 """Payloads from this size on begin at a multiple of 64 bytes, so that a mapped array is aligned."""
 
@@ -58,6 +59,7 @@ class PayloadFile:
         self.fd = int(self._file.get_vfd_handle())
         self._identity = os.fstat(self.fd)
         self.group = h5g.create(self._file, PAYLOADS.encode())
+        self._spaces: dict[tuple[int, ...], Any] = {}
         self._plist = h5p.create(h5p.DATASET_CREATE)
         self._plist.set_layout(h5d.CONTIGUOUS)
         self._plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
@@ -70,7 +72,10 @@ class PayloadFile:
         Raises:
             OSError, RuntimeError: The disk is full, or it broke.
         """
-        space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+        if (space := self._spaces.get(shape)) is None:
+            space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+            if len(self._spaces) < _MOST_SPACES:
+                self._spaces[shape] = space
         dataset = h5d.create(self.group, payload_key(number), hdf5_type(logical), space, self._plist)
         offset = dataset.get_offset()
         return None if offset is None else int(offset)

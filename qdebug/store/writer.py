@@ -271,6 +271,8 @@ class RecordingWriter:
             lacking = lacking_room(self._payloads, tables)
             if lacking:
                 raise self._cannot_finish(f"no space is left, {lacking} bytes are needed")
+            if not self._part.exists():
+                raise self._cannot_finish(f"somebody removed {str(self._part)!r}")
             self._payloads.file.write_tables(tables, complete=complete)
             self._payloads.file.close()
             check_finished(self._part, self.events)
@@ -292,10 +294,10 @@ class RecordingWriter:
         return self.path
 
     def _cannot_finish(self, why: str) -> RecordingError:
-        kept = " What was recorded is kept beside it." if self.events else ""
+        kept = self.events > 0 and self._part.exists()
         error = RecordingError(
-            f"{str(self.path)!r} cannot be finished: {why}.{kept}",
-            hint=recover_hint(self.path) if self.events else "Free some space, or record to another disk.",
+            f"{str(self.path)!r} cannot be finished: {why}.{' What was recorded is kept beside it.' if kept else ''}",
+            hint=recover_hint(self.path) if kept else "Record the run again, to a disk that has room.",
         )
         self.failure = self.failure or error.message
         return error

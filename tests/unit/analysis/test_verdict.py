@@ -109,3 +109,9 @@ def test_the_worst_sample_at_the_worst_output_is_named():
     summed = verdict([many[0], alone], (), output=alone)
     assert (summed.worst_sample, "sample" in summed.sentence) == (2, False)
     assert verdict(many, ()).worst_sample is None
+
+
+def test_where_nothing_was_compared_nothing_is_praised():
+    sentence = verdict(nodes(Status.INCOMPARABLE, Status.INCOMPARABLE), ()).sentence
+    assert sentence == "No tensor was compared. 2 could not be compared."
+    assert verdict((), ()).sentence == "No tensor was compared."

@@ -176,3 +176,11 @@ def test_a_path_may_be_bytes_and_must_be_a_path(tmp_path):
     assert FileRecording(tmp_path / "run.h5").names == ("a",)
     with pytest.raises(UsageError, match="5 is no path"):
         qdebug.Recorder(5, backend="test")
+
+
+def test_names_may_come_in_any_order_that_can_be_walked(record):
+    def body(recorder):
+        recorder.put("a", np.ones(1), op="Add", inputs=np.array(["x", "y"]))
+        recorder.put("b", np.ones(1), op="Add", inputs=(name for name in "xy"), origin=None)
+
+    assert [node.inputs for node in record(body).graph.nodes] == [("x", "y"), ("x", "y")]

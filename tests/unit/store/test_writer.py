@@ -413,3 +413,12 @@ def test_two_processes_racing_for_a_path_never_mix(tmp_path):
         values = {float(recording.load(name)[0]) for name in recording.names}
         assert values == {float(recording.info.backend)}
     assert files(tmp_path) == ["run.h5"]
+
+
+def test_a_file_that_somebody_removed_is_named(tmp_path):
+    writer = RecordingWriter(tmp_path / "run.h5")
+    writer.append("x", np.ones(3))
+    (tmp_path / "run.h5.part").unlink()
+    with pytest.raises(RecordingError, match=r"somebody removed .*run\.h5\.part'\. Record") as caught:
+        writer.close(Graph(), RunInfo(backend="b"))
+    assert "recover" not in caught.value.hint
