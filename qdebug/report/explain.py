@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation
 from qdebug.report.markdown import code, markdown_table, markdown_text
-from qdebug.report.table import fact_table, plain_grid
+from qdebug.report.table import fact_table, figure_lines, indented, plain_grid
 from qdebug.view import explained, sentences
 
 __all__ = ["explain_markdown", "explain_report", "explained_node_markdown", "explained_node_report"]
@@ -17,8 +18,7 @@ _STYLE = {0: "bold green", 1: "bold red", 3: "bold yellow"}
 _LISTED = 40
 _MOST_ROWS = 500
 """Rows of Markdown, so that a job summary stays below what it may be."""
-_FIGURES = 6
-_RIGHT = frozenset({0, 3, 4, 5})
+_RIGHT = frozenset({0, 1, 2, 3})
 """Columns of figures, and those aligned to the right."""
 
 
@@ -50,7 +50,7 @@ def explain_report(explanation: Explanation, *, everything: bool = False) -> Ren
     for node in left[:_LISTED]:
         first, *others = explained.left_lines(node)
         parts.append(Text.assemble(("unexplained", "dim" if node.accepted else "bold red"), f"  {first}"))
-        parts += [_indented(line) for line in others]
+        parts += [indented(line) for line in others]
     if len(left) > _LISTED:
         parts.append(Text(f"{len(left) - _LISTED} more unexplained; --all lists every node", style="dim"))
     parts += [Text(said, style="dim") for said in explained.rest_sentences(explanation)]
@@ -62,24 +62,21 @@ def _groups(explanation: Explanation) -> list[RenderableType]:
     rows = explained.group_rows(explanation)
     if not rows:
         return []
-    table = [explained.GROUP_TITLES[:_FIGURES], *(row[:_FIGURES] for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(_FIGURES)]
     lines: list[RenderableType] = []
-    for position, row in enumerate(table):
-        cells = [
-            text.rjust(width) if column in _RIGHT else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(Text("  ".join(cells).rstrip(), style="bold" if position == 0 else ""))
+    table = [_figures(explained.GROUP_TITLES), *(_figures(row) for row in rows)]
+    for position, line in enumerate(figure_lines(table, right=_RIGHT)):
+        lines.append(Text(line, style="bold" if position == 0 else ""))
         if position:
-            by, known = rows[position - 1][_FIGURES:]
-            lines.append(_indented(by))
-            lines += [_indented(f"as {known}", "dim")] if known else []
+            by, known = rows[position - 1][-2:]
+            lines.append(indented(by))
+            lines += [indented(f"as {known}", "dim")] if known else []
     return [*lines, Text("")]
 
 
-def _indented(text: str, style: str = "") -> RenderableType:
-    return Padding(Text(text, style=style), (0, 0, 0, 4))
+def _figures(row: Sequence[str]) -> tuple[str, ...]:
+    """Put operator and types last, so that the lines fit a narrow terminal."""
+    nodes, op, types, size, witnesses, runner = row[:6]
+    return nodes, size, witnesses, runner, f"{op} {types}".strip()
 
 
 def explained_node_report(node: NodeExplanation) -> RenderableType:

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from qdebug.report.markdown import markdown_table, markdown_text
-from qdebug.report.table import fact_table, plain_grid
-from qdebug.view import probed, sentences
+from qdebug.report.table import fact_table, figure_lines, indented, plain_grid
+from qdebug.view import numbers, probed, sentences
 from qdebug.workflow.probe import ProbeResult
 
 __all__ = ["probe_markdown", "probe_report"]
@@ -29,7 +29,7 @@ def probe_report(result: ProbeResult, *, everything: bool = False) -> Renderable
         Text(""),
         fact_table([("backend", Text(sentences.run_facts(result.run)))]),
         Text(""),
-        plain_grid(probed.KIND_TITLES, probed.kind_rows(result), right=(3, 4)),
+        *_kinds(result),
     ]
     presets = probed.preset_rows(result, everything=everything)
     if presets:
@@ -38,6 +38,20 @@ def probe_report(result: ProbeResult, *, everything: bool = False) -> Renderable
     if notes:
         parts += [Text(""), *(Text(note, style="dim") for note in notes)]
     return Group(*parts)
+
+
+def _kinds(result: ProbeResult) -> list[RenderableType]:
+    """Show each kind in a line and, below it, how it is computed, by whom else, and what comes closest."""
+    rows = probed.kind_rows(result)
+    table = [(size, match, status, kind) for kind, status, _, size, match, *_ in (probed.KIND_TITLES, *rows)]
+    head, *lines = figure_lines(table, right=(0, 1))
+    shown: list[RenderableType] = [Text(head, style="bold")]
+    for line, (_, _, by, _, _, runner, known) in zip(lines, rows, strict=True):
+        shown.append(Text(line))
+        for text, style in ((by, ""), (f"as {known}", "dim"), (f"closest rival {runner}", "dim")):
+            if not text.endswith(numbers.MISSING):
+                shown.append(indented(text, style))
+    return shown
 
 
 def probe_markdown(result: ProbeResult, *, everything: bool = False) -> str:

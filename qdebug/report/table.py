@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +21,7 @@ from qdebug.view.rows import STYLES, Cell, NodeRow, node_row
 from qdebug.view.selection import Gap, select
 from qdebug.view.text import safe_text, shorten, styled
 
-__all__ = ["diff_report", "fact_table", "fitting_width", "plain_grid"]
+__all__ = ["diff_report", "fact_table", "figure_lines", "fitting_width", "indented", "plain_grid"]
 
 _REASONS_SHOWN = 20
 _MOST_WIDTH = 400
@@ -88,6 +89,28 @@ def plain_grid(
     for row in rows:
         table.add_row(*(Text(text) for text in row))
     return table
+
+
+def figure_lines(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Lay out rows of safe text as lines, each under the heading that is the first row; the last column is not padded.
+
+    Args:
+        rows: Headings, then one text a column.
+        right: Columns aligned to the right.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def indented(text: str, style: str = "") -> RenderableType:
+    """Indent a paragraph below such a line, however often it is wrapped."""
+    return Padding(Text(text, style=style), (0, 0, 0, 4))
 
 
 def _verdict(result: DiffResult) -> Text:
