@@ -11,7 +11,7 @@ from qdebug.analysis.alignment import Kind, Side
 from qdebug.analysis.result import Compounding, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.report.markdown import diff_markdown
-from qdebug.report.table import diff_report, fitting_width, plain_grid
+from qdebug.report.table import diff_report, figure_lines, fitting_width, plain_grid
 
 
 def shown(renderable, width=100, **options):
@@ -153,3 +153,8 @@ def test_nodes_where_error_compounds_are_listed(made):
     assert said in text
     assert said in diff_markdown(listed)
     assert "compounding" not in shown(diff_report(result, width=160), 160)
+
+
+def test_lines_of_figures_stand_under_their_headings():
+    lines = figure_lines([("n", "what"), ("12", "a long text"), ("3", "-")], right=(0,))
+    assert lines == [" n  what", "12  a long text", " 3  -"]
