@@ -26,7 +26,7 @@ class ChannelsPage(Page):
     """One line a channel: by error, or by number."""
 
     view = View.CHANNELS
-    hint = "j k choose a channel, s sorts by error or number, enter shows where in it the error is"
+    hint = "j k choose, s sorts by error or number, enter the map"
 
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor

@@ -28,6 +28,9 @@ NOTHING = "nothing to show: the recordings share no tensor"
 Line = list[Piece]
 
 _SHORT = {View.CHANNELS: "chans", View.BACKENDS: "backs"}
+_SHORTER = {
+    **_SHORT, View.OVERVIEW: "over", View.VALUES: "vals", View.EXPLAIN: "expl", View.SAMPLES: "samp",
+}  # fmt: skip
 
 
 class Verdictable(Protocol):
@@ -100,6 +103,7 @@ def tabs(view: View, width: int, *, many: bool) -> list[Line]:
     for names, gap in (
         ([f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "),
         ([f"{key} {_SHORT.get(each, each)}" for key, each in zip(keys, shown, strict=True)], " "),
+        ([f"{key} {_SHORTER.get(each, each)}" for key, each in zip(keys, shown, strict=True)], " "),
         ([f"{key} {each}" if each is view else key for key, each in zip(keys, shown, strict=True)], "  "),
     ):
         if sum(map(len, names)) + len(gap) * len(names) < width:
@@ -133,9 +137,18 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     else:
         word, text, bad = " SO FAR ", _so_far(navigator), navigator.table.first_divergence() is not None
     room = max(width - len(word) - 1, 10)
+    if height == 1 and len(text) > room and result is not None and result.first_divergence is not None:
+        text = _short_verdict(result, text)
     wrapped = textwrap.wrap(glyphs.plain(text), room, max_lines=max(height, 1), placeholder=" ..") or [""]
     style = "fail" if bad else "fine"
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
+
+
+def _short_verdict(result: DiffResult, text: str) -> str:
+    """Name the first divergence at once: the end of the line is cut."""
+    first = next((node for node in result.nodes if node.node == result.first_divergence), None)
+    why = f": {safe_text(first.reason)}" if first is not None and first.reason else ""
+    return text if first is None else f"first at {safe_text(first.node, limit=40)}{why}"
 
 
 def _so_far(navigator: Navigator) -> str:

@@ -26,7 +26,7 @@ class GraphPage(Page):
     """Walks along edges: j k choose one, h and l walk to the input or output chosen."""
 
     view = View.GRAPH
-    hint = "j k choose an edge, h walks to an input, l to an output, H goes back"
+    hint = "j k choose, h to an input, l to an output, H back"
 
     def __init__(self) -> None:
         self._chosen = 0

@@ -24,7 +24,7 @@ class MapPage(Page):
     """A map of abs(backend - reference): the plane through the cursor, or channels by position."""
 
     view = View.MAP
-    hint = "arrows move, c C change the channel, v shows all channels at once, n N the worst elements"
+    hint = "arrows move, c C channel, v all channels, n N worst"
 
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor

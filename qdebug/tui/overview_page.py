@@ -15,13 +15,14 @@ from qdebug.tui.profile import LABEL
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.states import State
 from qdebug.view import numbers
-from qdebug.view.rows import introduced_cell
 from qdebug.view.text import safe_text
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
 
 _MOST = 200
-_COLUMNS = (("introduced", 10), ("propagated", 10), ("sat", 7), ("explained", 14))
+_COLUMNS = (("rel L2", 8), ("introduced", 10), ("LSB", 7), ("sat", 7), ("propagated", 10), ("explained", 14))
+_LEAVE_FIRST = ("explained", "propagated", "LSB", "rel L2")
+"""Columns that go where there is no room, the first one first."""
 _OP = 12
 _LEAST_NAME = 18
 
@@ -29,21 +30,31 @@ _LEAST_NAME = 18
 def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
     """Rank the rows that a search for a bug would look at: the origin, what fails, what adds most error.
 
+    Where it is not known what a node adds, its whole error counts, after those of which it is known.
+
     Args:
         table: The rows.
         origin: Row of the origin; None if it is not known.
     """
-    own = np.nan_to_num(table.metrics["introduced"], nan=-1.0, posinf=np.inf)
+    own = np.nan_to_num(_added(table), nan=-1.0, posinf=np.inf)
+    whole = np.nan_to_num(table.metrics["rel_l2"], nan=0.0, posinf=np.inf)
     failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
-    candidates = np.flatnonzero(failing | (own > 0))
+    candidates = np.flatnonzero(failing | (own > 0) | ((own < 0) & (whole > 0)))
     if len(candidates) > 4 * _MOST:  # only the best are ever sorted
-        score = np.where(failing[candidates], np.inf, own[candidates])
+        unknown = -1 / (1 + whole[candidates])  # below all that is known, the largest error first
+        score = np.where(failing[candidates], np.inf, np.where(own[candidates] < 0, unknown, own[candidates]))
         candidates = np.sort(candidates[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]])
     nonfinite = table.state[candidates] == State.NONFINITE
     first = candidates == (-1 if origin is None else origin)
-    order = np.lexsort((candidates, -own[candidates], ~nonfinite, ~failing[candidates], ~first))
+    unknown_whole = np.where(own < 0, whole, 0.0)[candidates]
+    order = np.lexsort((candidates, -unknown_whole, -own[candidates], ~nonfinite, ~failing[candidates], ~first))
     ranked: np.ndarray = candidates[order][:_MOST]
     return ranked
+
+
+def _added(table: NodeTable) -> np.ndarray:
+    """Give what each node adds; nothing where it is identical, whatever replaying it on other inputs says."""
+    return np.where(table.state == State.IDENTICAL, 0.0, table.metrics["introduced"])
 
 
 def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line]:
@@ -58,9 +69,10 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
     if not table.ordered or cells < 1:
         return []
     lines: list[Line] = []
-    for title, values in (("intro", table.metrics["introduced"]), ("sat", table.saturated)):
+    for title, values in (("intro", _added(table)), ("sat", table.saturated)):
         known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
-        drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs)
+        top = None if title == "intro" else 1.0  # saturation is a share: a full bar is all of a tensor
+        drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs, top=top)
         lines.append([(title.rjust(LABEL) + " ", "muted"), (drawn, "fine")])
     return lines
 
@@ -69,7 +81,7 @@ class OverviewPage(Page):
     """Ranked culprits; the cursor is that of the node list."""
 
     view = View.OVERVIEW
-    hint = "culprits, worst first; enter opens the tensor, W runs to the origin"
+    hint = "the origin and what fails, then by introduced error"
 
     def __init__(self) -> None:
         self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)
@@ -91,10 +103,12 @@ class OverviewPage(Page):
         shown = list(_COLUMNS)
         if all(_explained(scene, int(row)) is None for row in ranked[:height]):
             shown.pop()
-        while len(shown) > 1 and _room(width, shown) < _LEAST_NAME:  # the name tells more than the last column
-            shown.pop(1 if len(shown) == 2 else -1 if shown[-1][0] == "explained" else 1)
+        for leaving in _LEAVE_FIRST:
+            if _room(width, shown) >= _LEAST_NAME:
+                break
+            shown = [column for column in shown if column[0] != leaving]
         name_width = max(_room(width, shown), 8)
-        head = f"   {'rank':>4} {'node'.ljust(name_width)} {'op'.ljust(_OP)}"
+        head = f"    {'node'.ljust(name_width)} {'op'.ljust(_OP)}"
         head += "".join(f" {title.rjust(size)}" for title, size in shown)
         lines: list[Line] = [[(head[:width], "accent")]]
         places = np.flatnonzero(ranked == scene.row)
@@ -102,7 +116,7 @@ class OverviewPage(Page):
         room = max(height - 2, 1)
         start = window(max(at, 0), len(ranked), room)
         lines += [
-            _culprit(scene, int(ranked[place]), place, shown, name_width, here=place == at)
+            _culprit(scene, int(ranked[place]), shown, name_width, here=place == at)
             for place in range(start, min(start + room, len(ranked)))
         ]
         lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
@@ -135,7 +149,7 @@ class OverviewPage(Page):
 
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
     """Give the cells that these columns leave for the name."""
-    return width - 3 - 6 - sum(size + 1 for _, size in shown) - _OP - 1
+    return width - 4 - sum(size + 1 for _, size in shown) - _OP - 1
 
 
 def _origin(scene: Scene) -> int | None:
@@ -151,15 +165,15 @@ def _nothing(scene: Scene) -> Line:
     return [(" no node adds any error; 2 shows all nodes", "fine")]
 
 
-def _culprit(
-    scene: Scene, row: int, place: int, shown: Sequence[tuple[str, int]], name_width: int, *, here: bool
-) -> Line:
+def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_width: int, *, here: bool) -> Line:
     table, glyphs = scene.table, scene.glyphs
     state = State(int(table.state[row]))
     first = table.first_divergence() == row
     sign = "~" if table.acknowledged[row] else "*" if state.failing else " "
     texts = {
-        "introduced": _introduced(table, row),
+        "rel L2": numbers.number(_known(table.metrics["rel_l2"][row])),
+        "introduced": numbers.number(_known(table.metrics["introduced"][row])),
+        "LSB": _steps(table, row),
         "propagated": numbers.number(_known(table.metrics["propagated"][row])),
         "sat": _share(table.saturated[row]),
         "explained": _explained(scene, row) or numbers.MISSING,
@@ -168,7 +182,7 @@ def _culprit(
         (glyphs.cursor if here else " ", "cursor"),
         ("!" if first else " ", "first" if first else "plain"),
         (sign, state_style(state)),
-        (f" {place + 1:>4} ", "muted"),
+        (" ", "plain"),
         (glyphs.fit(f"#{row} {table.names[row]}", name_width), "cursor" if here else state_style(state)),
         (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
     ]
@@ -177,9 +191,11 @@ def _culprit(
     return line
 
 
-def _introduced(table: NodeTable, row: int) -> str:
+def _steps(table: NodeTable, row: int) -> str:
+    """Give the largest introduced error in steps of the node's own output."""
     result = table.results[row]
-    return numbers.MISSING if result is None else introduced_cell(result).text
+    own = None if result is None else result.introduced
+    return numbers.MISSING if own is None else numbers.number(own.max_lsb)
 
 
 def _explained(scene: Scene, row: int) -> str | None:

@@ -15,6 +15,8 @@ from qdebug.view.rows import metric_title
 
 __all__ = ["BackendsPage", "SamplesPage"]
 
+_LEAST_BAR = 5
+"""A bar of fewer cells tells nothing."""
 _BAR = 24
 _TITLE = 14
 
@@ -23,7 +25,7 @@ class SamplesPage(Page):
     """One line a sample; the one chosen is looked at on every screen."""
 
     view = View.SAMPLES
-    hint = "j k choose a sample for all screens, g all of them, n the worst"
+    hint = "j k choose for all screens, g all of them, n the worst"
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
@@ -39,9 +41,10 @@ class SamplesPage(Page):
         chosen = 0 if scene.navigator.sample is None else _at(samples, scene.navigator.sample) + 1
         lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
         room = max(height - len(lines) - 1, 1)
-        bar_width = min(max(width - 60, 4), _BAR)
+        bar_width = min(max(width - 60, 0), _BAR)
         start = window(chosen, len(samples) + 1, room)
-        lines.append([("    sample  status          SQNR dB     max abs        error", "accent")])
+        wide = bar_width >= _LEAST_BAR
+        lines.append([("    sample  status          SQNR dB     max abs" + "        error" * wide, "accent")])
         top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
         for at in range(start, min(start + room, len(samples) + 1)):
             here = at == chosen
@@ -59,7 +62,7 @@ class SamplesPage(Page):
                     (f"{one.status:<12}", _style(one.status)),
                     (f"{numbers.number(one.sqnr_db):>10}  {numbers.number(one.max_abs):>10}  ", "plain"),
                     (least, "fail"),
-                    (scene.glyphs.eighths[-1] * filled + bar, "fine"),
+                    (scene.glyphs.eighths[-1] * filled + bar if wide else "", "fine"),
                 ]
             )
         return lines

@@ -24,7 +24,7 @@ class ValuesPage(Page):
     """A window into the last two dimensions, three times: reference, backend, difference."""
 
     view = View.VALUES
-    hint = "arrows move, n N walk the worst elements, c C the channels, @ jumps, v codes and hex"
+    hint = "arrows move, n N worst, c C channel, @ jumps, v codes"
 
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor

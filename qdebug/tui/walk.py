@@ -98,7 +98,7 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
         seen.add(edge.row)
     failing = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result and _beyond(result)]
     if not failing:
-        return Walk(rows=tuple(path), ended="no input carries error any further, and no node on the way is failing")
+        return Walk(rows=tuple(path), ended="no node on the way is failing")
     most = max(failing, key=lambda pair: _relative(pair[1].introduced))[0]
     return Walk(rows=tuple(path[: path.index(most) + 1]), ended="it introduces most of the failing nodes on the way")
 

@@ -9,9 +9,10 @@ from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
 from qdebug.tui.arrangement import View
 from qdebug.tui.elements import ElementCursor
 from qdebug.tui.glyphs import ASCII, UNICODE
-from qdebug.tui.overview_page import culprits
+from qdebug.tui.overview_page import culprits, strip_lines
 from qdebug.tui.page import BackendColumn
 from qdebug.tui.pages import make_pages
+from qdebug.tui.states import State
 
 HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)
 
@@ -79,6 +80,50 @@ def test_culprits_keep_their_names_in_a_narrow_terminal(pages, make_scene, width
     assert max(map(len, drawn.splitlines())) <= width
 
 
+def test_where_it_is_not_known_what_nodes_add_their_whole_error_ranks_them(make_scene, pages):
+    scene = make_scene(failing=(), incomparable=())
+    table = scene.table
+    table.metrics["introduced"][:] = np.nan
+    table.metrics["rel_l2"][:] = 0.0
+    table.metrics["rel_l2"][[3, 8]] = 0.1, 0.4
+    assert culprits(table, None).tolist() == [8, 3]
+    table.metrics["introduced"][5] = 1e-6
+    assert culprits(table, None).tolist() == [5, 8, 3]
+    table.version += 1
+    drawn = text(pages[View.OVERVIEW].draw(scene, 80, 18))
+    assert "no node adds any error" not in drawn
+    assert "0.400          -" in next(line for line in drawn.splitlines() if "_8 " in line)
+
+
+def test_introduced_and_whole_error_have_one_unit(pages, make_scene):
+    scene = make_scene()
+    head, first = text(pages[View.OVERVIEW].draw(scene, 100, 18)).splitlines()[:2]
+    for title, value in (("introduced", scene.table.metrics["introduced"][9]), ("LSB", 12.5)):
+        end = head.index(title) + len(title)
+        assert float(first[:end].split()[-1]) == pytest.approx(value, rel=0.01), title
+
+
+def test_an_identical_node_is_no_culprit(make_table):
+    table = make_table(failing=(9,))
+    assert culprits(table, None)[0] == 9
+    table.state[9] = State.IDENTICAL
+    assert 9 not in culprits(table, None)
+
+
+def test_a_little_saturation_is_a_little_bar(make_navigator):
+    navigator = make_navigator()
+    navigator.table.saturated[:] = 0.0
+    navigator.table.saturated[4] = 0.004
+    drawn = "".join(piece for piece, _ in strip_lines(navigator, 60, UNICODE)[1])
+    assert UNICODE.eighths[1] in drawn
+    assert not any(high in drawn for high in UNICODE.eighths[2:])
+
+
+def test_hints_fit_a_narrow_terminal(pages):
+    for view, page in pages.items():
+        assert len(f"{view}: {page.hint}") <= 68, view
+
+
 def test_many_culprits_are_cut_to_the_worst(make_table):
     table = make_table(3000, failing=(2999,))
     assert culprits(table, None)[0] == 2999
@@ -88,7 +133,7 @@ def test_many_culprits_are_cut_to_the_worst(make_table):
 def test_the_overview_moves_among_culprits(pages, make_scene):
     page, scene = pages[View.OVERVIEW], make_scene(row=3)
     drawn = text(page.draw(scene, 80, 18))
-    assert "!*    1 #9 block2/qlinearadd_9" in drawn
+    assert "!* #9 block2/qlinearadd_9" in drawn
     assert "compared 24 of 24 nodes" in drawn
     page.move(scene, -1_000_000)
     assert scene.row == 9

@@ -119,6 +119,6 @@ def test_suspending_stops_the_program_and_resuming_draws_it_again(terminal):
     assert stopped
     os.kill(program.process.pid, signal.SIGCONT)
     program.screen.reset()
-    assert program.wait(lambda text: "block0/qlinearconv_0" in text), program.text
+    assert program.wait(lambda text: "block0/qlinearadd_1" in text), program.text
     program.send(b"j")
     assert program.wait(lambda text: "block2/relu_10: diverged" in text), program.text

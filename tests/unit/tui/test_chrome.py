@@ -1,0 +1,28 @@
+from types import SimpleNamespace
+
+import pytest
+
+from qdebug.tui.arrangement import VIEWS, View
+from qdebug.tui.chrome import tabs, verdict_lines
+from qdebug.tui.glyphs import UNICODE
+
+
+def words(lines):
+    return "\n".join("".join(piece for piece, _ in line) for line in lines)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_screens_have_their_names_at_80_columns(many):
+    drawn = words(tabs(View.OVERVIEW, 80, many=many))
+    assert len(drawn) <= 80
+    assert [word[0].isdigit() for word in drawn.split()] == [True, False] * (len(VIEWS) - (not many))
+
+
+def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene):
+    scene = make_scene()
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
+    node = scene.result.first_divergence
+    drawn = words(verdict_lines(now, 50, 1, UNICODE))
+    assert drawn.startswith(f" VERDICT first at {node}")
+    assert len(drawn) <= 50
+    assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
