@@ -55,6 +55,7 @@ class Comparison:
             the hashes and statistics of tensors whose values were not kept.
         known_equal: Whether no difference found means that there is none: not so if some elements alone were compared.
         sqnr_at_most: Upper bound of the SQNR in dB, where only statistics were kept; None if there is none.
+        nonfinite: Elements that are NaN or infinite on one side only by the statistics of all, at the least.
     """
 
     stats: ErrorStats | None
@@ -65,6 +66,7 @@ class Comparison:
     basis: str = "full"
     known_equal: bool = True
     sqnr_at_most: float | None = None
+    nonfinite: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ def _partly_compared(found: PartlyCompared) -> Comparison:
         basis=found.basis,
         known_equal=found.equal,
         sqnr_at_most=found.sqnr_at_most,
+        nonfinite=found.nonfinite,
     )
 
 

@@ -112,6 +112,8 @@ class Examiner:
         reason = f"{comparison.reason}; {declared}" if declared else comparison.reason
         floor, most = limits.sqnr_in_force, comparison.sqnr_at_most
         proved = Status.DIVERGED if floor is not None and most is not None and most < floor else Status.INCOMPARABLE
+        if comparison.nonfinite:
+            proved, reason = Status.NONFINITE, _by_statistics(comparison)
         return _node_result(entry, comparison, None, (proved, reason), limits, declared=declared)
 
     def _first_judged(
@@ -126,6 +128,8 @@ class Examiner:
             judged = limits.judge(comparison.stats, attribution)
         if judged[0] is Status.IDENTICAL and not comparison.known_equal:
             judged = Status.WITHIN, None
+        if comparison.nonfinite and judged[0] is not Status.NONFINITE:
+            judged = Status.NONFINITE, _by_statistics(comparison)
         return attribution, judged
 
     def _reproduced(
@@ -135,6 +139,12 @@ class Examiner:
         if not limits.explain or node is None or comparison.stats is None or not comparison.stats.mismatches:
             return None
         return self._reproducer.reproduce(node, entry.tensor)
+
+
+def _by_statistics(comparison: Comparison) -> str:
+    count = comparison.nonfinite
+    what = "element is" if count == 1 else "elements are"
+    return f"by the statistics of all values at least {count} {what} NaN or infinite on one side only"
 
 
 def _node_result(

@@ -43,6 +43,7 @@ class PartlyCompared:
         note: What was compared and what was not; "" if nothing was left out.
         equal: Whether all values are equal bit for bit, kept or not.
         sqnr_at_most: Upper bound of the SQNR in dB that the statistics prove; None if they prove none.
+        nonfinite: Elements that the statistics prove to be NaN or infinite on one side only, at the least.
     """
 
     basis: str
@@ -51,6 +52,7 @@ class PartlyCompared:
     note: str
     equal: bool = False
     sqnr_at_most: float | None = None
+    nonfinite: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,25 @@ def compare_partly(
         return None
     found = _elements_compared(reference, backend, pair, places, tolerance)
     if found is None:
-        return _statistics_compared(reference, backend, pair, places)
-    return replace(found, equal=all(_hash_equal(reference, backend, pair, place) for place in places))
+        found = _statistics_compared(reference, backend, pair, places)
+    else:
+        found = replace(found, equal=all(_hash_equal(reference, backend, pair, place) for place in places))
+    return found if found.equal else replace(found, nonfinite=_one_sided(reference, backend, pair, places))
+
+
+def _one_sided(reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]) -> int:
+    """Count the elements that cannot but be NaN or infinite on one side only: there are more of them there."""
+    if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) != ((None, None), (None, None)):
+        return 0
+    least = 0
+    for place in places:
+        one, other = (
+            _kept(side, name, *place).statistics
+            for side, name in ((reference, pair.reference), (backend, pair.backend))
+        )
+        if one.count == other.count:
+            least += max(abs(one.nan - other.nan), abs(one.inf - other.inf))
+    return least
 
 
 def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[int, int]]:

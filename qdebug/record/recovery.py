@@ -176,6 +176,8 @@ def recover(
 
 def _check_unfinished(path: Path) -> None:
     """Refuse the path of a recording that is finished, or of what cannot be recovered."""
+    if not path.name:
+        return  # a folder, or the root
     ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
     target = path.with_name(path.name.removesuffix(ending))
     if target.is_file() and not part_of(target).exists():

@@ -46,6 +46,8 @@ def journal_at(path: Path) -> Path | None:
     Args:
         path: NAME, NAME.part, NAME.journal, or a journal of any name.
     """
+    if not path.name:
+        return None  # a folder, or the root
     target = path.with_name(path.name.removesuffix(".part")) if path.name.endswith(".part") else path
     if journal_of(target).is_file():
         return journal_of(target)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qdebug.errors import RecordingError
+from qdebug.errors import RecordingError, UsageError
 from qdebug.store.container import damaged
 from qdebug.store.manifest import is_manifest, read_manifest
 
@@ -24,6 +24,7 @@ __all__ = ["Verified", "main", "verify"]
 MEMORY_LIMIT = 2 << 30
 """Bytes of address space that the child may take; what it really uses is a small part of that."""
 
+_LEAST_MEMORY = 256 << 20
 _BYTES_A_SECOND = 20 << 20
 _SHOWN = 5
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.store.verify import main; main()"
@@ -57,8 +58,14 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
         timeout: Seconds that it may take; a minute and what reading so many bytes takes on a slow disk if None.
 
     Raises:
+        UsageError: `memory` is too little for any file.
         RecordingError: Something is wrong with the file, or reading it crashes, hangs, or needs too much memory.
     """
+    if memory < _LEAST_MEMORY:
+        raise UsageError(
+            f"{memory >> 20} MB are too little memory to read any recording in.",
+            hint=f"Give at least {_LEAST_MEMORY >> 20}: qdebug file verify --memory {_LEAST_MEMORY >> 20}.",
+        )
     if is_manifest(path):
         parts = [_verify_file(part.path, memory, timeout) for part in read_manifest(path)]
         return Verified(

@@ -205,3 +205,26 @@ class TestDiff:
         assert node.status == "within"
         same = self.diff(record(VALUES, "elements:9"), record(VALUES, "elements:9"))
         assert same.status == "identical"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "keeps", [("elements:64", "elements:64"), ("stats", "stats"), (None, "stats"), ("stats", "elements:64")]
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_is_not_finite_is_not_hidden_by_not_being_kept_on_both_sides(value, keeps, swapped):
+    wrong = [VALUES, VALUES.copy()]
+    wrong[1][0, 0, 0, 1] = value
+    recordings = record([VALUES, VALUES], keeps[0]), record(wrong, keeps[1])
+    reference, backend = reversed(recordings) if swapped else recordings
+    result = qdebug.diff(reference, backend)
+    node = next(node for node in result.nodes if node.tensor == "y")
+    assert (result.status, node.status) == ("nonfinite", "nonfinite")
+    assert "at least 1 element is NaN or infinite on one side only" in node.reason
+
+
+def test_as_many_nan_on_both_sides_prove_nothing():
+    one, other = VALUES.copy(), VALUES.copy() * 2
+    one[0, 0, 0, 1] = other[0, 0, 0, 1] = np.nan
+    found = compare_pair(record(one, "stats"), record(other, "stats"), pair())
+    assert found.nonfinite == 0

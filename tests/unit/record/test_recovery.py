@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -305,3 +306,9 @@ def test_nothing_is_written_over_what_is_being_recovered(tmp_path, ending):
         recover(path, tmp_path / f"run.h5{ending}", force=True)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     assert recover(path).tensors == 8
+
+
+@pytest.mark.parametrize("name", [".", "/"])
+def test_a_folder_is_no_run(name):
+    with pytest.raises(NotARecordingError, match="No unfinished run lies"):
+        recover(Path(name))

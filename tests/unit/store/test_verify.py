@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from qdebug.errors import RecordingError
+from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, Node, RunInfo
 from qdebug.store import verify as verify_module
 from qdebug.store.layout import TABLES
@@ -143,3 +143,9 @@ def test_a_path_to_modules_of_others_is_not_taken_from_the_folder(sound, monkeyp
     (tmp_path / "json.py").write_text("raise SystemExit('imported from the folder')")
     monkeypatch.chdir(tmp_path)
     assert verify(sound).tensors == 6
+
+
+def test_too_little_memory_is_not_blamed_on_the_file(sound):
+    with pytest.raises(UsageError, match="1 MB are too little memory"):
+        verify(sound, memory=1 << 20)
+    assert verify(sound, memory=verify_module._LEAST_MEMORY).tensors == 6
