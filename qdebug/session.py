@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from qdebug.adapters import replay_kernel
 from qdebug.analysis.align import align
 from qdebug.analysis.alignment import Alignment, Pair
 from qdebug.analysis.attribute import recorded_places
@@ -31,9 +32,12 @@ from qdebug.model import Recording
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
 from qdebug.record.opening import open_recording
+from qdebug.replay.registry import provide_kernels
 from qdebug.store.cache import ColumnCache
 
 __all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
+
+provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
 
 
 def diff(

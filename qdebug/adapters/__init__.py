@@ -1,6 +1,6 @@
 """Frameworks, one a file, loaded by name only: nothing imports an adapter statically.
 
-A new framework is one module here, one row in `BACKENDS` or `READERS`, one extra in pyproject.toml, one test folder.
+A new framework is one module here, one row in a table below, one extra in pyproject.toml, one test folder.
 """
 
 from __future__ import annotations
@@ -19,8 +19,19 @@ if TYPE_CHECKING:
     import numpy as np
 
     from qdebug.model import Graph
+    from qdebug.replay.registry import Kernel
 
-__all__ = ["BACKENDS", "READERS", "WRITERS", "AdapterEntry", "load_backend", "load_reader", "write_model"]
+__all__ = [
+    "BACKENDS",
+    "READERS",
+    "REPLAYERS",
+    "WRITERS",
+    "AdapterEntry",
+    "load_backend",
+    "load_reader",
+    "replay_kernel",
+    "write_model",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +79,27 @@ WRITERS: dict[str, AdapterEntry] = {
     ),
 }
 """Writers of model files by file name ending."""
+
+
+REPLAYERS: tuple[AdapterEntry, ...] = (
+    AdapterEntry(
+        module="qdebug.adapters.onnx_reference",
+        extra="onnx",
+        packages=("onnx",),
+        summary="rarer operators, by the reference implementation of ONNX",
+    ),
+)
+"""Who replays operators that have no kernel here, asked in this order."""
+
+
+def replay_kernel(op: str, domain: str) -> Kernel | None:
+    """Give a kernel that a framework has for an operator; None if none of those installed has one."""
+    for entry in REPLAYERS:
+        if all(importlib.util.find_spec(package) is not None for package in entry.packages):
+            found: Kernel | None = importlib.import_module(entry.module).kernel_of(op, domain)
+            if found is not None:
+                return found
+    return None
 
 
 def load_backend(name: str) -> Backend:

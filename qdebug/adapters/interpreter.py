@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.adapters import load_reader
+from qdebug.adapters import load_reader, replay_kernel
 from qdebug.adapters.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.record.environment import cpu_flags, package_versions
-from qdebug.replay import Arithmetic, Fault, find_kernel, run_graph
+from qdebug.replay import Arithmetic, Fault, find_kernel, provide_kernels, run_graph
 from qdebug.replay.arithmetic_file import find_arithmetic
 from qdebug.replay.groups import fuse
 from qdebug.replay.presets import DEFAULT_PRESET, PRESETS, Preset
@@ -250,6 +250,8 @@ def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], s
     names = tuple(name for name in model.graph.tensors if model.graph.is_constant(name) and model.has(name))
     return model.graph, _Constants(names, model.load), model.info.model, model.info.model_sha256
 
+
+provide_kernels(replay_kernel)
 
 backend = InterpreterBackend()
 """What the table of backends names."""

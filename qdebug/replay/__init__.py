@@ -6,7 +6,16 @@ from qdebug.replay.canonical import canonical
 from qdebug.replay.columns import Columns
 from qdebug.replay.describe import describe
 from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
-from qdebug.replay.registry import Call, Kernel, find_kernel, has_kernel, kernel, known_kernels, run_node
+from qdebug.replay.registry import (
+    Call,
+    Kernel,
+    find_kernel,
+    has_kernel,
+    kernel,
+    known_kernels,
+    provide_kernels,
+    run_node,
+)
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.unit_calls import unit_of_call
@@ -42,6 +51,7 @@ __all__ = [
     "known_kernels",
     "one_thread",
     "parse_variant",
+    "provide_kernels",
     "run_graph",
     "run_node",
     "unit_of_call",

@@ -19,7 +19,7 @@ from qdebug.errors import KernelError, NoKernelError
 from qdebug.model import AttrValue, Node
 from qdebug.replay.arithmetic import Arithmetic
 
-__all__ = ["Call", "Kernel", "find_kernel", "has_kernel", "kernel", "known_kernels", "run_node"]
+__all__ = ["Call", "Kernel", "find_kernel", "has_kernel", "kernel", "known_kernels", "provide_kernels", "run_node"]
 
 Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
 """A function that computes the outputs of one call; a bare array stands for a single output."""
@@ -43,6 +43,11 @@ _FAMILIES = (
     "reduction",
     "resize",
 )
+Provider = Callable[[str, str], "Kernel | None"]
+"""Gives the kernel of an operator and domain that has none here, or None."""
+
+_PROVIDERS: list[Provider] = []
+_PROVIDED: dict[tuple[str, str], Kernel | None] = {}
 _KERNELS: dict[tuple[str, str], Kernel] = {}
 _LOADED: set[str] = set()
 _DOMAINS = {"ai.onnx": ""}
@@ -136,10 +141,30 @@ def known_kernels() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(_KERNELS))
 
 
+def provide_kernels(provider: Provider) -> None:
+    """Ask somebody else, too, for kernels of operators that have none here.
+
+    Args:
+        provider: Called once for each operator and domain, when its kernel is first looked for.
+    """
+    if provider not in _PROVIDERS:
+        _PROVIDERS.append(provider)
+        _PROVIDED.clear()
+
+
 def has_kernel(op: str, domain: str = "") -> bool:
     """Tell whether an operator can be replayed."""
+    return _kernel_of(op, domain) is not None
+
+
+def _kernel_of(op: str, domain: str) -> Kernel | None:
     _load()
-    return (_DOMAINS.get(domain, domain), op) in _KERNELS
+    key = _DOMAINS.get(domain, domain), op
+    if key in _KERNELS:
+        return _KERNELS[key]
+    if key not in _PROVIDED:
+        _PROVIDED[key] = next(filter(None, (provider(op, key[0]) for provider in _PROVIDERS)), None)
+    return _PROVIDED[key]
 
 
 def find_kernel(node: Node) -> Kernel:
@@ -148,8 +173,7 @@ def find_kernel(node: Node) -> Kernel:
     Raises:
         NoKernelError: There is none for its operator.
     """
-    _load()
-    found = _KERNELS.get((_DOMAINS.get(node.domain, node.domain), node.op))
+    found = _kernel_of(node.op, node.domain)
     if found is None:
         title = f"{node.domain}::{node.op}" if node.domain else node.op
         raise NoKernelError(

@@ -22,6 +22,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Self
 
@@ -125,6 +126,8 @@ def _identity(recording: FileRecording) -> str:
 def _code() -> list[str]:
     """Tell one state of the code from another: in a working copy the version alone does not."""
     stamps = [f"qdebug {qdebug.__version__}", f"numpy {np.__version__}", platform.machine()]
+    with contextlib.suppress(metadata.PackageNotFoundError):  # it replays some operators
+        stamps.append(f"onnx {metadata.version('onnx')}")
     with contextlib.suppress(OSError):  # imported from an archive: its version must do
         for path in sorted(Path(qdebug.__file__).parent.glob("**/*.py")):
             known = path.stat()

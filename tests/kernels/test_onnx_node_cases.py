@@ -14,7 +14,7 @@ import pytest
 
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node
-from qdebug.replay import has_kernel, known_kernels, run_graph
+from qdebug.replay import known_kernels, run_graph
 from qdebug.replay.precision import widen
 
 onnx = pytest.importorskip("onnx")
@@ -124,9 +124,10 @@ def outcomes():
 
         cases = load_model_tests(kind="node")
     found = []
+    ours = set(known_kernels())  # what ONNX itself replays is not to be tested against its own cases
     for case in cases:
         nodes = case.model.graph.node
-        if case.model.functions or not case.data_sets or not all(has_kernel(n.op_type, n.domain) for n in nodes):
+        if case.model.functions or not case.data_sets or not all((n.domain, n.op_type) in ours for n in nodes):
             continue
         ops = tuple((n.domain, n.op_type) for n in nodes)
         try:

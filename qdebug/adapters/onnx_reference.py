@@ -1,0 +1,95 @@
+"""Kernels for rarer ONNX operators: the reference implementation that comes with the onnx package computes the node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import KernelError
+from qdebug.replay.registry import Call, Kernel
+
+__all__ = ["kernel_of"]
+
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""Operators that give something else each time: a replay of them says nothing."""
+
+
+def kernel_of(op: str, domain: str) -> Kernel | None:
+    """Give a kernel for an operator of the ONNX standard; None if the reference implementation has none for tensors."""
+    if domain or op in _RANDOM or not _implemented(op):
+        return None
+    return _compute
+
+
+def _implemented(op: str) -> bool:
+    from onnx import defs, helper
+    from onnx.reference.op_run import RuntimeImplementationError
+
+    try:
+        schema = defs.get_schema(op)
+    except defs.SchemaError:
+        return False
+    graphs = (defs.OpSchema.AttrType.GRAPH, defs.OpSchema.AttrType.GRAPHS)
+    if schema.deprecated or any(attr.type in graphs for attr in schema.attributes.values()):
+        return False
+    if not all(_takes_tensors(formal) for formal in (*schema.inputs, *schema.outputs)):
+        return False
+    names = [f"x{position}" for position in range(schema.min_input)]
+    try:
+        _evaluator(helper.make_node(op, names, ["y"]), {}, defs.onnx_opset_version())
+    except RuntimeImplementationError:
+        return False
+    except Exception:  # noqa: BLE001  an attribute that the operator requires is missing here: it is implemented
+        return True
+    return True
+
+
+def _takes_tensors(formal: Any) -> bool:
+    return any(str(kind).startswith("tensor(") for kind in formal.types)
+
+
+def _compute(call: Call) -> tuple[np.ndarray, ...]:
+    """Run one node as a model of its own.
+
+    Raises:
+        KernelError: The reference implementation cannot compute it.
+    """
+    from onnx import defs, helper, numpy_helper
+
+    inputs = [f"x{position}" if array is not None else "" for position, array in enumerate(call.inputs)]
+    outputs = [f"y{position}" for position in range(call.outputs)]  # also those that the node leaves out
+    feed = {name: array for name, array in zip(inputs, call.inputs, strict=True) if array is not None}
+    attrs: dict[str, Any] = {
+        name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        for name, value in call.attrs.items()
+    }
+    try:
+        node = helper.make_node(call.op, inputs, outputs, **attrs)
+        evaluator = _evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
+        found = evaluator.run(None, feed)
+    except Exception as error:  # whatever is wrong with the node, it is the node that cannot be replayed
+        raise KernelError(
+            f"Node {call.node!r} ({call.op}) cannot be computed by the reference implementation of ONNX: "
+            f"{str(error).rstrip('.') or type(error).__name__}."
+        ) from error
+    return tuple(np.asarray(array) for array in found)
+
+
+def _evaluator(node: Any, feed: dict[str, np.ndarray], opset: int) -> Any:
+    from onnx import TensorProto, ValueInfoProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    def value(name: str) -> Any:
+        dtype = helper.np_dtype_to_tensor_dtype(feed[name].dtype) if name in feed else TensorProto.FLOAT
+        return helper.make_tensor_value_info(name, dtype, feed[name].shape if name in feed else None)
+
+    graph = helper.make_graph(
+        [node],
+        "node",
+        [value(name) for name in dict.fromkeys(node.input) if name],
+        [ValueInfoProto(name=name) for name in node.output],
+    )
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
