@@ -134,4 +134,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits: Limits
         before, states[:] = list(states), [side.state for side in followed]
         return any(new) or (bool(before) and before != states)  # a recorder that closed its file is news too
 
-    return Opening(names=names, compare=compare, refresh=refresh if choices.follow else None)
+    def writing() -> bool:
+        return any(getattr(side, "state", None) == "writing" for side in sides)
+
+    return Opening(names=names, compare=compare, refresh=refresh if choices.follow else None, writing=writing)

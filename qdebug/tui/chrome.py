@@ -86,7 +86,7 @@ def _warnings(opened: Opened) -> list[str]:
         if info.fidelity is Fidelity.DIFFERS:
             said.append(f"{side}: recording CHANGED the result")
         if not info.complete:
-            said.append(f"{side}: INCOMPLETE")
+            said.append(f"{side}: unfinished" if opened.writing else f"{side}: INCOMPLETE")
     return said
 
 
@@ -131,11 +131,11 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     elif now.opened is None:
         many = numbers.grouped(navigator.table.size)
         return [[(" READING ", "accent"), (f"aligning both graphs, {many} tensors ..", "muted")]]
-    elif result is not None:
+    elif result is not None and not now.opened.writing:
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1
     else:
-        word, text, bad = " SO FAR ", _so_far(navigator), navigator.table.first_divergence() is not None
+        word, text, bad = " SO FAR ", _so_far(navigator, now.opened), navigator.table.first_divergence() is not None
     room = max(width - len(word) - 1, 10)
     if height == 1 and len(text) > room and result is not None and result.first_divergence is not None:
         text = _short_verdict(result, text)
@@ -151,9 +151,11 @@ def _short_verdict(result: DiffResult, text: str) -> str:
     return text if first is None else f"first at {safe_text(first.node, limit=40)}{why}"
 
 
-def _so_far(navigator: Navigator) -> str:
+def _so_far(navigator: Navigator, opened: Opened) -> str:
     table = navigator.table
     counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
+    if opened.writing:
+        counted += ", still being recorded"
     first = table.first_divergence()
     if first is None:
         return f"{counted}, no divergence"

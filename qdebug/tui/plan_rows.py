@@ -14,14 +14,16 @@ from qdebug.tui.source import DiffSource, Opened
 __all__ = ["describe", "named_rows", "planned_rows"]
 
 
-def describe(source: DiffSource, backend_at: int = 0) -> Opened:
+def describe(source: DiffSource, backend_at: int = 0, *, writing: bool = False) -> Opened:
     """Tell what is known of an open comparison; reads no values.
 
     Args:
         source: The comparison.
         backend_at: Its number.
+        writing: Whether a recorder still adds to a recording.
     """
     return Opened(
+        writing=writing,
         backend_at=backend_at,
         reference=source.reference.info,
         backend=source.backend.info,

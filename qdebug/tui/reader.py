@@ -177,7 +177,8 @@ class Reader(threading.Thread):
             return
         if source is None:
             source = comparison.source = comparison.opening.compare()
-            opened = describe(source, comparison.at)
+            writing = comparison.opening.writing
+            opened = describe(source, comparison.at, writing=writing is not None and writing())
             comparison.table, comparison.left = opened.table, source.results()
             self._post(opened)
             opened.table.prepare()

@@ -160,11 +160,13 @@ class Opening:
             their graphs; None if there is no such short cut.
         refresh: Takes in what a recorder has written since, and tells whether that is anything: then `compare` is
             called again; None for recordings that are finished.
+        writing: Tells whether a recorder still adds to one of them; None if none does.
     """
 
     compare: Callable[[], DiffSource]
     names: Callable[[], Sequence[str]] | None = None
     refresh: Callable[[], bool] | None = None
+    writing: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,9 +256,11 @@ class Opened:
         table: The rows, nothing computed yet.
         samples, steps: How many the recordings share.
         limits: What counts as divergence.
+        writing: Whether a recorder still adds to one of them.
     """
 
     backend_at: int = 0
+    writing: bool = False
     reference: RunInfo
     backend: RunInfo
     reference_graph: Graph

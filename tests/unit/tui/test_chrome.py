@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -26,3 +27,10 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
     assert drawn.startswith(f" VERDICT first at {node}")
     assert len(drawn) <= 50
     assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
+
+
+def test_there_is_no_verdict_while_a_recorder_is_at_work(make_scene):
+    scene = make_scene(failing=())
+    opened = replace(scene.opened, writing=True)
+    now = SimpleNamespace(navigator=scene.navigator, opened=opened, result=scene.result, failure=None)
+    assert words(verdict_lines(now, 80, 1, UNICODE)) == " SO FAR 24 of 24 compared, still being recorded, no divergence"
