@@ -157,7 +157,7 @@ def test_ctrl_c_during_a_recording_says_what_was_kept(run, monkeypatch, recordin
     words = ("record", "m.onnx", "--backend", "b", "--inputs", "x.npz", "-o", "part.h5")
     done = run(*words)
     assert done.code == 130
-    assert "what was recorded so far is in part.h5 (incomplete): qdebug info part.h5" in done.err
+    assert "part.h5 holds what was recorded so far (incomplete): qdebug info part.h5" in done.err
     assert '"complete": false' in run("info", "part.h5", "--json").out
     partial = run("diff", "part.h5", "part.h5")
     assert partial.code == 3

@@ -127,7 +127,7 @@ def test_an_arithmetic_out_of_a_file_is_recorded_with_what_it_says(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"arithmetic": "up"}, "no arithmetic 'up'; known are"), ({"threads": "4"}, "no option 'threads'")],
+    [({"arithmetic": "up"}, "no arithmetic 'up'.*nown are"), ({"threads": "4"}, "no option 'threads'")],
 )
 def test_wrong_options_are_named(options, named):
     with pytest.raises(UsageError, match=named):
