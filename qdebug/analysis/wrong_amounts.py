@@ -13,6 +13,8 @@ __all__ = ["constants", "factors"]
 
 _LEAST_FACTOR = 0.02
 """Factor below which nothing is left of the values: they are not scaled but missing."""
+_PER_CHANNEL = 3
+"""Wrong elements in each channel that has any, on average, that are needed to call them scaled."""
 _NEARLY_ALL = 0.99
 """Share of the elements that a factor must account for: what saturates on the way to them may differ."""
 _FLAT = 0.75
@@ -124,6 +126,9 @@ def factors(evidence: Evidence) -> Iterator[Trait]:
     if whole is not None and _grows(expected[free], recorded[free], whole):
         yield Trait(pattern="factor", detail=f"the elements are {whole:.4g} times what they should be")
         return
+    wrong = expected != recorded
+    if np.count_nonzero(wrong) < _PER_CHANNEL * np.count_nonzero(wrong.any(axis=1)):
+        return  # a single wrong code is a factor too
     found = []
     for own, theirs, usable in zip(expected, recorded, free, strict=True):
         x, y = own[usable], theirs[usable]

@@ -17,6 +17,8 @@ __all__ = ["Layout", "Place", "chance", "places"]
 
 _UNLIKELY = 1e-4
 """Probability below which a place is no accident."""
+_ODD = 0.1
+"""Probability below which indices in the same part of each block are none by chance."""
 _BLOCKS = (4, 8, 16, 32, 64, 128)
 """Sizes of the blocks that kernels work in."""
 _WIDEST_BORDER = 3
@@ -132,6 +134,8 @@ def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> l
     if one_piece:
         span = f"{first}" if hit.size == 1 else f"{first} to {last}"
         return [Place(pattern=kind, detail=f"only in {title} {span} of {total}", share=share)]
+    if chance(share, count, math.comb(total, hit.size)):  # any few elements lie in few indices
+        return []
     period = _period(hit, total)
     if period is not None:
         return [Place(pattern="block_tail", detail=f"only in {period} of the {name[1]}", share=share)]
@@ -152,6 +156,8 @@ def _period(hit: np.ndarray, total: int) -> str | None:
     for block in _BLOCKS:
         residues = np.unique(hit % block)
         repeats = total >= 2 * block and np.unique(hit // block).size >= 2
+        ways = math.log(math.comb(block, residues.size))
+        repeats = repeats and hit.size * math.log(residues.size / block) + ways < math.log(_ODD)
         if repeats and residues.size <= block // 4 and (best is None or residues.size / block < best[0]):
             best = (residues.size / block, block, residues)
     if best is None:

@@ -123,7 +123,7 @@ def group_rows(explanation: Explanation) -> list[tuple[str, ...]]:
                 str(len(first.variants)) if searched else numbers.MISSING,
                 numbers.grouped(sum(node.witnesses for node in group.nodes)) if searched else numbers.MISSING,
                 numbers.MISSING if runner is None else share(runner),
-                safe_text(first.words or ", ".join(first.variants[:1])),
+                safe_text("; ".join(filter(None, (first.words or ", ".join(first.variants[:1]), first.reason)))),
                 known_as(first.presets),
             )
         )

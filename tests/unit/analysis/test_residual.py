@@ -162,6 +162,16 @@ def test_a_few_wrong_elements_are_no_constant():
     assert told.detail == "off by one code"
 
 
+def test_a_few_elements_make_no_block():
+    """Six elements lie in six channels at most, and six channels in some part of every 128."""
+    rng = np.random.default_rng(4)
+    for seed in range(20):
+        expected = codes((4, 416, 1, 1), seed=seed)
+        recorded = expected.reshape(-1).copy()
+        recorded[rng.choice(recorded.size, 6, replace=False)] += 1
+        assert found(expected, recorded.reshape(expected.shape)).pattern == "off_by_one"
+
+
 def test_a_constant_in_one_place_is_that_place():
     recorded = codes()
     recorded[:, :, 3] += 1

@@ -144,3 +144,8 @@ def test_names_from_a_recording_do_nothing():
     evil = left(op="Conv\x1b[31m")
     assert "\x1b" not in "".join(node_row(evil))
     assert "<script>" not in explain_markdown(explanation(node("<script>"), left(reason="<script>"))).replace("\\<", "")
+
+
+def test_a_class_of_its_own_is_said_to_be():
+    (row,) = group_rows(explanation(node(reason="its siblings are computed in another way")))
+    assert row[6] == "float32 multiplier, ties to even; its siblings are computed in another way"
