@@ -10,9 +10,10 @@ import numpy as np
 
 from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.layouts import in_one_order, turned_quant
-from qdebug.analysis.partly import PartlyCompared, compare_partly
+from qdebug.analysis.partly import PartlyCompared, compare_partly, one_sided, some_missing
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
+from qdebug.model.kept import kept_of
 from qdebug.numerics.accumulate import ErrorAccumulator, one_lattice, same_elements
 from qdebug.numerics.blocks import RealBlocks, why_incomparable
 from qdebug.numerics.lsb import Steps
@@ -56,6 +57,7 @@ class Comparison:
         known_equal: Whether no difference found means that there is none: not so if some elements alone were compared.
         sqnr_at_most: Upper bound of the SQNR in dB, where only statistics were kept; None if there is none.
         nonfinite: Elements that are NaN or infinite on one side only by the statistics of all, at the least.
+        lacking: Whether of some samples one side has more than the other, so that they were not compared.
     """
 
     stats: ErrorStats | None
@@ -67,6 +69,7 @@ class Comparison:
     known_equal: bool = True
     sqnr_at_most: float | None = None
     nonfinite: int = 0
+    lacking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,7 @@ def compare_pair(
     """
     places, missing = _places(reference, backend, pair)
     if not places and (found := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
-        return _partly_compared(found)
+        return _partly_compared(found, some_missing(reference, backend, pair))
     if not places:
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
     quants = _turned_quants(reference, backend, pair)
@@ -222,16 +225,26 @@ def compare_pair(
             total.merge(part)
     rails = None if counter is None else counter.rails()
     whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
-    return Comparison(stats=whole, rails=rails, samples=tuple(samples), note=missing or None)
+    nonfinite = one_sided(reference, backend, pair) if missing else 0
+    return Comparison(
+        stats=whole,
+        rails=rails,
+        samples=tuple(samples),
+        note=missing or None,
+        lacking=bool(missing),
+        nonfinite=nonfinite,
+    )
 
 
-def _partly_compared(found: PartlyCompared) -> Comparison:
+def _partly_compared(found: PartlyCompared, missing: str) -> Comparison:
+    note = "; ".join(filter(None, (found.note if found.stats is not None else "", missing)))
     return Comparison(
         stats=found.stats,
         rails=None,
         samples=tuple(SampleStats(sample=sample, stats=stats) for sample, stats in found.samples),
         reason=None if found.stats is not None else found.note,
-        note=found.note or None if found.stats is not None else None,
+        note=note or None,
+        lacking=bool(missing),
         basis=found.basis,
         known_equal=found.equal,
         sqnr_at_most=found.sqnr_at_most,
@@ -284,19 +297,26 @@ def _places(reference: Recording, backend: Recording, pair: Pair) -> tuple[list[
         steps = range(max(reference.steps, backend.steps))
         every = [_Place(sample, step) for sample in samples for step in steps]
     both: list[_Place] = []
-    only = {"reference": 0, "backend": 0}
+    partly, only = 0, {"reference": 0, "backend": 0}
     for place in every:
         ours = reference.has(pair.reference, place.sample, place.step)
         theirs = backend.has(pair.backend, place.sample, place.step)
         if ours and theirs:
             both.append(place)
+            continue
+        ours = ours or kept_of(reference, pair.reference, place.sample, place.step) is not None
+        theirs = theirs or kept_of(backend, pair.backend, place.sample, place.step) is not None
+        if ours and theirs:
+            partly += 1
         elif ours or theirs:
             only["backend" if ours else "reference"] += 1
     lacking = [f"the {side} has none for {count}" for side, count in only.items() if count]
+    lacking += [f"not all were kept for {partly}"] if partly else []
     if not lacking:
         return both, ""
     unit = "samples" if max(reference.steps, backend.steps) == 1 else "steps of all samples"
-    return both, f"values of {len(both)} of {len(both) + sum(only.values())} {unit} compared: " + ", ".join(lacking)
+    total = len(both) + partly + sum(only.values())
+    return both, f"values of {len(both)} of {total} {unit} compared: " + ", ".join(lacking)
 
 
 def _by_sample(places: list[_Place]) -> Iterator[tuple[int, list[int]]]:

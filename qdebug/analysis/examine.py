@@ -171,6 +171,7 @@ def _node_result(
         reason=judged[1],
         note=comparison.note,
         basis=comparison.basis,
+        lacking=comparison.lacking,
         metrics=comparison.stats,
         introduced=None if attribution is None else attribution.introduced,
         propagated=None if attribution is None else attribution.propagated,

@@ -114,6 +114,7 @@ class NodeResult:
         reason: Why it is diverged, nonfinite or incomparable; None otherwise.
         note: What was left out of the comparison; None if nothing.
         basis: "full" if every element was compared.
+        lacking: Whether of some samples one side has more than the other, so that they were not compared.
         metrics: The error over all samples; None if incomparable.
         introduced: Error this node adds; None until it is known.
         propagated: Error that reaches it through its inputs; None until it is known.
@@ -140,6 +141,7 @@ class NodeResult:
     reason: str | None = None
     note: str | None = None
     basis: str = "full"
+    lacking: bool = False
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None

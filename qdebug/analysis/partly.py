@@ -29,7 +29,7 @@ from qdebug.numerics.blocks import why_incomparable
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.summary import take_statistics
 
-__all__ = ["Elements", "PartlyCompared", "compare_partly"]
+__all__ = ["Elements", "PartlyCompared", "compare_partly", "one_sided", "some_missing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +114,23 @@ def compare_partly(
         found = _statistics_compared(reference, backend, pair, places)
     else:
         found = replace(found, equal=all(_hash_equal(reference, backend, pair, place) for place in places))
-    return found if found.equal else replace(found, nonfinite=_one_sided(reference, backend, pair, places))
+    return found if found.equal else replace(found, nonfinite=one_sided(reference, backend, pair))
 
 
-def _one_sided(reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]) -> int:
-    """Count the elements that cannot but be NaN or infinite on one side only: there are more of them there."""
+def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
+    """Count the elements that cannot but be NaN or infinite on one side only: there are more of them there.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pair: Which tensors. Samples and steps that both kept in full are left out: their elements are compared.
+    """
     if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) != ((None, None), (None, None)):
         return 0
     least = 0
-    for place in places:
+    for place in _places(reference, backend, pair):
+        if reference.has(pair.reference, *place) and backend.has(pair.backend, *place):
+            continue
         one, other = (
             _kept(side, name, *place).statistics
             for side, name in ((reference, pair.reference), (backend, pair.backend))
@@ -140,6 +148,26 @@ def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
         for step in range(1 if once else min(reference.steps, backend.steps)):
             if all(side.has(name, sample, step) or kept_of(side, name, sample, step) for side, name in sides):
                 yield sample, step
+
+
+def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
+    """Say in a clause of how many samples and steps only one side kept anything; "" if of none."""
+    sides = {"reference": (reference, pair.reference), "backend": (backend, pair.backend)}
+    if all(side.graph.is_constant(name) for side, name in sides.values()):
+        return ""
+    only = dict.fromkeys(sides, 0)
+    for sample in range(max(reference.samples, backend.samples)):
+        for step in range(max(reference.steps, backend.steps)):
+            lacking = [
+                title
+                for title, (side, name) in sides.items()
+                if not (side.has(name, sample, step) or kept_of(side, name, sample, step))
+            ]
+            if len(lacking) == 1:
+                only[lacking[0]] += 1
+    samples, steps = (max(sizes) for sizes in ((reference.samples, backend.samples), (reference.steps, backend.steps)))
+    every = f"{samples} samples" if steps == 1 else f"{samples * steps} steps of all samples"
+    return ", ".join(f"the {side} has nothing of {count} of {every}" for side, count in only.items() if count)
 
 
 def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elements | None:

@@ -36,7 +36,7 @@ def shortcomings(
         first = incomparable[0]
         count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
         found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
-    partial = [node for node in nodes if node.note and node.basis == "full"]
+    partial = [node for node in nodes if node.note and (node.basis == "full" or node.lacking)]
     if partial and not limits.allow_partial:
         more = f" and {len(partial) - 1} more" if len(partial) > 1 else ""
         found.append(f"{partial[0].note} (tensor {partial[0].tensor!r}{more})")

@@ -228,3 +228,30 @@ def test_as_many_nan_on_both_sides_prove_nothing():
     one[0, 0, 0, 1] = other[0, 0, 0, 1] = np.nan
     found = compare_pair(record(one, "stats"), record(other, "stats"), pair())
     assert found.nonfinite == 0
+
+
+def bounded(arrays):
+    """Record samples of which the first alone is kept in full."""
+    with Recorder(None, backend="b", max_bytes=VALUES.nbytes + 100) as rec:
+        for sample, each in enumerate(arrays):
+            rec.at(sample)
+            rec.put("y", each, node="n", op="Custom")
+    return rec.recording
+
+
+def test_samples_of_which_not_all_was_kept_are_not_passed_over_in_silence():
+    result = qdebug.diff(bounded([VALUES] * 3), bounded([VALUES, VALUES * 5, VALUES]))
+    assert result.status == "incomplete"
+    assert "values of 1 of 3 samples compared: not all were kept for 2" in result.verdict.sentence
+    wrong = VALUES.copy()
+    wrong[0, 0, 0, 0] = np.nan
+    assert qdebug.diff(bounded([VALUES] * 2), bounded([VALUES, wrong])).status == "nonfinite"
+
+
+@pytest.mark.parametrize("keep", ["stats", "elements:64"])
+def test_samples_that_one_side_has_nothing_of_are_named(keep):
+    """They are where values are kept in full, and no less where they are not."""
+    result = qdebug.diff(record([VALUES] * 3, keep), record([VALUES] * 2, keep))
+    assert result.status == "incomplete"
+    assert "the backend has nothing of 1 of 3 samples (tensor 'y')" in result.verdict.sentence
+    assert qdebug.diff(record([VALUES] * 2, keep), record([VALUES] * 2, keep)).status == "identical"
