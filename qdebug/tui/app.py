@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +54,19 @@ class TuiChoices:
     follow: bool = False
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Load libraries without looking again and again for garbage among them: all of it is there to stay."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()  # the application unfreezes at its end
+        if was:
+            gc.enable()
+
+
 def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | None = None) -> int:
     """Walk through the comparison of a recording with one or more others in the terminal.
 
@@ -71,7 +86,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     """
     chosen = choices or TuiChoices()
     require_terminal()
-    with skeleton(reference, backends):
+    with _uncollected(), skeleton(reference, backends):
         from qdebug.tui.application import LIMITS_FILE, QdebugApp
         from qdebug.tui.background import is_light
         from qdebug.tui.desk import Start

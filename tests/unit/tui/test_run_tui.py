@@ -1,5 +1,6 @@
 """The entry, with real recordings on a real (pseudo-)terminal."""
 
+import gc
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
+from qdebug.tui import app
 from qdebug.tui.app import run_tui
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -118,3 +120,12 @@ def test_the_names_need_nothing_of_the_analysis():
     loaded = "import qdebug.record.opening, sys; print([m for m in sys.modules if m.startswith('qdebug.analysis')])"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_garbage_is_collected_again_once_the_libraries_are_loaded():
+    gc.unfreeze()
+    with app._uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count()
+    gc.unfreeze()
