@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
+import sys
+from _thread import interrupt_main
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Timer
 from types import FrameType, TracebackType
 from typing import Self
 
 from qdebug.cli.output import OnProgress
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "interrupts_kept"]
+
+_AGAIN = 0.02
+"""Seconds after which a lost Ctrl-C is sent again: the destructor has long been left."""
 
 
 class Interrupts:
@@ -58,3 +65,21 @@ class Interrupts:
     ) -> None:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)  # type: ignore[arg-type]  # what signal() gave
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Send Ctrl-C again within the block where it falls into a destructor, which would swallow it."""
+    before = sys.unraisablehook
+
+    def again(unraisable: sys.UnraisableHookArgs) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            Timer(_AGAIN, interrupt_main).start()  # once the destructor is left
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

@@ -11,6 +11,7 @@ from pathlib import Path
 from qdebug import __version__
 from qdebug.cli import completion, demo, diff, explain, export, file, info, probe, record, topics, tui
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
+from qdebug.cli.interrupts import interrupts_kept
 from qdebug.cli.parser import Parser
 from qdebug.cli.sources import verify_sources
 
@@ -92,7 +93,8 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.untrusted:
             verify_sources(arguments)
-        return int(arguments.run(arguments))
+        with interrupts_kept():
+            return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:
         report_failure(interrupt)
         return CANCELLED

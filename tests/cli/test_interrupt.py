@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.cli.interrupts import Interrupts
+from qdebug.cli.interrupts import Interrupts, interrupts_kept
 from qdebug.cli.main import main
 from qdebug.record.recovery import recover
 from qdebug.store.reader import open_file
@@ -200,3 +200,33 @@ def test_who_ignores_it_is_left_alone():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def swallow_and_wait():
+    with interrupts_kept():
+        Swallowing()
+        time.sleep(20)
+
+
+class Swallowing:
+    """Its destructor is where Ctrl-C falls."""
+
+    def __del__(self):
+        raise KeyboardInterrupt
+
+
+def test_what_falls_into_a_destructor_is_not_lost(capsys):
+    before = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt):
+        swallow_and_wait()
+    assert sys.unraisablehook is before
+    assert capsys.readouterr().err == ""
+
+
+def test_other_mistakes_of_destructors_are_told_as_ever(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    monkeypatch.setattr(Swallowing, "__del__", lambda self: 1 / 0)
+    with interrupts_kept():
+        Swallowing()
+    assert len(told) == 1
