@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from _thread import interrupt_main
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Timer
+from threading import Timer, get_ident
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -74,7 +73,7 @@ def interrupts_kept() -> Iterator[None]:
 
     def again(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            Timer(_AGAIN, interrupt_main).start()  # once the destructor is left
+            Timer(_AGAIN, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()  # once the destructor is left
         else:
             before(unraisable)
 
