@@ -136,7 +136,7 @@ def test_what_a_recording_is_made_from_is_never_overwritten(tmp_path, x):
     [
         ({"backend": "npu"}, UsageError, "no backend 'npu'; known are: interpreter"),
         ({"options": {"speed": "high"}}, UsageError, "no option 'speed'"),
-        ({"options": {"arithmetic": "odd"}}, UsageError, "no arithmetic 'odd'; known are onnx-spec"),
+        ({"options": {"arithmetic": "odd"}}, UsageError, "no arithmetic 'odd'. Known are onnx-spec"),
         ({"taps": "some"}, UsageError, "faithful, all, outputs"),
         ({"samples": 0}, UsageError, "at least 1"),
         ({"samples": 11}, InputError, "11 samples are asked for"),
