@@ -7,13 +7,11 @@ again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qdebug.model import Graph, QuantParams, Recording, RunInfo
-from qdebug.model.kept import Kept, kept_of
-from qdebug.model.recording import event_quants_of
+from qdebug.model import Recording
+from qdebug.model.forwarding import ForwardingRecording
 
 __all__ = ["RecentTensors"]
 
@@ -21,7 +19,7 @@ _MOST_BYTES = 1 << 23
 _LARGEST = 1 << 18
 
 
-class RecentTensors:
+class RecentTensors(ForwardingRecording):
     """A recording with its most recent small tensors at hand: 8 MB of them, none above 256 kB.
 
     Args:
@@ -29,34 +27,9 @@ class RecentTensors:
     """
 
     def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+        super().__init__(recording)
         self._kept: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
         self._bytes = 0
-
-    @property
-    def info(self) -> RunInfo:
-        """Facts of the run."""
-        return self._recording.info
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that ran."""
-        return self._recording.graph
-
-    @property
-    def samples(self) -> int:
-        """Number of samples."""
-        return self._recording.samples
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of a stateful net."""
-        return self._recording.steps
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the tensors that have values."""
-        return self._recording.names
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step."""
@@ -81,12 +54,3 @@ class RecentTensors:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= oldest.nbytes + 512
         return array
-
-    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
-        return kept_of(self._recording, tensor, sample, step)
-
-    @property
-    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
-        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
-        return event_quants_of(self._recording)

@@ -7,12 +7,13 @@ What needs codes (steps, saturation, arithmetic bit for bit) is then not said of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from qdebug.model import Graph, QuantParams, Recording, RunInfo
+from qdebug.model import Graph, QuantParams, Recording
+from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.recording import event_quants_of, quant_of
 from qdebug.numerics.affine import dequantize
@@ -26,7 +27,7 @@ def real_where_varying(recording: Recording) -> Recording:
     return RealWhereVarying(recording, varying) if varying else recording
 
 
-class RealWhereVarying:
+class RealWhereVarying(ForwardingRecording):
     """A recording that shows some tensors as real values.
 
     Args:
@@ -35,10 +36,10 @@ class RealWhereVarying:
     """
 
     def __init__(self, recording: Recording, tensors: set[str]) -> None:
-        self._recording = recording
+        super().__init__(recording)
         self._tensors = tensors
         given = recording.graph
-        self.graph = Graph(
+        self._graph = Graph(
             given.nodes,
             tensors=[
                 replace(info, quant=None, dtype="float32") if name in tensors else info
@@ -51,28 +52,9 @@ class RealWhereVarying:
         )
 
     @property
-    def info(self) -> RunInfo:
-        """Facts of the run."""
-        return self._recording.info
-
-    @property
-    def samples(self) -> int:
-        """Number of samples."""
-        return self._recording.samples
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of a stateful net."""
-        return self._recording.steps
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the tensors of which anything was kept."""
-        return self._recording.names
-
-    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step."""
-        return self._recording.has(tensor, sample, step)
+    def graph(self) -> Graph:
+        """The graph that ran, without the quantization of what is shown as real values."""
+        return self._graph
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Give the stored elements, or what they stand for; read-only.

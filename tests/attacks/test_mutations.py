@@ -79,12 +79,13 @@ def outcomes(paths):
     return found, peak
 
 
-def try_many(seeds, folder, count, seed):
+@pytest.mark.parametrize(("count", "seed"), [(500, 1), pytest.param(5000, 2, marks=pytest.mark.slow)])
+def test_mutated_files_are_read_or_refused_in_little_memory(seeds, tmp_path, count, seed):
     rng = random.Random(seed)  # noqa: S311  seeded on purpose
     contents = list(seeds.values())
     paths = []
     for number in range(count):
-        paths.append(folder / f"{number}.h5")
+        paths.append(tmp_path / f"{number}.h5")
         paths[-1].write_bytes(mutated(contents[number % len(contents)], rng))
     found, peak = outcomes(paths)
     print({what: found.count(what) for what in sorted(set(found))}, f"{peak:.0f} MB at most")
@@ -96,12 +97,3 @@ def try_many(seeds, folder, count, seed):
                 verify(path)
     assert found.count("refused") > count // 4
     assert found.count("killed") <= count // 100
-
-
-def test_mutated_files(seeds, tmp_path):
-    try_many(seeds, tmp_path, 500, 1)
-
-
-@pytest.mark.slow
-def test_many_mutated_files(seeds, tmp_path):
-    try_many(seeds, tmp_path, 5000, 2)
