@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qdebug.cli.one_sample import OneSample, renumbered
 from qdebug.cli.sources import open_source
 from qdebug.errors import UsageError
 
@@ -35,6 +34,7 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
         AlignmentError: The two record different networks.
         UsageError: There is no such sample.
     """
+    from qdebug.analysis.one_sample import OneSample
     from qdebug.session import DiffSession
 
     sides = (open_source(reference), open_source(backend))
@@ -52,7 +52,11 @@ def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnP
         on_progress: Called as tensors are done.
     """
     result = session.result(progress=on_progress)
-    return result if sample is None else renumbered(result, sample)
+    if sample is None:
+        return result
+    from qdebug.analysis.one_sample import renumbered
+
+    return renumbered(result, sample)
 
 
 def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: int | None = None) -> NodeDetail:

@@ -127,7 +127,7 @@ def _opened(options: ExplainOptions) -> Recording:
     recording = open_source(options.backend)
     if options.sample is None:
         return recording
-    from qdebug.cli.one_sample import OneSample
+    from qdebug.analysis.one_sample import OneSample
 
     return OneSample(recording, options.sample)
 

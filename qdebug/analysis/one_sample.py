@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from qdebug.errors import UsageError
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from qdebug.analysis.result import DiffResult
-    from qdebug.model import Graph, QuantParams, Recording, RunInfo
-    from qdebug.model.kept import Kept
+from qdebug.analysis.result import DiffResult
+from qdebug.errors import RecordingError, UsageError
+from qdebug.model import QuantParams, Recording
+from qdebug.model.forwarding import ForwardingRecording
+from qdebug.model.kept import Kept
 
 __all__ = ["OneSample", "renumbered"]
 
 
-class OneSample:
+class OneSample(ForwardingRecording):
     """A recording of which only one sample is looked at; it is numbered 0 in here.
 
     Args:
@@ -37,58 +35,39 @@ class OneSample:
                 f"There is no sample {sample}: the recording of {recording.info.backend!r} holds {held}.",
                 hint=f"Give --sample N with N at most {last}.",
             )
-        self._recording = recording
+        super().__init__(recording)
         self._sample = sample
-
-    @property
-    def info(self) -> RunInfo:
-        """Facts of the run."""
-        return self._recording.info
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that ran."""
-        return self._recording.graph
 
     @property
     def samples(self) -> int:
         """Always 1."""
         return 1
 
-    @property
-    def steps(self) -> int:
-        """Number of steps of a stateful net."""
-        return self._recording.steps
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the tensors that have values."""
-        return self._recording.names
-
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for the sample and a step."""
-        return sample == 0 and self._recording.has(tensor, self._sample, step)
+        return sample == 0 and super().has(tensor, self._sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Give the stored elements of the sample, read-only.
 
         Raises:
-            RecordingError: No values are kept under this name and step.
+            RecordingError: No values are kept under this name and step, or it is another sample that is asked for.
         """
-        return self._recording.load(tensor, self._sample + sample, step)
+        if sample != 0:
+            raise RecordingError(
+                f"Only sample {self._sample} of {self.info.backend!r} is looked at; it is number 0 here.",
+                hint="Ask for sample 0.",
+            )
+        return super().load(tensor, self._sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Give what was kept of values that were not kept in full; None if they were, or there are none."""
-        from qdebug.model.kept import kept_of
-
-        return kept_of(self._recording, tensor, self._sample, step) if sample == 0 else None
+        return super().kept(tensor, self._sample, step) if sample == 0 else None
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
         """Quantization of values that do not have their tensor's, by tensor, sample and step."""
-        from qdebug.model.recording import event_quants_of
-
-        every = event_quants_of(self._recording)
+        every = super().event_quants
         return {(name, 0, step): quant for (name, sample, step), quant in every.items() if sample == self._sample}
 
 

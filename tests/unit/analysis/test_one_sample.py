@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.cli.one_sample import OneSample, renumbered
+from qdebug.analysis.one_sample import OneSample, renumbered
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, Role, TensorInfo
 from qdebug.session import DiffSession
@@ -38,6 +38,11 @@ def test_a_sample_that_is_not_there_is_an_error(recording):
         OneSample(alone, 1)
     with pytest.raises(RecordingError, match="no tensor 'nothing'"):
         OneSample(recording, 0).load("nothing")
+
+
+def test_the_next_sample_is_not_given_out_for_it(recording):
+    with pytest.raises(RecordingError, match="sample 1"):
+        OneSample(recording, 1).load("y", 1)
 
 
 def test_the_result_names_the_sample_by_its_own_number(recording):
