@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import NotARecordingError
-from qdebug.view.text import safe_text
+from qdebug.view.shell import command, shell_word
 
 if TYPE_CHECKING:
     from qdebug.model import Recording
@@ -58,11 +57,6 @@ def verify_sources(arguments: argparse.Namespace) -> None:
                 verify(path)
 
 
-def command(*words: object) -> str:
-    """Give a command line to type, quoted for the shell and safe to print."""
-    return " ".join(shlex.quote(safe_text(word)) for word in words)
-
-
 def _kind(path: Path) -> tuple[str, str] | None:
     """Tell what a file is that is no recording, and what to do with it."""
     if path.is_dir():
@@ -73,11 +67,11 @@ def _kind(path: Path) -> tuple[str, str] | None:
         start = file.read(8)
     if not start:
         return "an empty file", "Record again: the run that wrote it did not get far."
-    run = f"qdebug record {'MODEL' if path.suffix not in _MODEL_ENDINGS else shlex.quote(str(path))}"
+    run = f"qdebug record {'MODEL' if path.suffix not in _MODEL_ENDINGS else shell_word(path)}"
     if start.startswith(b"PK\x03\x04"):
         return (
             "a zip archive (such as .npz)",
-            f"Use it for the inputs of a run: {run} --backend NAME --inputs {shlex.quote(str(path))} -o OUT.h5.",
+            f"Use it for the inputs of a run: {run} --backend NAME --inputs {shell_word(path)} -o OUT.h5.",
         )
     if start.startswith(b"\x93NUMPY"):
         return "a single numpy array", "Save inputs by name with numpy.savez and record a run: qdebug record --help."

@@ -7,7 +7,6 @@ that dies, and is data alone: nothing in it is executed when it is read.
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import tempfile
 import time
@@ -101,8 +100,10 @@ class Ledger:
         """Give a line on each recording of this run whose process died, and the command that rebuilds it."""
         left = sorted(settings.folder.glob("*.h5.journal"))
         found = [journal for journal in left if journal.stat().st_mtime >= self.began]
+        from qdebug.view.shell import command
+
         lines = [
-            f"cut off when its process died: qdebug file recover {shlex.quote(str(journal.with_suffix('')))}"
+            f"cut off when its process died: {command('qdebug', 'file', 'recover', journal.with_suffix(''))}"
             for journal in found[:_SHOWN]
         ]
         return [*lines, *([f"{len(found) - _SHOWN} more were cut off"] if len(found) > _SHOWN else [])]

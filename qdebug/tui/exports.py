@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from shlex import quote
 
 from qdebug.analysis.result import NodeResult
 from qdebug.errors import UsageError
@@ -19,6 +18,7 @@ from qdebug.tui.planned import PlannedRow
 from qdebug.tui.rows import METRIC_CHOICES
 from qdebug.tui.source import DiffSource
 from qdebug.tui.states import State
+from qdebug.view import shell
 from qdebug.view.text import safe_text
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
@@ -67,7 +67,7 @@ def command(words: Sequence[str], scene: Scene, view: View) -> str:
         chosen += ["--sample", str(scene.navigator.sample)]
     if scene.navigator.filter:
         chosen += ["--filter", scene.navigator.filter]
-    return " ".join(safe_text(quote(word), limit=100_000) for word in chosen)
+    return shell.command(*chosen)
 
 
 def suggested_name(scene: Scene, view: View) -> str:

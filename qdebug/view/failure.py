@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-
 from qdebug.analysis.origin import breaks_limit, is_beyond
 from qdebug.analysis.result import DiffResult, NodeResult
 from qdebug.view import numbers, sentences
+from qdebug.view.shell import command
 from qdebug.view.text import safe_text
 
 __all__ = ["failure_lines", "open_command"]
@@ -47,7 +46,7 @@ def open_command(result: DiffResult, files: tuple[object, object]) -> str:
     words = ["qdebug", "tui", *map(str, files)]
     if result.first_divergence is not None:
         words += ["--node", result.first_divergence]
-    return " ".join(shlex.quote(safe_text(word)) for word in words)
+    return command(*words)
 
 
 def _table(rows: list[tuple[bool, NodeResult]]) -> list[str]:

@@ -52,7 +52,7 @@ def test_the_command_shows_the_same_screen(make_scene):
 def test_a_hostile_name_in_the_command_is_harmless(make_scene):
     said = exports.command(["qdebug"], make_scene(names=("\x1b[2J$(rm -rf /);'x",), row=0), View.TENSOR)
     assert "\x1b" not in said
-    assert "'\\x1b[2J$(rm -rf /);'\"'\"'x'" in said
+    assert r"$'\x1b[2J$(rm -rf /);\'x'" in said
 
 
 def test_names_of_files_come_from_the_node_and_are_new(make_scene, folder):
