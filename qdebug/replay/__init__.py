@@ -1,6 +1,6 @@
 """Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module."""
 
-from qdebug.replay.arithmetic import ROUNDINGS, Arithmetic
+from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.candidates import candidates
 from qdebug.replay.canonical import canonical
 from qdebug.replay.columns import Columns
@@ -23,7 +23,6 @@ from qdebug.replay.unit_codes import Coded, unit_of_codes
 from qdebug.replay.variant import Multiplier, Step, Sums, Variant, parse_variant
 
 __all__ = [
-    "ROUNDINGS",
     "Arithmetic",
     "Call",
     "Coded",

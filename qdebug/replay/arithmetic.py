@@ -12,10 +12,7 @@ from qdebug.model.frozen import frozen_mapping
 from qdebug.replay.unit import KINDS, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
-__all__ = ["DEFAULTS", "ROUNDINGS", "Arithmetic"]
-
-ROUNDINGS = ("even", "away")
-"""What happens to a value half way between two codes: to the even code, or away from zero."""
+__all__ = ["DEFAULTS", "Arithmetic"]
 
 _INSIDE = parse_variant("steps=mul,zp,even,sat")
 _WIDE_SOFTMAX = parse_variant("form=exp32 steps=div,even,zp,sat")
@@ -52,29 +49,25 @@ class Arithmetic:
     Float kernels take no notice of it.
 
     Args:
-        rounding: One of `ROUNDINGS`: replaces ties to even in what `variants` says nothing of.
         variants: Variants by kind of unit ("conv"), or by kind and dtypes of operands and output
             ("conv:uint8,int8,uint8"), which goes first. What is not named takes `DEFAULTS`.
         name: What it is called.
 
     Raises:
-        ValueError: The rounding is not among `ROUNDINGS`, or a key names no kind.
+        ValueError: A key names no kind.
     """
 
-    rounding: str = "even"
     variants: Mapping[str, Variant] = field(default_factory=lambda: MappingProxyType({}))
     name: str = "onnxruntime"
 
     def __post_init__(self) -> None:
-        if self.rounding not in ROUNDINGS:
-            raise ValueError(f"rounding is {self.rounding!r}; expected one of {ROUNDINGS}")
         for key in self.variants:
             if key.partition(":")[0] not in KINDS:
                 raise ValueError(f"{key!r} names no kind of unit; expected one of {KINDS}")
         object.__setattr__(self, "variants", frozen_mapping(self.variants))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt, (self.rounding, dict(self.variants), self.name)
+        return _rebuilt, (dict(self.variants), self.name)
 
     def variant(self, unit: Unit) -> Variant:
         """Give the variant that computes a unit.
@@ -87,8 +80,7 @@ class Arithmetic:
                 return self.variants[key]
         # The table that the default softmax looks exponentials up in is one of 8-bit codes.
         wide = unit.kind == "softmax" and unit.operands[0].codes.dtype.itemsize > 1
-        default = _WIDE_SOFTMAX if wide else DEFAULTS[unit.kind]
-        return default if self.rounding == "even" else default.with_rounding(self.rounding)
+        return _WIDE_SOFTMAX if wide else DEFAULTS[unit.kind]
 
 
 def _same_codes(unit: Unit) -> bool:
@@ -97,5 +89,5 @@ def _same_codes(unit: Unit) -> bool:
     return np.array_equal(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
 
 
-def _rebuilt(rounding: str, variants: Mapping[str, Variant], name: str) -> Arithmetic:
-    return Arithmetic(rounding=rounding, variants=variants, name=name)
+def _rebuilt(variants: Mapping[str, Variant], name: str) -> Arithmetic:
+    return Arithmetic(variants=variants, name=name)

@@ -70,7 +70,7 @@ def read_arithmetic(path: str | Path) -> Preset:
     name = tables.get("name", path.stem)
     return Preset(
         name=name,
-        arithmetic=Arithmetic(rounding=base.arithmetic.rounding, variants=variants, name=name),
+        arithmetic=Arithmetic(variants=variants, name=name),
         fused=tables.get("fused", base.fused),
         provenance="file",
         about=path.name,

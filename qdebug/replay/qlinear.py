@@ -110,7 +110,7 @@ def _matmul_integer_to_float(call: Call) -> np.ndarray:
 def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
     """Quantize a by its own range, multiply codes, scale the exact sums by sa sb, and add a float bias."""
     b_scale, bias = call.array(2), call.optional(4)
-    codes, scale, zero_point = dynamic_quantize(call.array(0), call.arithmetic)
+    codes, scale, zero_point = dynamic_quantize(call.array(0))
     sums = _multiplied(centred(codes, zero_point), centred(call.array(1), _by_column(call.optional(3))))[0]
     out = np.multiply(sums, scale * b_scale.reshape(-1), dtype=np.float32)
     return np.asarray(out if bias is None else out + bias)

@@ -6,7 +6,6 @@ import numpy as np
 
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.numerics.rounding import round_values
-from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.cast import cast_float
 from qdebug.replay.evaluate import compute
 from qdebug.replay.integers import saturate
@@ -39,7 +38,7 @@ def _quantize(call: Call) -> np.ndarray:
     if not is_integer(logical_name(zero_point.dtype)):
         return cast_float(scaled, zero_point.dtype, saturate=bool(call.integer("saturate", 1)))
     offset = spread(zero_point, x.shape, axis, block)
-    return saturate(round_values(scaled, call.arithmetic.rounding), offset)
+    return saturate(round_values(scaled, "even"), offset)
 
 
 @kernel("DequantizeLinear")
@@ -63,7 +62,7 @@ def _dequantize(call: Call) -> np.ndarray:
     return narrow(np.asarray(wide * widen(steps)), onnx_dtype(asked) if asked else scale.dtype)
 
 
-def dynamic_quantize(x: np.ndarray, arithmetic: Arithmetic) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def dynamic_quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Quantize to uint8 by the range of the data, widened to hold 0.
 
     Returns:
@@ -73,11 +72,11 @@ def dynamic_quantize(x: np.ndarray, arithmetic: Arithmetic) -> tuple[np.ndarray,
     scale = np.asarray((high - low) / np.float32(255), dtype=np.float32)
     if scale == 0:
         return np.zeros(x.shape, np.uint8), scale, np.zeros((), np.uint8)
-    zero_point = saturate(round_values(np.asarray(-low / scale), arithmetic.rounding), np.zeros((), np.uint8))
-    return saturate(round_values(np.asarray(x / scale), arithmetic.rounding), zero_point), scale, zero_point
+    zero_point = saturate(round_values(np.asarray(-low / scale), "even"), np.zeros((), np.uint8))
+    return saturate(round_values(np.asarray(x / scale), "even"), zero_point), scale, zero_point
 
 
 @kernel("DynamicQuantizeLinear")
 def _dynamic_quantize(call: Call) -> tuple[np.ndarray, ...]:
     """Quantize to uint8 by the range of the data; also give scale and zero point."""
-    return dynamic_quantize(call.array(0), call.arithmetic)
+    return dynamic_quantize(call.array(0))

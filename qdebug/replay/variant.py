@@ -14,7 +14,7 @@ The values of each stage are the tables of this module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -258,14 +258,6 @@ class Variant:
     def sums(self) -> Sums:
         """The heavy part that this variant starts from."""
         return Sums(columns=FORMS[self.form], accumulate=self.accumulate, bias=self.bias)
-
-    def with_rounding(self, rounding: str) -> Variant:
-        """Give the variant with another rounding in each step that rounds to even, its integer shifts left alone."""
-        changed = tuple(
-            Step(op="round", rounding=rounding) if step == Step(op="round", rounding="even") else step
-            for step in self.requantize
-        )
-        return replace(self, requantize=changed)
 
     def __str__(self) -> str:
         words = []

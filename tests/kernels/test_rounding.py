@@ -1,4 +1,6 @@
-"""The two roundings of quantized kernels: they differ at ties and nowhere else."""
+"""Two roundings of quantized kernels: they differ at ties and nowhere else."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,9 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.model import Node
-from qdebug.replay import Arithmetic, run_node
+from qdebug.replay import Arithmetic, Step, run_node
+from qdebug.replay.arithmetic import DEFAULTS
 
-EVEN, AWAY = Arithmetic(rounding="even"), Arithmetic(rounding="away")
+
+def rounded(variant):
+    """Give a variant that rounds half away from zero where it rounds half to even."""
+    even, away = Step(op="round", rounding="even"), Step(op="round", rounding="away")
+    return replace(variant, requantize=tuple(away if step == even else step for step in variant.requantize))
+
+
+EVEN, AWAY = Arithmetic(), Arithmetic(variants={kind: rounded(variant) for kind, variant in DEFAULTS.items()})
 
 
 def both(node, values):

@@ -3,23 +3,9 @@ import pickle
 import numpy as np
 import pytest
 
-from qdebug.replay import ROUNDINGS, Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
+from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
 from qdebug.replay.arithmetic import DEFAULTS
 from qdebug.replay.unit import KINDS
-
-
-def test_the_default_is_what_onnx_states():
-    assert Arithmetic().rounding == "even"
-
-
-@pytest.mark.parametrize("rounding", ROUNDINGS)
-def test_known_roundings(rounding):
-    assert Arithmetic(rounding=rounding).rounding == rounding
-
-
-def test_unknown_roundings_are_refused():
-    with pytest.raises(ValueError, match="'sideways'; expected one of"):
-        Arithmetic(rounding="sideways")
 
 
 def unit_of(kind, dtype=np.uint8):
@@ -41,12 +27,6 @@ def test_types_go_before_kinds_and_kinds_before_defaults():
     assert chosen.variant(unit_of("requantize", np.int8)) == plain
     assert chosen.variant(unit_of("concat")) == DEFAULTS["concat"]
     assert pickle.loads(pickle.dumps(chosen)) == chosen  # noqa: S301  # our own bytes
-
-
-def test_the_rounding_replaces_ties_to_even_in_defaults_alone():
-    away = Arithmetic(rounding="away", variants={"concat": Variant()})
-    assert str(away.variant(unit_of("requantize"))) == "steps=scale,div,away,zp,sat"
-    assert away.variant(unit_of("concat")) == Variant()
 
 
 def test_kinds_that_are_none_are_refused():

@@ -4,7 +4,7 @@ from threadpoolctl import threadpool_info
 
 from qdebug.errors import InputError, KernelError, NoKernelError
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.replay import Arithmetic, one_thread, run_graph
+from qdebug.replay import Arithmetic, one_thread, parse_variant, run_graph
 
 X = np.array([[-1.0, 2.0]], np.float32)
 W = np.array([[1.0, -1.0], [2.0, 0.5]], np.float32)
@@ -94,7 +94,8 @@ def test_arithmetic_reaches_the_kernels():
     constants = {"s": np.array(1, np.float32), "z": np.array(0, np.int8)}
     feed = {"x": np.array([0.5, 2.5], np.float32)}
     assert run_graph(g, feed, constants)["y"].tolist() == [0, 2]
-    assert run_graph(g, feed, constants, arithmetic=Arithmetic(rounding="away"))["y"].tolist() == [1, 3]
+    away = Arithmetic(variants={"quantize": parse_variant("steps=div,away,zp,sat")})
+    assert run_graph(g, feed, constants, arithmetic=away)["y"].tolist() == [1, 3]
 
 
 def test_inputs_and_constants_are_left_alone():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from qdebug.errors import UsageError
 from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
 from qdebug.replay.canonical import canonical
-from qdebug.replay.variant import ACCUMULATES, BIASES, EXPRESSIONS, FORMS, NUMBERS, STEPS, steps_of
+from qdebug.replay.variant import ACCUMULATES, BIASES, EXPRESSIONS, FORMS, NUMBERS, STEPS
 
 STEP = st.sampled_from([Step(op=op, rounding=r) for op, roundings in STEPS.items() for r in roundings or ("",)])
 PAIRS = st.builds(
@@ -96,13 +96,6 @@ def test_words(text, words):
 def test_texts_that_are_none_are_refused(text):
     with pytest.raises(UsageError, match="The arithmetic has no"):
         parse_variant(text)
-
-
-def test_another_rounding_changes_only_what_rounds_to_even():
-    away = parse_variant("steps=mul,even,zp,sat").with_rounding("away")
-    assert away.requantize == steps_of("mul,away,zp,sat")
-    whole = parse_variant("m=q31 steps=mul,shr.even,zp,sat")
-    assert whole.with_rounding("away") == whole
 
 
 def test_variants_that_share_their_heavy_part_are_equal_there():
