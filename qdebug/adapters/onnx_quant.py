@@ -1,7 +1,7 @@
 """Quantization that the structure of an ONNX graph states: which tensors are codes, and of what.
 
-Facts come from the inputs of quantizing operators alone, never from names. Operators whose scale is
-computed at run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger) state nothing.
+Facts come from the inputs of quantizing operators alone, never from names. Of operators whose scale is computed at
+run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger) the weights alone have a scale that the graph states.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.adapters.onnx_dynamic import WeightScale, weight_scales
 from qdebug.model import Node, QuantParams
 from qdebug.model.dtypes import is_float, is_integer
 
@@ -71,6 +72,7 @@ _SLOTS: dict[str, tuple[_Slot, ...]] = {
     "QLinearReduceMean": _unary(),
     "MatMulIntegerToFloat": (_Slot(0, 2, 4), _Slot(1, 3, 5, axis=-1)),
     "DynamicQuantizeMatMul": (_Slot(1, 2, 3, axis=-1),),
+    "DynamicQuantizeLSTM": (_Slot(1, 8, 9), _Slot(2, 10, 11)),
 }
 # Bias operand, and the positions of the two scales whose product is its scale (ONNX QLinearConv; ORT QGemm).
 _BIAS = {"QLinearConv": (8, 1, 4), "QGemm": (6, 1, 4)}
@@ -113,6 +115,10 @@ def quant_facts(nodes: Sequence[Node], facts: Facts) -> dict[str, QuantParams]:
                         known[tensor] = params
         for node in nodes:
             _pass_on(node, known, node.inputs[:1], node.outputs)
+    for weight in weight_scales(nodes, facts.constant):
+        params = _weight(weight, facts)
+        if params is not None:
+            known.setdefault(weight.tensor, params)
     for node in nodes:
         _bias(node, facts, known)
     for node in reversed(nodes):
@@ -143,6 +149,18 @@ def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams |
     if points.size not in (1, scale.size):
         return None
     return QuantParams(dtype=dtype, scale=scale, zero_point=points, axis=axis, block_size=blocks)
+
+
+def _weight(weight: WeightScale, facts: Facts) -> QuantParams | None:
+    """Give the parameters of a weight that is multiplied with codes of a scale chosen at run time."""
+    zero = facts.constant(weight.zero_point) if weight.zero_point else np.zeros(1, np.int64)
+    dtype = facts.dtype(weight.zero_point or weight.tensor)
+    axis = _axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None
+    if zero is None or dtype is None or not is_integer(dtype) or zero.size not in (1, weight.scale.size):
+        return None
+    if weight.scale.size > 1 and axis is None:
+        return None
+    return QuantParams(dtype=dtype, scale=weight.scale, zero_point=zero.astype(np.int64).ravel(), axis=axis)
 
 
 def _axis(axis: int | None, rank: int | None) -> int | None:

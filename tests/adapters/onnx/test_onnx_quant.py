@@ -19,6 +19,7 @@ SCALARS = {
     "zw": np.int8([0, 0]),
     "s1": np.float32(0.25),
     "z1": np.int8(0),
+    "zw1": np.int8(0),
     "sy": np.float32(2.0),
     "zy": np.uint8(7),
 }
@@ -92,6 +93,40 @@ def test_scales_computed_at_run_time_state_nothing():
         node("DequantizeLinear", "other s z", "d"),
     ]
     assert quant_facts(nodes, facts()) == {}
+
+
+def dynamic(*, scales: str, product: str = "MatMulInteger", read: str = "q") -> list[Node]:
+    return [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("Reshape", "q shape", "flat"),
+        node(product, f"{read} w z zw1", "acc"),
+        node("Cast", "acc", "real"),
+        node("Mul", scales, "factor"),
+        node("Mul", "real factor", "y"),
+    ]
+
+
+@pytest.mark.parametrize("scales", ["s s1", "s1 s"])
+@pytest.mark.parametrize("read", ["q", "flat"])
+def test_weights_beside_codes_of_a_scale_chosen_at_run_time_have_the_constant_scale(scales, read):
+    found = quant_facts(dynamic(scales=scales, read=read), facts())
+    assert set(found) == {"w"}
+    weight = found["w"]
+    assert (weight.dtype, weight.scale.tolist(), weight.zero_point.tolist()) == ("int8", [0.25], [0])
+
+
+@pytest.mark.parametrize(("product", "axis"), [("MatMulInteger", 2), ("ConvInteger", 0)])
+def test_such_weights_may_have_a_scale_for_each_channel(product, axis):
+    nodes = dynamic(scales="s sw", product=product)
+    assert quant_facts(nodes, facts({"w": 3}))["w"].axis == axis
+    assert ("w" in quant_facts(nodes, facts())) == (
+        axis == 0
+    )  # of which rank it is must be known to count from the end
+
+
+def test_sums_that_are_multiplied_with_something_else_state_nothing():
+    assert quant_facts(dynamic(scales="other s1"), facts()) == {}
+    assert quant_facts(dynamic(scales="s other"), facts()) == {}
 
 
 def test_codes_keep_their_scale_through_operators_that_move_them():
