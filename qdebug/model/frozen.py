@@ -22,8 +22,13 @@ def frozen_array(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, n
     return array
 
 
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
 def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
     """Copy a mapping into a read-only one; arrays among its values are copied too."""
+    if not values:
+        return _EMPTY
     return MappingProxyType({k: frozen_array(v) if isinstance(v, np.ndarray) else v for k, v in values.items()})  # type: ignore[misc]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -38,7 +39,7 @@ class Node:
     op: str
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
+    attrs: Mapping[str, AttrValue] = field(default_factory=lambda: frozen_mapping({}))
     domain: str = ""
     origin: tuple[str, ...] = ()
 
@@ -60,6 +61,18 @@ class Node:
     def __reduce__(self) -> tuple[Any, ...]:
         plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return rebuild, (Node, plain | {"attrs": dict(self.attrs)})
+
+    @classmethod
+    def sharing_attrs(cls, attrs: Mapping[str, AttrValue], **others: Any) -> Node:
+        """Make a node that has the very attributes of another one: in a large net, most nodes have those of others.
+
+        Args:
+            attrs: The attributes of a node.
+            others: All else that a node is made of.
+        """
+        node = cls(**others)
+        object.__setattr__(node, "attrs", attrs)
+        return node
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin
@@ -102,20 +115,17 @@ class Graph:
         self.opset: Mapping[str, int] = MappingProxyType(dict(opset or {}))
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self._producer = _producers(given)
-        self.nodes = _topological(given, self._producer)
-        self._producer = _producers(self.nodes)
-        self._consumers: dict[str, list[int]] = {}
-        for position, node in enumerate(self.nodes):
-            for tensor in dict.fromkeys(node.inputs):
-                if tensor:
-                    self._consumers.setdefault(tensor, []).append(position)
+        producer = _producers(given)
+        self.nodes = _topological(given, producer)
+        self._producer = producer if self.nodes is given else _producers(self.nodes)
+        self._consumers = _consumers(self.nodes)
         self.tensors = MappingProxyType(self._complete(tensors))
 
     def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
         known = {info.name: info for info in tensors}
-        for name in (*self.inputs, *(t for n in self.nodes for t in (*n.inputs, *n.outputs)), *self.outputs):
-            if name and name not in known:
+        operands = (name for node in self.nodes for names in (node.inputs, node.outputs) for name in names)
+        for name in chain(self.inputs, operands, self.outputs):
+            if name not in known and name:
                 role = Role.INPUT if name in self.inputs else Role.OUTPUT if name in self.outputs else Role.ACTIVATION
                 known[name] = TensorInfo(name=name, role=role)
         return known
@@ -135,7 +145,10 @@ class Graph:
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
         """Give the nodes that read a tensor, in topological order."""
-        return tuple(self.nodes[position] for position in self._consumers.get(tensor, ()))
+        positions = self._consumers.get(tensor, ())
+        if isinstance(positions, int):
+            return (self.nodes[positions],)
+        return tuple([self.nodes[position] for position in positions])
 
     def is_constant(self, tensor: str) -> bool:
         """Tell whether a tensor is a constant of the graph."""
@@ -160,11 +173,28 @@ def _producers(nodes: Sequence[Node]) -> dict[str, int]:
     return producer
 
 
+def _consumers(nodes: Sequence[Node]) -> dict[str, int | list[int]]:
+    """Give the positions of the nodes that read each tensor; of most tensors there is one, which needs no list."""
+    consumers: dict[str, int | list[int]] = {}
+    for position, node in enumerate(nodes):
+        inputs = node.inputs
+        for tensor in inputs if len(inputs) < 2 else dict.fromkeys(inputs):
+            known = consumers.setdefault(tensor, position)
+            if known is position:
+                continue
+            if isinstance(known, int):
+                consumers[tensor] = [known, position]
+            else:
+                known.append(position)
+    consumers.pop("", None)
+    return consumers
+
+
 def _topological(nodes: tuple[Node, ...], producer: Mapping[str, int]) -> tuple[Node, ...]:
     """Sort nodes so that producers come first, otherwise keeping their order (Kahn 1962, with a heap)."""
-    before = [{producer[t] for t in node.inputs if t in producer} for node in nodes]
-    if all(max(needs, default=-1) < position for position, needs in enumerate(before)):
+    if all(producer.get(tensor, -1) < position for position, node in enumerate(nodes) for tensor in node.inputs):
         return nodes
+    before = [{producer[t] for t in node.inputs if t in producer} for node in nodes]
     after: dict[int, list[int]] = {}
     for position, needs in enumerate(before):
         for need in needs:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
+from qdebug.model import AttrValue, Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.frozen import frozen_mapping
 from qdebug.store.attributes import decode_attrs
 from qdebug.store.check_tables import Tables, check_rows, check_runs
 from qdebug.store.layout import ROLES, UNKNOWN, Has
@@ -104,12 +105,14 @@ def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -
 
 def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
     quants = decode_quants(tables)
-    dims = tables["dims"].tolist()
+    dims = [None if extent < 0 else extent for extent in tables["dims"].tolist()]
     result = []
+    shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}  # most tensors have the shape of others
     for name, stands_for, layout, quant, start, ndim, dtype, role, _ in tables["tensors"].tolist():
         shape = None
         if ndim != UNKNOWN:
-            shape = tuple(None if extent < 0 else extent for extent in dims[start : start + ndim])
+            shape = tuple(dims[start : start + ndim])
+            shape = shapes.setdefault(shape, shape)
         result.append(
             TensorInfo(
                 name=texts[name],
@@ -128,20 +131,23 @@ def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) ->
     operands = [names[row] if row >= 0 else "" for row in tables["operands"].tolist()]
     origins = [texts[row] for row in tables["origins"].tolist()]
     attributes = tables["attributes"].tobytes()
+    alike: dict[bytes, Mapping[str, AttrValue]] = {}
     result = []
     for row in tables["nodes"].tolist():
         name, op, domain, n_inputs, n_outputs, n_origin, n_attrs, inputs, outputs, origin, attrs = row
-        result.append(
-            Node(
-                name=texts[name],
-                op=texts[op],
-                domain=texts[domain],
-                inputs=tuple(operands[inputs : inputs + n_inputs]),
-                outputs=tuple(operands[outputs : outputs + n_outputs]),
-                origin=tuple(origins[origin : origin + n_origin]),
-                attrs=decode_attrs(attributes[attrs : attrs + n_attrs]),
-            )
+        text = attributes[attrs : attrs + n_attrs]
+        if text not in alike:
+            alike[text] = frozen_mapping(decode_attrs(text))
+        node = Node.sharing_attrs(
+            alike[text],
+            name=texts[name],
+            op=texts[op],
+            domain=texts[domain],
+            inputs=tuple(operands[inputs : inputs + n_inputs]),
+            outputs=tuple(operands[outputs : outputs + n_outputs]),
+            origin=tuple(origins[origin : origin + n_origin]),
         )
+        result.append(node)
     return result
 
 

@@ -41,6 +41,21 @@ def test_look_ups():
     assert not graph.is_constant("nowhere")
 
 
+def test_a_tensor_read_twice_by_one_node_has_one_reader_and_what_is_left_out_has_none():
+    graph = Graph([node("a", ["x"], ["t"]), node("b", ["t", "", "t"], ["u"]), node("c", ["x", "t"], ["v"])])
+    assert [n.name for n in graph.consumers("t")] == ["b", "c"]
+    assert [n.name for n in graph.consumers("x")] == ["a", "c"]
+    assert graph.consumers("") == ()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["", *"pqrs"]), max_size=4), max_size=6))
+def test_consumers_are_the_nodes_that_name_a_tensor(inputs):
+    graph = Graph([node(f"n{at}", names, [f"o{at}"]) for at, names in enumerate(inputs)])
+    for name in "pqrs":
+        assert [n.name for n in graph.consumers(name)] == [f"n{at}" for at, names in enumerate(inputs) if name in names]
+
+
 def test_tensors_that_only_nodes_name_are_known_bare():
     graph = diamond()
     assert graph.tensors["x"] == TensorInfo(name="x", role=Role.INPUT)
@@ -125,6 +140,14 @@ def test_the_attributes_of_a_node_cannot_change():
     attrs["more"] = 1
     assert list(each.attrs) == ["value"]
     assert each.attrs["value"].tolist() == [0.0, 0.0]
+
+
+def test_a_node_can_have_the_attributes_of_another():
+    first = node("a", ["x"], ["t"], attrs={"axis": 1, "table": np.arange(2)})
+    second = Node.sharing_attrs(first.attrs, name="a", op="Op", inputs=("x",), outputs=("t",))
+    assert second.attrs is first.attrs
+    assert second == first
+    assert hash(second) == hash(first)
 
 
 def test_a_copied_node_is_equal():
