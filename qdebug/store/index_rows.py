@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ from qdebug.store.payload_store import Stored
 
 __all__ = ["IndexRows", "Partly", "Place", "pack_kept_row", "pack_row"]
 
-_ROW = struct.Struct("<5IiHBBf8QQ16s6Q7d")  # one row of TABLES["index"]
+_ROW = struct.Struct("<5IiHBBf8QQ16s6Q7d")  # one row of TABLES["index"], and the parts of it:
+_EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
 _ZEROS = (0,) * INDEX_DIMS
 _UNKNOWN = (math.nan,) * 2
 """When an event began and how long it took: nobody measures it."""
@@ -54,23 +56,17 @@ class Partly(NamedTuple):
 
 def pack_row(seq: int, place: Place, stored: Stored, flags: Flag) -> bytes:
     """Make the row of an event whose values are kept in full."""
-    shape, count = stored.shape[:INDEX_DIMS], math.prod(stored.shape)
-    return _ROW.pack(
-        seq,
-        *place,
-        stored.payload,
-        -1,
-        int(flags),
-        DTYPE_CODES[stored.dtype],
-        len(stored.shape),
-        math.nan,
-        *shape,
-        *_ZEROS[len(shape) :],
-        count * physical_dtype(stored.dtype).itemsize,
-        stored.digest,
-        *(count, 0, 0, 0, 0, 0),
-        *(math.nan, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan),
-    )
+    values, numbers = _described(stored.dtype, stored.shape)
+    return b"".join((_EVENT.pack(seq, *place, stored.payload, -1, flags), values, stored.digest, numbers))
+
+
+@lru_cache(maxsize=1024)
+def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
+    """Give what stands before and behind the hash in the row of values that are kept in full."""
+    extents, count = shape[:INDEX_DIMS], math.prod(shape)
+    nbytes = count * physical_dtype(dtype).itemsize
+    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), math.nan, *extents, *_ZEROS[len(extents) :], nbytes)
+    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 7)
 
 
 def pack_kept_row(seq: int, place: Place, partly: Partly) -> bytes:
@@ -114,7 +110,7 @@ class IndexRows:
         self._quants: dict[int, QuantParams] = {}
         self._samples: list[tuple[int, Stored, Stored]] = []
         self._histograms: list[tuple[int, np.ndarray]] = []
-        self._extent = [0, 0]
+        self._samples_seen = self._steps_seen = 1
 
     @property
     def count(self) -> int:
@@ -123,7 +119,8 @@ class IndexRows:
 
     def place(self, name: str, sample: int, step: int, *, constant: bool) -> Place:
         """Give the place of the next event; the tensor is known from the moment its first row is added."""
-        tensor = self._tensors[name][0] if name in self._tensors else len(self._tensors)
+        known = self._tensors.get(name)
+        tensor = len(self._tensors) if known is None else known[0]
         return Place(tensor, 0, 0) if constant else Place(tensor, sample, step)
 
     def add(
@@ -148,11 +145,15 @@ class IndexRows:
             quant: The quantization of these values, where it is not their tensor's.
             partly: What was kept, if it was not all.
         """
-        number = self.count
-        self._tensors.setdefault(name, (place.tensor, dtype))
+        number, (tensor, sample, step) = self.count, place
+        if tensor == len(self._tensors):
+            self._tensors[name] = tensor, dtype
         if constant:
             self._constants.add(name)
-        self._extent = [max(self._extent[0], place.sample), max(self._extent[1], place.step)]
+        if sample >= self._samples_seen:
+            self._samples_seen = sample + 1
+        if step >= self._steps_seen:
+            self._steps_seen = step + 1
         if quant is not None:
             self._quants[number] = quant
         if partly is not None:
@@ -171,10 +172,11 @@ class IndexRows:
         recorded = [
             TensorInfo(name=name, dtype=dtype, role=Role.CONSTANT if name in self._constants else Role.ACTIVATION)
             for name, (_, dtype) in self._tensors.items()
+            if name not in graph.tensors
         ]
-        samples, steps = self._extent[0] + 1, self._extent[1] + 1
+        extent = {"samples": self._samples_seen, "steps": self._steps_seen}
         quants = list(self._quants.values())
-        tables, rows, quant_rows = encode_tables(graph, info, recorded, samples=samples, steps=steps, quants=quants)
+        tables, rows, quant_rows = encode_tables(graph, info, recorded, **extent, quants=quants)
         index = np.frombuffer(self._rows, dtype=TABLES["index"])
         index["tensor"] = np.array([rows[name] for name in self._tensors], dtype=np.uint32)[index["tensor"]]
         if quants:

@@ -119,16 +119,14 @@ class Journal:
         self._waiting.clear()
 
     def _write(self, data: bytes | bytearray) -> None:
-        view, offset = memoryview(data), self._end
+        done, size = 0, len(data)
         try:
-            while view:
-                count = os.pwrite(self.fd, view, offset)
-                view = view[count:]
-                offset += count
+            while done < size:  # a short write is real on a disk that is about to be full
+                done += os.pwrite(self.fd, memoryview(data)[done:] if done else data, self._end + done)
         except BaseException:
             self._cut()
             raise
-        self._end = offset
+        self._end += size
 
     def _cut(self) -> None:
         try:

@@ -295,7 +295,6 @@ def physical_dtype(logical: str) -> np.dtype[Any]:
 
 
 @cache
-@cache
 def hdf5_type(logical: str) -> Any:
     """Give the HDF5 type of the elements that stand for a logical dtype in the file (an h5py TypeID)."""
     if logical == "bfloat16":

@@ -35,8 +35,11 @@ __all__ = ["PayloadFile", "write_all"]
 
 _STRETCH = 1 << 18
 _MOST_SPACES = 1 << 10
-_ALIGN_FROM = 1 << 16
-"""Payloads from this size on begin at a multiple of 64 bytes, so that a mapped array is aligned."""
+_ALIGN_FROM, _ALIGNMENT = 1 << 16, 16
+"""Payloads from this size on begin at a multiple of so many bytes, so that a mapped array is aligned, of any dtype."""
+_META_BLOCK = 2688
+"""Bytes that HDF5 reserves for metadata at a time: ten of a dataset's headers, with hardly a byte left over."""
+_MOST_AT_ONCE = 1 << 30
 
 
 class PayloadFile:
@@ -54,7 +57,8 @@ class PayloadFile:
         access.set_fapl_sec2()
         access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
         access.set_fclose_degree(h5f.CLOSE_STRONG)
-        access.set_alignment(_ALIGN_FROM, 64)
+        access.set_alignment(_ALIGN_FROM, _ALIGNMENT)
+        access.set_meta_block_size(_META_BLOCK)
         self._file = h5f.create(os.fsencode(path), h5f.ACC_EXCL, fapl=access)
         self.fd = int(self._file.get_vfd_handle())
         self._identity = os.fstat(self.fd)
@@ -168,10 +172,10 @@ class PayloadFile:
 
 def write_all(fd: int, data: memoryview, offset: int) -> None:
     """Write all bytes at an offset: a short write is real on a disk that is about to be full."""
-    while data:
-        count = os.pwrite(fd, data[: 1 << 30], offset)
-        data = data[count:]
-        offset += count
+    size = len(data)
+    done = os.pwrite(fd, data if size <= _MOST_AT_ONCE else data[:_MOST_AT_ONCE], offset)
+    while done < size:
+        done += os.pwrite(fd, data[done : done + _MOST_AT_ONCE], offset + done)
 
 
 def _write_attribute(holder: Any, name: bytes, value: np.generic) -> None:

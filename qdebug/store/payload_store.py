@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -21,8 +21,7 @@ _HEAD_BYTES = 1 << 12
 """Bytes at the beginning of a payload that tell whether an equal one may have been stored before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """What became of an array: enough to compare others with it and to read it back.
 
     Args:
@@ -74,16 +73,18 @@ class PayloadStore:
         Raises:
             OSError, RuntimeError: The disk is full, or it broke.
         """
-        data = to_bytes(array, logical)
-        head = (xxhash.xxh3_128_digest(data[:_HEAD_BYTES]), logical, array.shape)
-        digest = head[0] if len(data) <= _HEAD_BYTES else None
-        if digest is None and head in self._heads:  # else nothing equal is there: it is hashed while it is written
+        data, shape = to_bytes(array, logical), array.shape
+        small = len(data) <= _HEAD_BYTES
+        head = (xxhash.xxh3_128_digest(data if small else data[:_HEAD_BYTES]), logical, shape)
+        digest, whole = (head[0], head) if small else (None, None)
+        if not small and head in self._heads:  # else nothing equal is there: it is hashed while it is written
             digest = payload_hash(data)
-        if digest is not None and (known := self._known.get((digest, logical, array.shape))) is not None:
+            whole = digest, logical, shape
+        if whole is not None and (known := self._known.get(whole)) is not None:
             return known, Flag.DEDUP
         number, self._numbers = self._numbers, self._numbers + 1  # never again, however this ends
         try:
-            offset = self.file.allocate(number, logical, array.shape)
+            offset = self.file.allocate(number, logical, shape)
             if offset is not None and digest is None:
                 digest = self.file.write(data, offset)
             elif offset is not None:
@@ -91,9 +92,9 @@ class PayloadStore:
         except BaseException:
             self.file.forget(number)
             raise
-        stored = Stored(number, offset, digest or head[0], logical, array.shape)
-        self._known[stored.digest, logical, array.shape] = stored
-        if len(data) > _HEAD_BYTES:
+        stored = Stored(number, offset, digest or head[0], logical, shape)
+        self._known[whole or (stored.digest, logical, shape)] = stored
+        if not small:
             self._heads.add(head)
         return stored, _NO_FLAGS
 

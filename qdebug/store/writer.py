@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -148,8 +147,11 @@ class RecordingWriter:
         self._check_usable()
         self._journal.add(Kind.NOTE, encode_json(plain))
         if now:
-            with _Failing(self, "What is known of the run"):
+            try:
                 self._journal.commit()
+            except BaseException as exc:
+                self.fail("What is known of the run", exc)
+                raise
 
     def append(
         self,
@@ -178,13 +180,15 @@ class RecordingWriter:
         self._check_place(name, sample, step)
         logical = storable_dtype(name, array)
         place = self._index.place(name, sample, step, constant=constant)
-        with _Failing(self, f"Tensor {name!r}"):
+        try:
             stored, flags = self._payloads.store(array, logical)
             row = pack_row(self.events, place, stored, flags)
-            self._journal.add(
-                Kind.EVENT, encode_event(row, stored.shape, name, offset=stored.offset, constant=constant)
-            )
+            event = encode_event(row, stored.shape, name, offset=stored.offset, constant=constant)
+            self._journal.add(Kind.EVENT, event)
             self._journal.commit()
+        except BaseException as exc:
+            self.fail(f"Tensor {name!r}", exc)
+            raise
         self._index.add(row, name, place, logical, constant=constant, quant=quant)
         self._sync()
         return stored
@@ -202,7 +206,7 @@ class RecordingWriter:
         """Store what is kept of a tensor that is not kept in full. Arguments and errors as of `append`."""
         self._check_place(name, sample, step)
         place = self._index.place(name, sample, step, constant=constant)
-        with _Failing(self, f"Tensor {name!r}"):
+        try:
             partly = Partly(kept)
             if kept.values is not None and kept.positions is not None:
                 values, _ = self._payloads.store(kept.values, kept.dtype)
@@ -210,6 +214,9 @@ class RecordingWriter:
             row = pack_kept_row(self.events, place, partly)
             self._journal.add(Kind.EVENT, encode_kept_event(row, partly, name, constant=constant))
             self._journal.commit()
+        except BaseException as exc:
+            self.fail(f"Tensor {name!r}", exc)
+            raise
         self._index.add(row, name, place, kept.dtype, constant=constant, quant=quant, partly=partly)
         self._sync()
 
@@ -233,9 +240,12 @@ class RecordingWriter:
         """Force what was written to the disk, if it is time."""
         if self._sync_every is None or time.monotonic() - self._synced < self._sync_every:
             return
-        with _Failing(self, "What was recorded so far"):
+        try:
             for fd in (self._payloads.file.fd, self._journal.fd):
                 _to_disk(fd)
+        except BaseException as exc:
+            self.fail("What was recorded so far", exc)
+            raise
         self._synced = time.monotonic()
 
     def read_back(self, stored: Stored) -> np.ndarray:
@@ -363,25 +373,6 @@ class RecordingWriter:
             raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open a new one.")
         if self.failure and not failed:
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.")
-
-
-class _Failing:
-    """A block that writes. No generator: entering one costs as much as a small write."""
-
-    __slots__ = ("_what", "_writer")
-
-    def __init__(self, writer: RecordingWriter, what: str) -> None:
-        self._writer = writer
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._writer.fail(self._what, error)
 
 
 _WRITERS: weakref.WeakSet[RecordingWriter] = weakref.WeakSet()
