@@ -7,6 +7,7 @@ whatever order they were computed: the first in the order of the tables in `vari
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,14 +16,14 @@ from qdebug.errors import UsageError
 from qdebug.replay.columns import Columns
 from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Variant
+from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Sums, Variant
 
-__all__ = ["canonical"]
+__all__ = ["canonical", "functions"]
 
 _MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
 _OWN_SCALES = frozenset({"ls", "each", "leaky"})
 """Forms whose operand programs have multipliers that are not the unit's."""
-_NO_MULTIPLIER = frozenset({"common20", "common21"})
+_NO_MULTIPLIER = frozenset({"common20", "common21", "grid10", "blend10", "blend11"})
 _DOUBLE_MATTERS = frozenset({"deq", "table", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
 _WHOLE = Multiplier(number="q31")
 _INT32_END = 2.0**31
@@ -39,9 +40,54 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
     Returns:
         A variant that gives the same codes as the one given, for this unit.
     """
+    return _without_unused(variant) if unit is None else _of_unit(variant, unit, columns, _Multipliers(unit, columns))
+
+
+def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[Sums, Columns]) -> tuple[int, ...]:
+    """Number variants by the function that they are of a unit: the same number, the same codes whatever its operands.
+
+    Args:
+        variants: Any variants that fit the unit.
+        unit: What is computed.
+        columns: The unit's columns, by what variants start from.
+
+    Returns:
+        A number for each variant, from 0 on in order of appearance.
+    """
+    made: dict[Sums, _Multipliers] = {}
+    numbers: dict[Variant, int] = {}
+    found = []
+    for variant in variants:
+        own = columns.get(variant.sums)
+        multipliers = made.setdefault(variant.sums, _Multipliers(unit, own))
+        found.append(numbers.setdefault(_of_unit(variant, unit, own, multipliers), len(numbers)))
+    return tuple(found)
+
+
+class _Multipliers:
+    """The multipliers that a unit's scales give, each computed once."""
+
+    def __init__(self, unit: Unit, columns: Columns | None) -> None:
+        self.scales: Scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
+        self._real: dict[str, np.ndarray] = {}
+        self._fixed: dict[tuple[str, str], Fixed] = {}
+
+    def real(self, expression: str) -> np.ndarray:
+        """Give the quotient of the scales in an order."""
+        if expression not in self._real:
+            self._real[expression] = real_multiplier(self.scales, expression)
+        return self._real[expression]
+
+    def fixed(self, number: str, expression: str) -> Fixed:
+        """Give the integers that stand for it."""
+        key = number, expression
+        if key not in self._fixed:
+            self._fixed[key] = fixed(self.real(expression), number)
+        return self._fixed[key]
+
+
+def _of_unit(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
     found = _without_unused(variant)
-    if unit is None:
-        return found
     if columns is not None and found.accumulate in ("wrap32", "exact") and columns.bound < _INT32_END:
         found = replace(found, accumulate="wrap32")
     if unit.kind not in ("conv", "linear"):
@@ -54,7 +100,7 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
         found = replace(found, form="table")
     if found.form == "taps" and not (unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")):
         found = replace(found, form="real")
-    return _same_multiplier(found, unit, columns)
+    return _same_multiplier(found, unit, columns, multipliers)
 
 
 def _without(steps: tuple[Step, ...], op: str) -> tuple[Step, ...]:
@@ -83,39 +129,38 @@ def _without_unused(variant: Variant) -> Variant:
     return found
 
 
-def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None) -> Variant:
+def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
     """Give the first multiplier that comes out as the same numbers, and drop shifts by nothing."""
     ops = {step.op for step in variant.requantize}
     if "avg" in ops or variant.form in _OWN_SCALES or variant.form in _NO_MULTIPLIER or not ops & _MULTIPLYING:
         return variant
-    scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
     if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:
         return variant  # the count is not known
     try:
         if variant.multiplier.real:
-            return replace(variant, multiplier=_first_real(variant.multiplier, scales))
-        return _first_whole(variant, scales)
+            return replace(variant, multiplier=_first_real(variant.multiplier, multipliers))
+        return _first_whole(variant, multipliers)
     except UsageError:
         return variant  # a scale of 0, or one that is not finite, has no integers
 
 
-def _first_real(multiplier: Multiplier, scales: Scales) -> Multiplier:
+def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
     dtype = np.float32 if multiplier.number == "f32" else np.float64
-    own = real_multiplier(scales, multiplier.expression).astype(dtype)
+    own = multipliers.real(multiplier.expression).astype(dtype)
     for expression in EXPRESSIONS:
-        if _equal(real_multiplier(scales, expression).astype(dtype), own):
+        if _equal(multipliers.real(expression).astype(dtype), own):
             return replace(multiplier, expression=expression)
     return multiplier
 
 
-def _first_whole(variant: Variant, scales: Scales) -> Variant:
+def _first_whole(variant: Variant, multipliers: _Multipliers) -> Variant:
     number = variant.multiplier.number
-    own = fixed(real_multiplier(scales, variant.multiplier.expression), number)
+    own = multipliers.fixed(number, variant.multiplier.expression)
     numbers = {"q31": ("q31", "q31t", "q31e"), "m24": ("m24", "q24"), "q24": ("m24", "q24")}
     rivals = numbers.get(number.rstrip("te") if number.startswith("q31") else number, (number,))
     chosen = variant.multiplier
     for rival, expression in ((r, e) for r in rivals for e in EXPRESSIONS):
-        if _same(fixed(real_multiplier(scales, expression), rival), own):
+        if _same(multipliers.fixed(rival, expression), own):
             chosen = Multiplier(number=rival, expression=expression)
             break
     steps = variant.requantize
@@ -129,16 +174,16 @@ def _first_whole(variant: Variant, scales: Scales) -> Variant:
             Step(op="shr", rounding="up") if step == Step(op="shr", rounding="tosa") else step for step in steps
         )
     found = replace(variant, multiplier=chosen, requantize=steps)
-    return _as_power(found, own, scales)
+    return _as_power(found, own, multipliers)
 
 
-def _as_power(variant: Variant, own: Fixed, scales: Scales) -> Variant:
+def _as_power(variant: Variant, own: Fixed, multipliers: _Multipliers) -> Variant:
     """Give a multiplier that is a power of two as a shift alone, if it is rounded once."""
     ops = [step.op for step in variant.requantize]
     nudged = Step(op="shr", rounding="tosa") in variant.requantize  # by a fixed amount, whatever the multiplier
     if ops[:2] != ["mul", "shr"] or nudged or np.any(own.multiplier & (own.multiplier - 1)):
         return variant
-    power = fixed(real_multiplier(scales, "xw/y"), "pow2")
+    power = multipliers.fixed("pow2", "xw/y")
     lead = np.frexp(own.multiplier.astype(np.float64))[1] - 1
     if not _equal(power.exponent, own.exponent - own.bits + lead):
         return variant
