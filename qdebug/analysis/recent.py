@@ -12,6 +12,7 @@ import numpy as np
 
 from qdebug.model import Recording
 from qdebug.model.forwarding import ForwardingRecording
+from qdebug.replay.checkpoint import checkpoint
 
 __all__ = ["RecentTensors"]
 
@@ -41,6 +42,7 @@ class RecentTensors(ForwardingRecording):
         Raises:
             RecordingError: No values are kept under this name, sample and step.
         """
+        checkpoint()
         key = (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)
         array = self._kept.get(key)
         if array is not None:

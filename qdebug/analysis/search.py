@@ -16,6 +16,7 @@ from qdebug.analysis.selection import Decisive, decisive
 from qdebug.analysis.trials import all_codes, channels_first, known_variants, products, same_values, telling
 from qdebug.analysis.units import UnitSource
 from qdebug.errors import KernelError
+from qdebug.replay.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.unit import Unit
@@ -219,6 +220,7 @@ class _Search:
     def _every(self, sums: Sums, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
         """Go through the samples: the unit, its columns, the recorded codes."""
         for position, place in enumerate(self._source.places[start:], start):
+            checkpoint()
             if position == 0:
                 yield self._unit, self._columns[sums], self._recorded
                 continue

@@ -9,6 +9,7 @@ import numpy as np
 from qdebug.analysis.wrong_amounts import constants, factors
 from qdebug.analysis.wrong_evidence import Evidence, Trait, free_elements
 from qdebug.analysis.wrong_places import Layout, chance
+from qdebug.replay.checkpoint import checkpoint
 
 __all__ = ["traits"]
 
@@ -28,6 +29,7 @@ def traits(evidence: Evidence) -> tuple[Trait, ...]:
         return ()
     found: list[Trait] = []
     for finder in (_one_code, _clamp, _stale, _ties, constants, factors, _growing, _slight):
+        checkpoint()
         amount = any(trait.pattern.startswith(("constant", "factor")) for trait in found)
         if not (amount and finder in (factors, _growing, _slight)):
             found += finder(evidence)
@@ -77,6 +79,7 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
     for axis, name in _neighbours(evidence.layout, recorded.ndim):
         length = recorded.shape[axis]
         for distance in [d for d in (1, 2, 4, 8, 16, -1) if abs(d) < length]:
+            checkpoint()
             shifted = np.roll(expected, distance, axis)
             usual = float(np.mean(shifted == expected))
             open_end = wrong.copy()

@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 
+from qdebug.replay.checkpoint import checkpoint
 from qdebug.replay.windows import Window, padded
 
 __all__ = ["convolve", "scratch"]
@@ -60,6 +61,7 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
         return out
     matrix = np.ascontiguousarray(weight).reshape(groups, filters // groups, -1)
     for sample in range(samples):
+        checkpoint()
         if groups > 1 and groups == channels == filters:
             _depthwise(x[sample], weight, window, out[sample])
         elif window.plain:
@@ -79,6 +81,7 @@ def _by_columns(x: np.ndarray, matrix: np.ndarray, window: Window, out: np.ndarr
     row_bytes = groups * depth * per_row * x.dtype.itemsize
     rows = max(1, _BLOCK_BYTES // max(row_bytes, 1))
     for first in range(0, window.out[0], rows):
+        checkpoint()
         last = min(first + rows, window.out[0])
         columns = scratch((x.shape[0], taps, last - first, *window.out[1:]), x.dtype)
         for tap, place in enumerate(window.taps(first, last)):
@@ -94,6 +97,7 @@ def _depthwise(x: np.ndarray, weight: np.ndarray, window: Window, out: np.ndarra
     factors = weight.reshape(channels, -1)
     ones = (1,) * len(window.out)
     for first in range(0, channels, at_once):
+        checkpoint()
         part = slice(first, min(first + at_once, channels))
         source = padded(x[part], window, 0)
         total = out[part]

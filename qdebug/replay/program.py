@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qdebug.errors import KernelError
+from qdebug.replay.checkpoint import checkpoint
 from qdebug.replay.columns import Columns, part_of
 from qdebug.replay.forms import start_of
 from qdebug.replay.operations import Operation
@@ -64,6 +65,7 @@ def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
     target = out.reshape(flat.values[0].shape)
     with np.errstate(all="ignore"):
         for block in flat.blocks():
+            checkpoint()
             numbers = tuple(array[block] for array in flat.values)
             value = operations[0].apply(numbers, None, *(part_of(p, block) for p in spread[0]))
             for operation, parameters in zip(operations[1:], spread[1:], strict=True):
@@ -136,6 +138,7 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
     spreads = [_spread(columns, batch.operation) for batch in batches]
     with np.errstate(all="ignore"):
         for block in columns.blocks(_SIDE_BY_SIDE):
+            checkpoint()
             numbers = tuple(array[block] for array in columns.values)
             values: list[np.ndarray] = []
             for batch, parameters in zip(batches, spreads, strict=True):

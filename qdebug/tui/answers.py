@@ -132,6 +132,7 @@ def answer(
 
 def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:
     """Look for the arithmetic of a node; None if that was cancelled."""
+    from qdebug.replay.checkpoint import asking
     from qdebug.workflow.explain import explain
 
     def look(*_: object) -> None:
@@ -139,7 +140,8 @@ def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> S
             raise Cancelled
 
     try:
-        return explain(source.backend, node=node, progress=look).nodes
+        with asking(look):
+            return explain(source.backend, node=node, progress=look).nodes
     except Cancelled:
         return None
     except QdebugError:

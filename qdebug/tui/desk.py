@@ -10,7 +10,7 @@ from qdebug.errors import UsageError
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.filter import FilterError
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.source import DetailReady, DetailRequest, Opened
+from qdebug.tui.source import DetailReady, DetailRequest, Opened, Withdraw
 
 __all__ = ["DetailDesk", "Start", "start"]
 
@@ -56,12 +56,13 @@ class DetailDesk:
         ask: Sends a request to the reader thread.
     """
 
-    def __init__(self, ask: Callable[[DetailRequest], None]) -> None:
+    def __init__(self, ask: Callable[[DetailRequest | Withdraw], None]) -> None:
         self._ask = ask
         self._answers: dict[Key, DetailReady] = {}
         self._newest: dict[Key, int] = {}
         self._asked = 0
         self._wanted: tuple[Key, bool, bool] | None = None
+        self._waiting = False
 
     def want(self, navigator: Navigator, *, backend: int = 0, elements: bool = False, explain: bool = False) -> bool:
         """Ask for the row under the cursor unless that is done; tell whether it is another row than before.
@@ -92,7 +93,20 @@ class DetailDesk:
                 explain=explain,
             )
             self._ask(request)
+            self._waiting = True
+        else:
+            self._give_up()
         return moved
+
+    def want_nothing(self) -> None:
+        """Give up what was asked and not answered: nothing on the screen needs it."""
+        self._wanted = None
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._ask(Withdraw())
 
     def forget(self) -> None:
         """Drop all answers: what they say has changed."""
@@ -106,6 +120,7 @@ class DetailDesk:
         key = (request.backend, request.row, request.sample, request.step)
         if request.id != self._newest.get(key):
             return
+        self._waiting = self._waiting and not (answer.complete and request.id == self._asked)
         self._answers.pop(key, None)
         if answer.slab is not None:
             for other, kept in self._answers.items():

@@ -305,6 +305,8 @@ class Panels(Screen[None]):
             )
             if moved:
                 self._detail.scroll_to(y=0, animate=False)
+        else:
+            self._desk.want_nothing()
         if self._arrangement.detail:
             self._detail.redraw()
         if self._arrangement.page:

@@ -28,10 +28,12 @@ from qdebug.tui.source import (
     ExportRequest,
     Failed,
     Finished,
+    Job,
     Named,
     Opening,
     Request,
     Said,
+    Withdraw,
 )
 from qdebug.view.text import safe_text
 
@@ -89,7 +91,8 @@ class Reader(threading.Thread):
         self._post = post
         self._wake = threading.Condition()
         self._detail: DetailRequest | None = None
-        self._jobs: deque[Request] = deque()
+        self._withdrawn = False
+        self._jobs: deque[Job] = deque()
         self._preferred = 0
         self._stopped = False
         self._shown = False
@@ -100,6 +103,8 @@ class Reader(threading.Thread):
         with self._wake:
             if isinstance(request, DetailRequest):
                 self._detail = request
+            elif isinstance(request, Withdraw):
+                self._detail, self._withdrawn = None, True
             else:
                 self._jobs.append(request)
             self._wake.notify()
@@ -223,7 +228,7 @@ class Reader(threading.Thread):
             jobs, self._jobs = self._jobs, deque()
             request = self._detail if self._answerable() else None  # what is not compared yet waits for its turn
             if request is not None:
-                self._detail = None
+                self._detail, self._withdrawn = None, False
         for job in jobs:
             self._do(job)
         if request is not None and not self._stopped:
@@ -231,13 +236,17 @@ class Reader(threading.Thread):
 
             comparison = self._comparisons[request.backend]
             self._cache = self._cache or AnswerCache()
+            part = None
             if comparison.source is not None:
                 for part in answer(
                     comparison.source, request, comparison.results, cache=self._cache, outdated=self._outdated
                 ):
                     self._post(part)
+            with self._wake:  # what gave way to a job goes on after it
+                if self._jobs and self._detail is None and not self._withdrawn and not (part and part.complete):
+                    self._detail = request
 
-    def _do(self, job: Request) -> None:
+    def _do(self, job: Job) -> None:
         comparison = self._comparisons[job.backend]
         if comparison.source is None:
             return
@@ -279,4 +288,4 @@ class Reader(threading.Thread):
 
     def _outdated(self) -> bool:
         with self._wake:
-            return self._stopped or self._detail is not None
+            return bool(self._stopped or self._withdrawn or self._jobs or self._detail is not None)

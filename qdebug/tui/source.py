@@ -33,12 +33,14 @@ __all__ = [
     "ExportRequest",
     "Failed",
     "Finished",
+    "Job",
     "Named",
     "Opened",
     "Opening",
     "PairValues",
     "Request",
     "Said",
+    "Withdraw",
 ]
 
 
@@ -228,7 +230,15 @@ class AcceptRequest:
     path: Path
 
 
-Request = DetailRequest | ExportRequest | AcceptRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Nobody waits for what was asked about a row any more; it need not be found out."""
+
+
+Job = ExportRequest | AcceptRequest
+"""What is done however much else is asked."""
+
+Request = DetailRequest | Withdraw | Job
 """Whatever the screen asks for."""
 
 

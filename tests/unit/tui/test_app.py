@@ -1,8 +1,11 @@
 """The application as a user meets it, through Textual's pilot."""
 
+import threading
+
 import pytest
 
 from qdebug.errors import AlignmentError, RecordingError, UsageError
+from qdebug.replay.checkpoint import checkpoint
 from qdebug.tui.arrangement import View
 from qdebug.tui.glyphs import ASCII
 from qdebug.tui.help_screen import HelpScreen, help_lines
@@ -340,4 +343,27 @@ async def test_the_palette_closes_where_there_is_no_room_for_it(make_app, make_s
         await pilot.press("ctrl+p")
         assert app.screen is main
         assert "too small" in main.message
+    assert app.failure is None
+
+
+async def test_leaving_the_explanation_gives_its_search_up(make_app, make_session, settle, monkeypatch):
+    searching, given_up = threading.Event(), threading.Event()
+
+    def search(*_, **__):
+        searching.set()
+        try:
+            while True:
+                checkpoint()
+        finally:
+            given_up.set()
+
+    monkeypatch.setattr("qdebug.workflow.explain.explain", search)
+    app = make_app(make_session())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("exclamation_mark", "8")
+        await settle(pilot, until=lambda _: searching.is_set())
+        assert not given_up.is_set()
+        await pilot.press("2")
+        await settle(pilot, until=lambda _: given_up.is_set())
     assert app.failure is None

@@ -1,11 +1,25 @@
 import threading
+import time
 from queue import Empty, Queue
 
 import pytest
 
 from qdebug.errors import RecordingError
+from qdebug.replay.checkpoint import checkpoint
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Computed, DetailReady, DetailRequest, Failed, Finished, Named, Opened, Opening
+from qdebug.tui.source import (
+    Computed,
+    DetailReady,
+    DetailRequest,
+    ExportRequest,
+    Failed,
+    Finished,
+    Named,
+    Opened,
+    Opening,
+    Said,
+    Withdraw,
+)
 
 
 @pytest.fixture
@@ -216,3 +230,65 @@ def test_one_backend_that_fails_does_not_end_the_others(make_session):
     assert until(events, Finished)[-1].backend_at == 1
     reader.stop()
     reader.join(10)
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """Let the search for an arithmetic go on for ever; give the list of those begun."""
+    begun = []
+
+    def search(*_, node, **__):
+        begun.append(node)
+        while True:
+            checkpoint()
+            time.sleep(0.001)
+
+    monkeypatch.setattr("qdebug.workflow.explain.explain", search)
+    return begun
+
+
+def look_for_arithmetic(reader, row, number):
+    tensor = f"block{row // 4}/qlinearadd_{row}_out"
+    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=None, explain=True))
+
+
+def wait_for(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it did not come to that")
+
+
+def test_a_search_that_nobody_waits_for_any_more_is_given_up(start, make_session, searches):
+    reader, events = start(make_session)
+    until(events, Finished)
+    look_for_arithmetic(reader, 9, 1)
+    wait_for(lambda: searches)
+    reader.request(Withdraw())
+    ask(reader, 12, number=2)
+    assert answer(events, 2).request.row == 12
+    assert searches == ["block2/qlinearadd_9"]
+
+
+def test_a_search_gives_way_to_a_job_and_begins_again(start, make_session, searches, tmp_path):
+    reader, events = start(make_session)
+    until(events, Finished)
+    look_for_arithmetic(reader, 9, 1)
+    wait_for(lambda: searches)
+    reader.request(ExportRequest(backend=0, path=tmp_path / "x", write=lambda _, __: "nothing"))
+    assert "nothing" in until(events, Said)[-1].message
+    wait_for(lambda: len(searches) == 2)
+    reader.stop()
+    reader.join(10)
+    assert not reader.is_alive(), "the search goes on after the end"
+
+
+def test_a_search_does_not_keep_the_end_waiting(start, make_session, searches):
+    reader, events = start(make_session)
+    until(events, Finished)
+    look_for_arithmetic(reader, 9, 1)
+    wait_for(lambda: searches)
+    reader.stop()
+    reader.join(10)
+    assert not reader.is_alive()
