@@ -11,22 +11,20 @@ from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, Affine, to_single
+from qdebug.numerics.row_sums import ROW
 
-ROW = 256
-"""Elements whose products BLAS sums at once: in longer rows the rounding errors of a constant tensor pile up."""
-
-__all__ = ["ROW", "Clamp", "RealBlocks", "Scratch", "scratch", "why_incomparable"]
+__all__ = ["Clamp", "RealBlocks", "Scratch", "scratch", "why_incomparable"]
 
 Clamp = tuple[float | None, float | None]
 """Lowest and highest real value; None for no bound."""
 
 
 class Scratch:
-    """Buffers of one block each: 2 MB in all, whatever the size of the tensors."""
+    """Buffers of one block each: 2.1 MB in all, whatever the size of the tensors."""
 
     def __init__(self) -> None:
         self.masks = tuple(np.empty(BLOCK, np.bool_) for _ in range(2))
-        self.singles = tuple(np.empty(BLOCK, np.float32) for _ in range(4))
+        self.singles = tuple(np.empty(BLOCK, np.float32) for _ in range(5))
         self.doubles = tuple(np.empty(BLOCK, np.float64) for _ in range(4))
         self.index = np.empty(BLOCK, np.int64)
         self.row_singles = np.empty((5, BLOCK // ROW), np.float32)

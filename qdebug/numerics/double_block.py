@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from qdebug.numerics.blocks import ROW, RealBlocks, Scratch
+from qdebug.numerics.blocks import RealBlocks, Scratch
 from qdebug.numerics.lsb import Steps, difference_in_steps, sum_in_steps
-from qdebug.numerics.single_block import row_dots
+from qdebug.numerics.row_sums import ROW, row_dots
 from qdebug.numerics.tally import Block, Tally
 
 __all__ = ["add_double", "exact_difference", "read_block", "real_values"]

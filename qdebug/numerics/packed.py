@@ -14,17 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import ROW, RealBlocks, Scratch, scratch
+from qdebug.numerics.blocks import RealBlocks, Scratch, scratch
 from qdebug.numerics.lsb import Steps
+from qdebug.numerics.quotients import QUOTIENT_HIGH, QUOTIENT_LOW, QUOTIENT_SLACK
 from qdebug.numerics.rails import RailsCounter
-from qdebug.numerics.single_block import (
-    QUOTIENT_HIGH,
-    QUOTIENT_LOW,
-    QUOTIENT_SLACK,
-    VALUE_SLACK,
-    add_steps,
-    is_safe,
-)
+from qdebug.numerics.row_sums import ROW
+from qdebug.numerics.single_block import VALUE_SLACK, add_steps, is_safe
 from qdebug.numerics.tally import Block, Tally, Worst
 
 __all__ = ["MOST_PACKED", "PackedPair", "packed_tallies"]
@@ -206,7 +201,7 @@ def _fits(largest: float, a_low: float, a_high: float, b_low: float, b_high: flo
 
 
 def _row_sums(first: np.ndarray, second: np.ndarray) -> list[float]:
-    """Sum the products of each row as `single_block.row_dots` does.
+    """Sum the products of each row as `row_sums.row_dots` does.
 
     Args:
         first: Rows, C-contiguous.

@@ -215,4 +215,4 @@ class Tally:
 
 
 def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return value + 0.0 if math.isfinite(value) else None  # of 0.0 and -0.0, which are equal, either may have been met

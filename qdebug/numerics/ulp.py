@@ -105,8 +105,8 @@ class UlpCounter:
         Args:
             reference: Values of the reference.
             backend: Values of the backend, as many.
-            buffers: Scratch; its float32 buffers and all but the first and third float64 ones are used. None for new
-                arrays.
+            buffers: Scratch; its first four float32 buffers and all but the first and third float64 ones are used.
+                None for new arrays.
         """
         if buffers is not None and self._dtype == np.float32:
             self._add_single(reference, backend, buffers)
@@ -125,7 +125,7 @@ class UlpCounter:
     def _add_single(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
         """Count in float32 without a new array."""
         n = reference.size
-        ours, theirs, spare, other = (single[:n] for single in buffers.singles)
+        ours, theirs, spare, other = (single[:n] for single in buffers.singles[:4])
         np.copyto(ours, reference, casting="same_kind")
         np.copyto(theirs, backend, casting="same_kind")
         words = [side.view(np.int32) for side in (ours, theirs, spare, other)]
