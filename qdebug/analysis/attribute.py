@@ -75,6 +75,7 @@ def attribute(
     *,
     stand_in: StandIn | None = None,
     wandering: StandIn | None = None,
+    instead: bool = False,
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -87,6 +88,7 @@ def attribute(
         stand_in: Replays a node without kernel in another way: called with sample and step, gives real values in the
             model's order of dimensions.
         wandering: Called likewise, estimates the error that rounding in that replay makes.
+        instead: Replay the node in that way whether it has a kernel or not.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -95,7 +97,8 @@ def attribute(
     known = has_kernel(form.op, form.domain)
     if not known and stand_in is None:
         return Attribution(reason=f"no kernel is known for {node.op}")
-    split = _Split(reference, backend, entry, node, stand_in=None if known else stand_in, wandering=wandering)
+    chosen = None if known and not instead else stand_in
+    split = _Split(reference, backend, entry, node, stand_in=chosen, wandering=wandering)
     try:
         for sample, step in recorded_places(reference, backend, entry):
             split.add(sample, step)

@@ -11,6 +11,7 @@ from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, reco
 from qdebug.analysis.band import norm, unit_roundoff
 from qdebug.analysis.compare import Comparison
 from qdebug.analysis.declared import Declared
+from qdebug.analysis.dynamic_check import DynamicCheck
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.analysis.plan import PlannedNode
@@ -41,6 +42,7 @@ class DeclarationCheck:
     def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair]) -> None:
         self._reference, self._backend = reference, backend
         self._declared = Declared(reference, backend, pairs)
+        self._dynamic = DynamicCheck(reference, backend, self._declared)
 
     def segment(self, pair: Pair) -> Segment | None:
         """Find what leads to a compared tensor in either graph, see `Declared.segment`."""
@@ -52,6 +54,10 @@ class DeclarationCheck:
 
     def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
         """Split a tensor's error; a node without kernel is replayed by the reference's nodes that it stands for."""
+        if segment is not None and self._declared.dynamic.handles(segment):
+            found = self._dynamic.attribution(entry, segment)
+            if found.introduced is not None:
+                return found
         if segment is None or segment.wide:
             return attribute(self._reference, self._backend, entry)
 
@@ -85,7 +91,7 @@ class DeclarationCheck:
         """
         if not segment.wide and (attribution.in_range is None or self._declared.same(entry.pair, node, segment)):
             return None
-        if not self._declared.checkable(node, segment):
+        if not self._declared.checkable(node, segment) and not self._declared.dynamic.handles(segment):
             return None
         worst = comparison.stats.worst_sample if comparison.stats else None
         places = list(recorded_places(self._reference, self._backend, entry))
@@ -93,6 +99,8 @@ class DeclarationCheck:
             return None  # no values were kept in full
         chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
         try:
+            if self._declared.dynamic.handles(segment):
+                return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in chosen)), None)
             if segment.wide:
                 found = any(self._differs_wide(entry, segment, place) for place in chosen)
             else:

@@ -15,6 +15,7 @@ import numpy as np
 from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.attribute import compute
 from qdebug.analysis.clamps import bounds_of, codes_clamp
+from qdebug.analysis.dynamic_replay import DynamicReplay
 from qdebug.analysis.layouts import layouts_of
 from qdebug.analysis.ops import plain_op, same_family
 from qdebug.analysis.reference_replay import ReferenceReplay
@@ -61,6 +62,9 @@ class Declared:
         reference: The reference run.
         backend: The backend run.
         pairs: All pairs of the alignment.
+
+    Attributes:
+        dynamic: Replays what the backend computes with codes of a scale chosen at run time.
     """
 
     def __init__(self, reference: Recording, backend: Recording, pairs: Iterable[Pair]) -> None:
@@ -70,6 +74,7 @@ class Declared:
         views = {pair.reference: pair.reference_view for pair in self._pairs.values() if pair.reference_view}
         layouts = {**layouts_of(self._ref), **views}
         self._replay = ReferenceReplay(self._ref, self._be, pairs=self._pairs, layouts=layouts)
+        self.dynamic = DynamicReplay(self._be, self._replay.backend)
         self._partners: dict[str, str] = {}
         for pair in self._pairs.values():
             self._partners.setdefault(self._ref.classes.root(pair.reference), pair.backend)

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from qdebug.analysis.found import Found
-from qdebug.analysis.ops import MOVES_VALUES, plain_op, same_family
+from qdebug.analysis.ops import MOVES_VALUES, alike, plain_op, same_family
 from qdebug.analysis.region import between
 from qdebug.analysis.value_classes import Run
 from qdebug.analysis.weights import FAR, weight_distance
@@ -54,12 +54,12 @@ class NameJudge:
             return Evidence.STRONG  # a graph that states nothing contradicts nothing
         if ours is None or theirs is None:
             return Evidence.WEAK
-        alike = same_family(plain_op(ours), plain_op(theirs))
-        if alike and self._same_inputs(ours, theirs):
+        same = alike(ours, theirs)
+        if same and self._same_inputs(ours, theirs):
             return Evidence.STRONG
         reads, several = self._same_entries(tensor, reference)
         used = self.used_alike(tensor, reference)
-        if alike and used and not self._far(ours, theirs):
+        if same and used and not self._far(ours, theirs):
             return Evidence.WEAK
         return Evidence.WEAK if reads and (used or several) else Evidence.NONE
 

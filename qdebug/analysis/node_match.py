@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.analysis.alignment import Match
 from qdebug.analysis.clamps import bounds_of, codes_clamp
-from qdebug.analysis.ops import GO_INTO_WEIGHTS, plain_op, same_family
+from qdebug.analysis.ops import GO_INTO_WEIGHTS, alike, plain_op, same_family
 from qdebug.analysis.value_classes import Run
 from qdebug.analysis.weights import FAR, weight_distance, weight_of
 from qdebug.model import Node
@@ -70,7 +70,7 @@ class NodeMatcher:
         return Answer(tensor=output, reason=reason, match=Match.QUANTIZATION if quantized else Match.SIGNATURE)
 
     def _reads_same(self, node: Node, other: Node, sources: Sequence[str]) -> bool:
-        if not same_family(plain_op(node), plain_op(other)):
+        if not alike(node, other):
             return False
         ours = [self.ref.root(name) for name in sources]
         theirs = [self.ref.root(name) for name in self.ref.data_inputs(other)]
@@ -160,7 +160,7 @@ class NodeMatcher:
         candidates = [
             other
             for other in self.ref.graph.nodes
-            if same_family(plain_op(node), plain_op(other)) and slot < len(other.outputs) and other.outputs[slot]
+            if alike(node, other) and slot < len(other.outputs) and other.outputs[slot]
         ]
         best = self._by_constants(node, [other for other in candidates if other.outputs[slot] not in taken])
         if not best or weight_distance(self._runs[0], best[0], self._runs[1], node) is None:

@@ -13,6 +13,7 @@ __all__ = [
     "GO_INTO_WEIGHTS",
     "KEEPS_VALUES",
     "MOVES_VALUES",
+    "alike",
     "clamp_bounds",
     "clamps_at_zero",
     "fused_activation",
@@ -43,8 +44,10 @@ _PLAIN = {
     "MatMulInteger": "MatMul",
     "MatMulIntegerToFloat": "MatMul",
     "DynamicQuantizeMatMul": "MatMul",
+    "DynamicQuantizeLSTM": "LSTM",
     "TransposeMatMul": "MatMul",
 }
+_SUMS_OF_CODES = frozenset({"ConvInteger", "MatMulInteger"})
 _FAMILIES = (frozenset({"Gemm", "MatMul"}), frozenset({"Relu", "Clip"}), frozenset({"GlobalAveragePool", "ReduceMean"}))
 
 
@@ -63,6 +66,14 @@ def turns_channels(node: Node) -> bool:
 def same_family(one: str, other: str) -> bool:
     """Tell whether two plain operators can stand for each other."""
     return one == other or any(one in family and other in family for family in _FAMILIES)
+
+
+def alike(one: Node, other: Node) -> bool:
+    """Tell whether two nodes of either graph can do the same: never where one gives sums of codes and no real numbers.
+
+    Such sums have no scale; what multiplies them with one answers to the other.
+    """
+    return same_family(plain_op(one), plain_op(other)) and (one.op in _SUMS_OF_CODES) == (other.op in _SUMS_OF_CODES)
 
 
 def fused_activation(node: Node) -> str | None:

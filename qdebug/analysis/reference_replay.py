@@ -17,21 +17,23 @@ from qdebug.analysis.alignment import Pair, View
 from qdebug.analysis.attribute import compute
 from qdebug.analysis.band import allowed_error, held_unit, norm
 from qdebug.analysis.clamps import code_span
+from qdebug.analysis.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
 from qdebug.analysis.layouts import in_reference_order, into_stored_order, plain_shape
 from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
 from qdebug.analysis.rounding import SINGLE, Rounding, real_values
 from qdebug.analysis.segment import Segment
 from qdebug.analysis.value_classes import Run
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
 __all__ = ["ReferenceReplay", "exceeds"]
 
-_SPAN = 3.0
-"""Half steps that a constant is moved by at most: in the mean, three times the error of one rounding."""
 _RUNS = 2
+_FEW = 64
+"""Elements up to which a root mean square over few replays is a matter of chance."""
+_MORE_RUNS = 16
 _SEED = 20250411
 _SLICE = 16
 """Elements from which the error of one slice of a tensor is judged by itself."""
@@ -114,9 +116,10 @@ class ReferenceReplay:
         constants, results = self._units(pair, segment, sample, step)
         squares = np.zeros(plain.shape, np.float64)
         rng = np.random.default_rng(_SEED)
-        for _ in range(_RUNS):
+        runs = _RUNS if plain.size > _FEW else _MORE_RUNS
+        for _ in range(runs):
             noise = _Noise(rng=rng, constants=constants, results=results)
-            squares += _squares(self._values(pair, segment, (sample, step), noise), plain) / _RUNS
+            squares += _squares(self._values(pair, segment, (sample, step), noise), plain) / runs
         squares += _squares(self._values(pair, segment, (sample, step), saturate=False), plain)
         return np.sqrt(squares)
 
@@ -164,6 +167,9 @@ class ReferenceReplay:
             if source in values.known:  # to another float format: the same real numbers
                 values.known[node.outputs[0]] = values.known[source]
                 return
+        if is_dynamic(node):
+            self._run_dynamic(node, values)
+            return
         form, opset = real_form(node, self._ref.recording.graph.opset)
         if not has_kernel(form.op, form.domain):
             raise KernelError(f"no kernel is known for {node.op}")
@@ -184,6 +190,24 @@ class ReferenceReplay:
                 made = _held(made, span, saturate=values.saturate or name == values.last)
             values.known[name] = in_reference_order(made, self._layouts.get(name), made.shape)
 
+    def _run_dynamic(self, node: Node, values: _Values) -> None:
+        """Run a node that computes with codes of a scale chosen at run time: on real data, and codes of its weights."""
+        recording, opset = self._ref.recording, self._ref.recording.graph.opset
+        inputs: dict[str, np.ndarray] = {}
+        for name in filter(None, node.inputs):
+            fed = name if name in values.known else values.by_root.get(self._ref.classes.root(name))
+            if fed and not self._ref.classes.folds(name):
+                inputs[name] = values.known[fed]
+            elif recording.has(name):
+                inputs[name] = recording.load(name)
+            else:
+                raise RecordingError(f"Tensor {name!r} was not recorded.")
+        noise = None
+        if values.noise is not None:
+            half = dict.fromkeys(inputs, 0.5)
+            noise = DynamicNoise(rng=values.noise.rng, data=False, weights=half)
+        values.known.update(run_dynamic(node, opset, inputs, noise))
+
     def _constant(self, name: str, noise: _Noise | None) -> np.ndarray:
         real = real_values(self._ref.recording, name)
         if noise is None or real.dtype.kind != "f":
@@ -193,7 +217,7 @@ class ReferenceReplay:
             steps = np.maximum(steps, np.abs(real) * noise.constants)
         if not np.any(steps):
             return real
-        moved = real + (noise.rng.uniform(-_SPAN, _SPAN, real.shape) * steps).astype(real.dtype)
+        moved = real + (noise.rng.uniform(-SPAN, SPAN, real.shape) * steps).astype(real.dtype)
         return np.asarray(moved)
 
 

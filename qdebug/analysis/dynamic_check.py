@@ -1,0 +1,117 @@
+"""Judges tensors that a backend computes with codes of a scale chosen at run time, however many nodes do that.
+
+Three results are held against each other: what the reference's nodes make of the backend's inputs, what the backend's
+own nodes would make of them on real numbers, and what was recorded. Between the first two lie weights that were rounded
+to codes, or that are wrong; between the last two, data that were rounded.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qdebug.analysis.alignment import clamp_of
+from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, span_before
+from qdebug.analysis.band import norm
+from qdebug.analysis.declared import Declared
+from qdebug.analysis.layouts import in_reference_order, plain_shape
+from qdebug.analysis.limits import COARSE_SQNR
+from qdebug.analysis.plan import PlannedNode
+from qdebug.analysis.reference_replay import exceeds
+from qdebug.analysis.segment import Segment
+from qdebug.model import Node, Recording
+from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["DynamicCheck"]
+
+
+class DynamicCheck:
+    """Judges tensors one by one.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        declared: What the two graphs declare.
+    """
+
+    def __init__(self, reference: Recording, backend: Recording, declared: Declared) -> None:
+        self._reference, self._backend = reference, backend
+        self._declared, self._dynamic = declared, declared.dynamic
+
+    def attribution(self, entry: PlannedNode, segment: Segment) -> Attribution:
+        """Split a tensor's error: what is introduced is what rounding data to codes makes of it."""
+
+        def shape(sample: int, step: int) -> tuple[int, ...]:
+            theirs = self._reference.load(entry.reference_tensor, sample, step)
+            return plain_shape(theirs.shape, entry.pair.reference_view)
+
+        def replayed(sample: int, step: int) -> np.ndarray:
+            return self._dynamic.values(entry.pair, segment, shape(sample, step), (sample, step))
+
+        def wandering(sample: int, step: int) -> np.ndarray:
+            return self._dynamic.of_data(entry.pair, segment, shape(sample, step), (sample, step))
+
+        return attribute(self._reference, self._backend, entry, stand_in=replayed, wandering=wandering, instead=True)
+
+    def difference(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
+        """Say what the graphs declare differently, or what rounding to codes leaves of a result, if that is not enough.
+
+        Raises:
+            KernelError: A node cannot be replayed.
+            RecordingError: A constant or an input was not recorded.
+        """
+        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        ours = self._dynamic.values(entry.pair, segment, theirs.shape, place)
+        if not same_elements(ours.shape, theirs.shape):
+            return self._declared.difference(node, segment)
+        ours = self._clamped(entry, ours.reshape(theirs.shape))
+        difference = _minus(theirs, ours)
+        known = self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])
+
+        def allowed(*, any_scale: bool) -> np.ndarray:
+            weights = self._dynamic.of_weights(entry.pair, segment, theirs.shape, place, any_scale=any_scale)
+            return np.asarray(np.hypot(known, weights.reshape(known.shape)))
+
+        if exceeds(difference, allowed(any_scale=False)):
+            coarse = self._dynamic.coarse(segment)
+            if coarse is None or exceeds(difference, allowed(any_scale=True)):
+                return self._declared.difference(node, segment)
+            name, used, count = coarse
+            return f"its weight {name!r} is rounded far too coarsely: it uses {used} of {count} codes"
+        return self._lost(entry, theirs, difference, place)
+
+    def _clamped(self, entry: PlannedNode, values: np.ndarray) -> np.ndarray:
+        """Hold a replay to what clamps the recorded tensor, on either side."""
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        for bounds in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
+            if bounds is not None and bounds != (None, None):
+                values = np.clip(values, *bounds)
+        return values
+
+    def _lost(
+        self, entry: PlannedNode, theirs: np.ndarray, by_weights: np.ndarray, place: tuple[int, int]
+    ) -> str | None:
+        """Say that too little is left of a result once weights and data are rounded to codes."""
+        stored = self._backend.load(entry.tensor, *place)
+        recorded = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
+        recorded = in_reference_order(recorded, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
+        whole = _minus(theirs, self._clamped(entry, recorded))
+        for error, what in ((by_weights, "weights"), (whole, "weights and data")):
+            left = _decibels(norm(theirs), norm(error))
+            if left < COARSE_SQNR:
+                return (
+                    f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {COARSE_SQNR:g} dB"
+                )
+        return None
+
+
+def _minus(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.subtract(theirs, ours, dtype=np.float64))
+
+
+def _decibels(signal: float, error: float) -> float:
+    """Give 20 log10(signal / error); infinity for no signal, of which nothing can be left."""
+    return math.inf if not signal or not error else 20 * math.log10(signal / error)
