@@ -32,6 +32,8 @@ __all__ = [
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 _ENDS_LAYOUT = frozenset({"Reshape", "Flatten", "Unsqueeze", "Gemm", "QGemm", "MatMul", "QLinearMatMul"})
 """Operators whose result has dimensions of its own."""
+_TURNS = frozenset({"Transpose", "ReorderInput", "ReorderOutput"})
+"""Operators that turn dimensions, or arrange channels in blocks."""
 
 
 def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, ...]) -> np.ndarray:
@@ -176,6 +178,8 @@ def _layouts(partners: Mapping[str, str], other: Run, run: Run, *, turned_later:
             rest.
     """
     layouts: dict[str, View] = {}
+    if not any(_may_turn(each) for each in (other, run)):
+        return layouts
     graph = run.recording.graph
     for tensor in tensor_order(graph):
         node = graph.producer(tensor)
@@ -187,6 +191,14 @@ def _layouts(partners: Mapping[str, str], other: Run, run: Run, *, turned_later:
         if layout is not None and layout != View() and _fits(layout, tensor, run):
             layouts[tensor] = layout
     return layouts
+
+
+def _may_turn(run: Run) -> bool:
+    """Tell whether anything in a run could keep a tensor in another order; most of what follows one does too."""
+    graph = run.recording.graph
+    return any(
+        node.op in _TURNS or node.op.startswith("Nhwc") or "channels_last" in node.attrs for node in graph.nodes
+    ) or any(info.layout is not None and _BLOCKED.fullmatch(info.layout) for info in graph.tensors.values())
 
 
 def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from qdebug.analysis.alignment import Kind, Pair, Side, Unmatched
 from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
@@ -63,13 +64,17 @@ class _Held:
         self.paired_reference = {pair.reference for pair in pairs}
         self.paired_backend = {pair.backend for pair in pairs}
         self.reference_roots = {self.ref.root(tensor): tensor for tensor in self.paired_reference}
-        self.reference_doubles = {self.ref.number(tensor): tensor for tensor in self.paired_reference}
         self.backend_names = set(self.backend.names)
         self.reference_names = set(self.reference.names)
         apart = [pair for pair in search.found.values() if pair.backend in self.backend.graph.tensors]
         apart = [pair for pair in apart if pair.reference in self.reference.graph.tensors]
         self.without_backend = {p.reference for p in apart if p.backend not in self.backend_names}
         self.without_reference = {p.backend for p in apart if p.reference not in self.reference_names}
+
+    @cached_property
+    def reference_doubles(self) -> dict[int, str]:
+        """Compared tensors of the reference by the number of the computation that makes them."""
+        return {self.ref.number(tensor): tensor for tensor in self.paired_reference}
 
 
 def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unmatched:
@@ -179,6 +184,8 @@ def _inside(
         if other is None or not mine[0].isdisjoint(undecided):
             continue
         real = [name for name in mine[0] if name in be.recorded]
+        if not real and not other[0]:
+            continue  # one node answers to one node
         place = f"computed inside {node.op} {node.name!r}"
         part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
         unchecked = why_unchecked(ref, pair.reference, other[0])

@@ -28,14 +28,15 @@ def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[
     """
     inside: set[str] = set()
     reached: set[str] = set()
-    own = classes.root(tensor)
+    producer, data_inputs, root_of = classes.graph.producer, classes.data_inputs, classes.root
+    own = root_of(tensor)
     waiting = [tensor]
     while waiting:
-        node = classes.graph.producer(waiting.pop())
+        node = producer(waiting.pop())
         if node is None or len(inside) > MOST_NODES:
             return None
-        for name in classes.data_inputs(node):
-            root = classes.root(name)
+        for name in data_inputs(node):
+            root = root_of(name)
             if root in ends and root != own:
                 reached.add(root)
             elif name not in inside:

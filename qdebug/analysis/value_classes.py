@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from qdebug.analysis.expand import expanded
 from qdebug.analysis.ops import KEEPS_VALUES, turns_channels
-from qdebug.model import Graph, Node, Recording
+from qdebug.model import Graph, Node, Recording, Role
 from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
@@ -31,46 +32,42 @@ class ValueClasses:
     def __init__(self, graph: Graph, neutral: Mapping[str, str] | None = None) -> None:
         self.graph = graph
         self._neutral = dict(neutral or {})
-        self._root: dict[str, str] = {}
-        self._folded: set[str] = set()
+        self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
+        self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
+        self._folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
+        self._folded -= {name for name in self._folded if graph.producer(name) is not None}
         self._shapes: set[str] = set()
-        self._members: dict[str, list[str]] = {}
-        self._number: dict[str, int] = {}
-        self._seen: dict[Hashable, int] = {}
-        for name in graph.tensors:
-            if graph.producer(name) is None:
-                self._join(name, name)
-                self._number[name] = self._numbered(name)
-                if graph.is_constant(name):
-                    self._folded.add(name)
         for node in graph.nodes:
-            fed = [tensor for tensor in node.inputs if tensor]
-            folded = all(tensor in self._folded for tensor in fed)
-            counts = node.op == "Shape" or any(t in self._shapes for t in fed)
-            counts = counts and (node.op == "Shape" or all(t in self._shapes or t in self._folded for t in fed))
-            source = self.handed_on(node)
-            work = (node.op, node.domain, _attrs_key(node), tuple(self._number.get(t, -1) for t in node.inputs))
-            for slot, tensor in enumerate(node.outputs):
-                if tensor:
-                    self._number[tensor] = self._numbered((*work, slot))
-                    self._join(tensor, self._root[source] if source and slot == 0 else tensor)
-                    if folded and (fed or node.op == "Constant"):
-                        self._folded.add(tensor)
-                    elif counts:
-                        self._shapes.add(tensor)
+            self._follow(node)
+
+    def _follow(self, node: Node) -> None:
+        """Derive what is to be known of a node's outputs from what is known of its inputs."""
+        folded, shapes = self._folded, self._shapes
+        fed = [tensor for tensor in node.inputs if tensor]
+        made = [tensor for tensor in node.outputs if tensor]
+        if (fed or node.op == "Constant") and folded.issuperset(fed):
+            folded.update(made)
+        elif node.op == "Shape" or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
+            shapes.update(made)
+        source = self.handed_on(node)
+        if source and node.outputs and node.outputs[0]:
+            root = self._root.get(source, source)
+            self._root[node.outputs[0]] = root
+            self._members.setdefault(root, [root]).append(node.outputs[0])
 
     def handed_on(self, node: Node) -> str | None:
         """Give the input whose values a node hands on as its first output; None if it computes something else."""
-        source = node.inputs[0] if node.inputs else ""
-        if turns_channels(node):
-            return None
-        if source and (node.op in KEEPS_VALUES or self._changes_format(node) or self.changes_layout(node)):
-            return source
+        if node.op in _HANDING_ON:
+            if turns_channels(node):
+                return None
+            source = node.inputs[0] if node.inputs else ""
+            if source and (node.op in KEEPS_VALUES or self._changes_format(node) or self.changes_layout(node)):
+                return source
         return self._neutral.get(node.name)
 
     def changes_layout(self, node: Node) -> bool:
         """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
-        if node.op not in _ARRANGES or not (node.inputs and node.inputs[0] and node.outputs):
+        if node.op not in _ARRANGES or not (node.inputs and node.inputs[0] and node.outputs and node.outputs[0]):
             return False
         before, after = (self.graph.tensors[name] for name in (node.inputs[0], node.outputs[0]))
         if before.stands_for is None and after.stands_for is None:
@@ -79,21 +76,29 @@ class ValueClasses:
 
     def _changes_format(self, node: Node) -> bool:
         """Tell whether a node only casts real numbers from one float format to another."""
-        if node.op != "Cast":
+        if node.op != "Cast" or not (node.outputs and node.outputs[0]):
             return False
         kinds = [self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0])]
         return all(kind is not None and is_float(kind) for kind in kinds)
 
-    def _join(self, tensor: str, root: str) -> None:
-        self._root[tensor] = root
-        self._members.setdefault(root, []).append(tensor)
-
-    def _numbered(self, work: Hashable) -> int:
-        return self._seen.setdefault(work, len(self._seen))
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Number of the computation that makes each tensor."""
+        seen: dict[Hashable, int] = {}
+        numbers: dict[str, int] = {}
+        for name in self.graph.tensors:
+            if self.graph.producer(name) is None:
+                numbers[name] = seen.setdefault(name, len(seen))
+        for node in self.graph.nodes:
+            work = (node.op, node.domain, _attrs_key(node), tuple(numbers.get(name, -1) for name in node.inputs))
+            for slot, tensor in enumerate(node.outputs):
+                if tensor:
+                    numbers[tensor] = seen.setdefault((*work, slot), len(seen))
+        return numbers
 
     def number(self, tensor: str) -> int:
         """Give a number that tensors share if the same operators make them of the same inputs (value numbering)."""
-        return self._number.get(tensor, -1)
+        return self._numbers.get(tensor, -1)
 
     def root(self, tensor: str) -> str:
         """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""
@@ -101,16 +106,16 @@ class ValueClasses:
 
     def members(self, tensor: str) -> tuple[str, ...]:
         """Give all tensors of a tensor's class, in topological order."""
-        return tuple(self._members.get(self.root(tensor), (tensor,)))
+        root = self._root.get(tensor, tensor)
+        return tuple(self._members.get(root, (root,)))
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
         """Give the nodes that read any member of a tensor's class and do more than hand it on."""
-        found = {
-            node.name: node
-            for member in self.members(tensor)
-            for node in self.graph.consumers(member)
-            if self.handed_on(node) is None
-        }
+        found: dict[str, Node] = {}
+        for member in self.members(tensor):
+            for node in self.graph.consumers(member):
+                if self.handed_on(node) is None:
+                    found[node.name] = node
         return tuple(found.values())
 
     def folds(self, tensor: str) -> bool:
@@ -123,8 +128,10 @@ class ValueClasses:
 
     def data_inputs(self, node: Node) -> tuple[str, ...]:
         """Give a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
-        free = tuple(tensor for tensor in node.inputs if tensor and tensor not in self._folded)
-        return tuple(tensor for tensor in free if tensor not in self._shapes) or free
+        free = tuple([tensor for tensor in node.inputs if tensor and tensor not in self._folded])
+        if not self._shapes:
+            return free
+        return tuple([tensor for tensor in free if tensor not in self._shapes]) or free
 
 
 def _attrs_key(node: Node) -> Hashable:
@@ -132,6 +139,7 @@ def _attrs_key(node: Node) -> Hashable:
 
 
 _ARRANGES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+_HANDING_ON = KEEPS_VALUES | _ARRANGES | {"Cast"}
 
 _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}
 _NEUTRAL_HAIR = 1e-6
@@ -144,11 +152,14 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     """Find the nodes that multiply by 1 or add 0, which runtimes leave out."""
     graph = recording.graph
     found: dict[str, str] = {}
+    constants = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
     for node in graph.nodes:
+        if constants.isdisjoint(node.inputs):
+            continue
         form, _ = real_form(node, graph.opset)
         if form.op not in _NEUTRAL or len(form.inputs) != 2:
             continue
-        slots = [slot for slot, name in enumerate(form.inputs) if graph.is_constant(name) and recording.has(name)]
+        slots = [slot for slot, name in enumerate(form.inputs) if name in constants and recording.has(name)]
         if len(slots) != 1 or (slots == [0] and form.op in ("Div", "Sub")):
             continue
         name = form.inputs[slots[0]]
