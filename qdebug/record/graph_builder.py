@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from qdebug.errors import GraphError, RecordingError
@@ -16,11 +16,10 @@ UNKNOWN_OP = "Unknown"
 """Operator of a tensor that was put without saying what made it."""
 
 
-class _Key(NamedTuple):
-    """What a node is known by: its name, or its first tensor's if it has none."""
+_Key = tuple[bool, str]
+"""What a node is known by: whether it has a name, and that or its first tensor's. Plain, for there are many."""
 
-    named: bool
-    name: str
+_FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "name")
 
 
 class Noted(NamedTuple):
@@ -44,7 +43,12 @@ class GraphBuilder:
 
     def __init__(self, graph: Graph | None = None) -> None:
         self._graph = graph
-        self._tensors: dict[str, TensorInfo] = dict(graph.tensors) if graph else {}
+        self._given_nodes = frozenset(node.name for node in graph.nodes) if graph is not None else frozenset()
+        self._tensors: dict[str, dict[str, Any]] = {}
+        """Fields of `TensorInfo` as far as they were said."""
+        for name, info in graph.tensors.items() if graph is not None else ():
+            said = {key: getattr(info, key) for key in _FIELDS}
+            self._tensors[name] = {key: value for key, value in said.items() if value is not None}
         self._shapes: dict[str, tuple[int | None, ...] | None] = {}
         self._nodes: dict[_Key, NodeFacts] = {}
         self._owner: dict[str, _Key] = {}
@@ -53,13 +57,13 @@ class GraphBuilder:
 
     def is_constant(self, tensor: str) -> bool:
         """Tell whether a tensor is known as a constant."""
-        info = self._tensors.get(tensor)
-        return info is not None and info.role is Role.CONSTANT
+        known = self._tensors.get(tensor)
+        return known is not None and known.get("role") is Role.CONSTANT
 
     def quant(self, tensor: str) -> QuantParams | None:
         """Give the quantization of a tensor as far as it is known."""
-        info = self._tensors.get(tensor)
-        return None if info is None else info.quant
+        known = self._tensors.get(tensor)
+        return None if known is None else known.get("quant")
 
     def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> Noted:
         """Note what is said of a tensor with its values.
@@ -78,33 +82,22 @@ class GraphBuilder:
         known = self._tensors.get(name)
         given = {key: value for key, value in said.items() if value is not None}
         quant = None
-        if known is not None and known.quant is not None and given.get("quant", known.quant) != known.quant:
+        if known is not None and "quant" in given and known.get("quant", given["quant"]) != given["quant"]:
             quant = given.pop("quant")
-        info = self._merged_tensor(name, given)
-        new = known is None or info != known
+        new = given if known is None else _unknown(name, known, given)
+        anew = known is None or bool(new)
         if facts:
-            new = self._note_node(name, facts) or new
-        self._tensors[name] = info
-        self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
-        return Noted(new or quant is not None, quant)
-
-    def _merged_tensor(self, name: str, said: Mapping[str, Any]) -> TensorInfo:
-        known = self._tensors.get(name)
+            anew = self._note_node(name, facts) or anew
         if known is None:
-            return TensorInfo(name=name, **said)
-        for key, value in said.items():
-            before = getattr(known, key)
-            if before is not None and before != value and key != "role":
-                raise RecordingError(
-                    f"Tensor {name!r} has {key} {in_short(before)} and is now put with {in_short(value)}.",
-                    hint="Say each fact once, or the same each time.",
-                )
-        new = {key: value for key, value in said.items() if getattr(known, key) != value}
-        return replace(known, **new) if new else known
+            self._tensors[name] = new
+        elif new:
+            known |= new
+        self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
+        return Noted(anew or quant is not None, quant)
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
         """Note a node, and tell whether anything of it is new."""
-        if self._graph is not None and (tensor in self._graph.tensors or _has_node(self._graph, facts.name)):
+        if self._graph is not None and (tensor in self._graph.tensors or facts.name in self._given_nodes):
             self._check_given(self._graph, tensor, facts)
             return False
         key = self._key(tensor, facts)
@@ -117,7 +110,7 @@ class GraphBuilder:
                 self._nodes[key] = merged
                 return merged is not known
             merged = replace(merged, outputs=list(dict.fromkeys([*known.outputs, tensor])))
-        self._check_order(merged, key.name)
+        self._check_order(merged, key[1])
         if known is None or merged.inputs != known.inputs:
             for name in filter(None, dict.fromkeys(merged.inputs)):
                 self._readers.setdefault(name, []).append(key)
@@ -127,16 +120,18 @@ class GraphBuilder:
 
     def _key(self, tensor: str, facts: NodeFacts) -> _Key:
         owner = self._owner.get(tensor)
-        key = (owner or _Key(named=False, name=tensor)) if facts.name is None else _Key(named=True, name=facts.name)
+        key = (owner or (False, tensor)) if facts.name is None else (True, facts.name)
         if owner is not None and owner != key:
             raise RecordingError(
-                f"Tensor {tensor!r} was first put as an output of node {owner.name!r} and now of {key.name!r}.",
+                f"Tensor {tensor!r} was first put as an output of node {owner[1]!r} and now of {key[1]!r}.",
                 hint="Give each tensor a name of its own.",
             )
         return key
 
     def _check_order(self, facts: NodeFacts, title: str) -> None:
         """Refuse a node that reads what is made of its own outputs."""
+        if not any(map(self._readers.__contains__, facts.outputs)) and not set(facts.inputs) & set(facts.outputs):
+            return  # as when tensors are put in the order in which they are made
         reached, waiting = set(facts.outputs), list(facts.outputs)
         while waiting:
             for key in self._readers.get(waiting.pop(), ()):
@@ -215,15 +210,15 @@ class GraphBuilder:
             if tensor in self._owner:
                 nodes.setdefault(self._owner[tensor], self._nodes[self._owner[tensor]])
             elif tensor in bare:
-                nodes[_Key(named=False, name=tensor)] = bare[tensor]
-        taken = {key.name for key in nodes if key.named}
-        taken |= {node.name for node in self._graph.nodes} if self._graph is not None else set()
+                nodes[False, tensor] = bare[tensor]
+        taken = {name for named, name in nodes if named}
+        taken |= self._given_nodes
         result = []
-        for key, facts in nodes.items():
-            title, number = key.name, 1
-            while not key.named and title in taken:
+        for (named, name), facts in nodes.items():
+            title, number = name, 1
+            while not named and title in taken:
                 number += 1
-                title = f"{key.name}#{number}"
+                title = f"{name}#{number}"
             taken.add(title)
             result.append(_node(title, facts))
         return result
@@ -231,17 +226,34 @@ class GraphBuilder:
     def _built_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:
         roles = {**dict.fromkeys(outputs, Role.OUTPUT), **dict.fromkeys(inputs, Role.INPUT)}
         result = []
-        for info in self._tensors.values():
-            role = roles.get(info.name, info.role) if info.role is Role.ACTIVATION else info.role
-            shape = info.shape
-            if info.name in self._shapes and not _fits(shape, self._shapes[info.name]):
-                shape = self._shapes[info.name]
-            result.append(replace(info, role=role, shape=shape))
+        for name, known in self._tensors.items():
+            role, shape = known.get("role", Role.ACTIVATION), known.get("shape")
+            if role is Role.ACTIVATION:
+                role = roles.get(name, role)
+            if name in self._shapes and not _fits(shape, self._shapes[name]):
+                shape = self._shapes[name]
+            result.append(TensorInfo(name=name, **(known | {"role": role, "shape": shape})))
         return result
 
 
-def _has_node(graph: Graph, name: str | None) -> bool:
-    return name is not None and any(node.name == name for node in graph.nodes)
+def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Give those facts of a tensor that are not known yet.
+
+    Raises:
+        RecordingError: One contradicts what is known.
+    """
+    new = {}
+    for key, value in said.items():
+        before = known.get(key, Role.ACTIVATION if key == "role" else None)
+        if before is value or before == value:
+            continue
+        if before is not None and key != "role":
+            raise RecordingError(
+                f"Tensor {name!r} has {key} {in_short(before)} and is now put with {in_short(value)}.",
+                hint="Say each fact once, or the same each time.",
+            )
+        new[key] = value
+    return new
 
 
 def _node(name: str, facts: NodeFacts) -> Node:

@@ -26,8 +26,8 @@ from qdebug.store.payload import payload_hash, to_bytes
 
 __all__ = ["Ledger"]
 
-_TOLD = ("quant", "layout", "stands_for")
-"""Facts of a tensor that the event of its values does not tell."""
+_TOLD = frozenset(("dtype", "role"))
+"""Facts of a tensor that the event of its values tells."""
 
 
 class Ledger:
@@ -99,7 +99,7 @@ class Ledger:
             data: Its values.
             place: Sample and step; None for a constant.
             facts: The node that makes it.
-            said: Fields of `TensorInfo`.
+            said: Fields of `TensorInfo`, those that were said.
             dtype: Logical dtype as the caller gave it.
 
         Raises:
@@ -111,15 +111,14 @@ class Ledger:
         sample = None if place is None else place[0]
         wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
         keep = self._policy.without_room(wanted, self._used, data.nbytes)
-        noted = self.builder.note(name, data.shape, facts, **said)
-        if noted.new and (doubt := doubt_of(said.get("quant"))):
+        new, quant = self.builder.note(name, data.shape, facts, **said)
+        if new and "quant" in said and (doubt := doubt_of(said["quant"])):
             self._doubts.setdefault(name, doubt)
         try:
-            told = not keep.anything or facts or any(said.get(fact) is not None for fact in _TOLD)
-            if noted.new and told:
+            if new and (facts or not keep.anything or not said.keys() <= _TOLD):
                 self.sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
             if keep.anything:
-                self._keep(name, data, place, keep, noted.quant, truncated=keep is not wanted)
+                self._keep(name, data, place, keep, quant, truncated=keep is not wanted)
             self._names.setdefault(name, dtype)
             if place is not None:
                 self._places.add((name, *place))

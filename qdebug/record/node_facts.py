@@ -13,7 +13,7 @@ from qdebug.model import AttrValue, QuantParams
 from qdebug.model.frozen import same_value
 from qdebug.store.attributes import encode_attrs
 
-__all__ = ["NodeFacts", "check_texts", "in_short", "merged_facts", "node_facts"]
+__all__ = ["NO_FACTS", "NodeFacts", "check_texts", "in_short", "merged_facts", "node_facts"]
 
 _FACTS = ("op", "domain", "inputs", "attrs", "origin")
 
@@ -41,10 +41,11 @@ class NodeFacts:
     outputs: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return self.name is not None or any(getattr(self, fact) for fact in _FACTS)
+        return self.name is not None or bool(self.op or self.domain or self.inputs or self.attrs or self.origin)
 
 
-_NOTHING = NodeFacts()
+NO_FACTS = NodeFacts()
+"""Nothing was said."""
 
 
 def node_facts(
@@ -63,17 +64,20 @@ def node_facts(
         RecordingError: An attribute is of no kind that a node can hold.
     """
     reads, sources = _names(tensor, "inputs", inputs), _names(tensor, "origin", origin)
-    if node is None and not (op or reads or attrs or domain or sources):
-        return _NOTHING
     if attrs is not None and not isinstance(attrs, Mapping):
         raise RecordingError(
             f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",
             hint="Give a dict, such as attrs={'pads': [1, 1, 1, 1]}.",
         )
+    if node is None and not (op or reads or attrs or domain or sources):
+        return NO_FACTS
     for title, text in (("node", node), ("op", op), ("domain", domain)):
-        check_texts(tensor, title, (text,))
-    plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in (attrs or {}).items()}
-    encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
+        if type(text) is not str:
+            check_texts(tensor, title, (text,))
+    plain = {}
+    if attrs:
+        plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
+        encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
     return NodeFacts(
         name=node,
         op=op or "",
@@ -121,6 +125,8 @@ def merged_facts(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
 def _names(tensor: str, title: str, given: Sequence[str] | str) -> tuple[str, ...]:
     if isinstance(given, str):
         return (given,) if given else ()
+    if type(given) is tuple and not given:
+        return given
     try:
         names = () if given is None else tuple(given)
     except TypeError:

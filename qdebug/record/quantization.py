@@ -37,8 +37,9 @@ class QuantFacts(NamedTuple):
             RecordingError: The facts make no sense together, or do not fit the tensor's shape.
         """
         if self.scale is None:
-            for title, value in zip(self._fields, self, strict=True):
+            for value in self:
                 if value is not None:
+                    title = next(title for title, each in zip(self._fields, self, strict=True) if each is value)
                     raise RecordingError(
                         f"Tensor {name!r} is put with {title} and without scale.", hint="Give its scale too."
                     )

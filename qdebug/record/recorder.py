@@ -10,17 +10,18 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, MemoryRecording, Role, RunInfo
+from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
 from qdebug.model.dtypes import logical_name
 from qdebug.record.arrays import as_array
 from qdebug.record.background import BackgroundSink
 from qdebug.record.environment import run_facts
 from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.ledger import Ledger
-from qdebug.record.node_facts import NodeFacts, check_texts, in_short, node_facts
+from qdebug.record.node_facts import NO_FACTS, check_texts, in_short, node_facts
 from qdebug.record.policy import KeepPolicy, policy_of
 from qdebug.record.quantization import QuantFacts
 from qdebug.record.sinks import FileSink, MemorySink, Sink
@@ -171,21 +172,9 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        quant = QuantFacts(
-            scale=scale,
-            zero_point=zero_point,
-            axis=axis,
-            block_size=block_size,
-            qmin=qmin,
-            qmax=qmax,
-            multiplier=multiplier,
-            shift=shift,
-        ).params(name, data)
+        quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
         facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
-        check_texts(name, "layout", (layout,))
-        check_texts(name, "stands_for", (stands_for,))
-        said: dict[str, Any] = {"quant": quant, "layout": layout, "stands_for": stands_for}
-        said["dtype"] = logical_name(data.dtype)
+        said = _said(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step
             if self._ledger.has(name, place):
@@ -229,18 +218,13 @@ class Recorder:
         """
         self._check_open()
         data = as_array(name, array, dtype)
-        quant = QuantFacts(
-            scale=scale, zero_point=zero_point, axis=axis, block_size=block_size, qmin=qmin, qmax=qmax
-        ).params(name, data)
-        check_texts(name, "layout", (layout,))
-        check_texts(name, "stands_for", (stands_for,))
-        said: dict[str, Any] = {"quant": quant, "layout": layout, "stands_for": stands_for}
-        said["dtype"] = logical_name(data.dtype)
+        quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
+        said = _said(name, data, quant, layout, stands_for)
         said["role"] = Role.CONSTANT
         with self._alone():
             if self._ledger.knows(name):
                 raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
-            self._ledger.keep(name, data, None, facts=NodeFacts(), said=said, dtype=dtype)
+            self._ledger.keep(name, data, None, facts=NO_FACTS, said=said, dtype=dtype)
 
     def next_sample(self) -> None:
         """Go on to the next sample, step 0."""
@@ -380,6 +364,24 @@ class Recorder:
     def _check_open(self) -> None:
         if not self._ledger.open:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
+
+
+def _said(
+    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
+) -> dict[str, Any]:
+    """Give what was said of a tensor, as fields of `TensorInfo`; only what was.
+
+    Raises:
+        RecordingError: What should be text is not.
+    """
+    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
+    if quant is not None:
+        said["quant"] = quant
+    for title, text in (("layout", layout), ("stands_for", stands_for)):
+        if text is not None:
+            check_texts(name, title, (text,))
+            said[title] = text
+    return said
 
 
 def _check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
