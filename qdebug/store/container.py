@@ -80,6 +80,11 @@ class Container:
             self.close()
             raise
 
+    def take_tables(self) -> dict[str, np.ndarray]:
+        """Give the tables away, to be kept only as long as they are needed; `tables` is empty from then on."""
+        tables, self.tables = self.tables, {}
+        return tables
+
     def _check_format(self) -> bool:
         """Check format and version before anything else is looked at; tell whether the run finished."""
         if read_text_attribute(self._file, b"format") != FORMAT_NAME:

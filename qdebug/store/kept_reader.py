@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import Kept
 from qdebug.store.container import Container
-from qdebug.store.kept_rows import check_positions, statistics_of
+from qdebug.store.kept_rows import PARTLY, check_positions, statistics_of
 from qdebug.store.layout import INDEX_DIMS, Flag, physical_dtype
 from qdebug.store.payload import from_physical
 from qdebug.store.payload_reader import Expected, payload_digest, read_payload
@@ -21,12 +22,14 @@ class KeptReader:
     """The events of a file of which not all values were kept.
 
     Args:
-        container: The file, whose tables were checked.
+        index: The table /index, checked; only rows of such events are kept.
+        optional: The tables that only files with such events have.
     """
 
-    def __init__(self, container: Container) -> None:
-        self._index = container.tables["index"]
-        self._optional = container.optional
+    def __init__(self, index: np.ndarray, optional: Mapping[str, np.ndarray]) -> None:
+        self._events = np.flatnonzero(index["flags"] & PARTLY)
+        self._rows = index[self._events]
+        self._optional = optional
         self._order: dict[str, np.ndarray] = {}
 
     def read(self, container: Container, event: int) -> Kept:
@@ -40,9 +43,9 @@ class KeptReader:
             ValueError, OSError: It is not what was recorded.
             MissingExtraError: It is compressed with Zstandard, and the package is not installed.
         """
-        row = self._index[event]
+        row = self._rows[np.searchsorted(self._events, event)]
         flags, bins = Flag(int(row["flags"])), self._row("exponents", event)
-        positions, values = self._sampled(container, event) or (None, None)
+        positions, values = self._sampled(container, event, row) or (None, None)
         return Kept(
             dtype=LOGICAL_DTYPES[row["dtype"]],
             shape=tuple(int(size) for size in row["shape"][: min(int(row["ndim"]), INDEX_DIMS)]),
@@ -64,9 +67,9 @@ class KeptReader:
         at = int(np.searchsorted(rows["event"], event, sorter=order))
         return rows[order[at]] if at < len(rows) and rows["event"][order[at]] == event else None
 
-    def _sampled(self, container: Container, event: int) -> tuple[np.ndarray, np.ndarray] | None:
+    def _sampled(self, container: Container, event: int, row: Any) -> tuple[np.ndarray, np.ndarray] | None:
         """Read the positions and values of the elements that were kept of an event; None if none were."""
-        row, found = self._index[event], self._row("samples", event)
+        found = self._row("samples", event)
         if found is None:
             return None
         dtype, parts = LOGICAL_DTYPES[row["dtype"]], []

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +28,7 @@ from qdebug.store.decode import (
     decode_run,
     decode_texts,
 )
+from qdebug.store.event_index import EventIndex
 from qdebug.store.kept_reader import KeptReader
 from qdebug.store.kept_rows import PARTLY, check_optional
 from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES
@@ -59,6 +61,15 @@ class Event:
     payload: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Undecoded:
+    """The part of a file that its graph is made of."""
+
+    tables: Mapping[str, np.ndarray]
+    texts: Sequence[str]
+    run: Mapping[str, Any]
+
+
 def open_file(path: str | os.PathLike[str]) -> FileRecording:
     """Open a recording file.
 
@@ -87,53 +98,72 @@ class FileRecording:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._container = Container(self.path)
-        self._tables = self._container.tables
-        self._kept = KeptReader(self._container)
+        tables = self._container.take_tables()
         try:
-            self._run = decode_run(self._tables)
-            check_index(self._tables, self._run, self._container.payloads)
-            check_optional(self._container.optional, self._tables["index"])
-            check_graph(self._tables)
-            self.info: RunInfo = decode_info(self._run, complete=self._container.complete)
-            self._texts = decode_texts(self._tables)
-            self._tensor_names = [self._texts[row] for row in self._tables["tensors"]["name"].tolist()]
-            if len(set(self._tensor_names)) != len(self._tensor_names):
+            run = decode_run(tables)
+            check_index(tables, run, self._container.payloads)
+            check_optional(self._container.optional, tables["index"])
+            check_graph(tables)
+            self.info: RunInfo = decode_info(run, complete=self._container.complete)
+            texts = decode_texts(tables)
+            self._tensor_names = [texts[row] for row in tables["tensors"]["name"].tolist()]
+            self._tensor_rows = {name: row for row, name in enumerate(self._tensor_names)}
+            if len(self._tensor_rows) != len(self._tensor_names):
                 raise ValueError("two tensors have one name")
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
-        self.samples: int = self._run["samples"]
-        self.steps: int = self._run["steps"]
+        self.samples: int = run["samples"]
+        self.steps: int = run["steps"]
+        self.content_hash: str = _content_hash(tables)
+        """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
+        self._kept = KeptReader(tables["index"], self._container.optional)
+        self._constants = frozenset(constant_rows(tables))
+        self._index = EventIndex(tables.pop("index"), len(self._tensor_names))
+        self._undecoded: _Undecoded | None = _Undecoded(tables=tables, texts=texts, run=run)
+        self._decoding = Lock()
 
     # -- what it holds
 
-    @cached_property
+    @property
     def graph(self) -> Graph:
         """The graph that ran.
 
         Raises:
             RecordingError: The tables make no graph.
         """
-        try:
-            return decode_graph(self._tables, self._texts, self._run)
-        except (*BAD_FILE, GraphError) as exc:
-            raise damaged(self.path, exc) from None
+        self._decode()
+        return self._graph
 
-    @cached_property
+    @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
         """Quantization of values that do not have their tensor's, by tensor, sample and step.
 
         Raises:
             RecordingError: The tables make no quantization.
         """
-        index, names = self._tables["index"], self._tensor_names
+        self._decode()
+        return self._event_quants
+
+    def _decode(self) -> None:
+        """Make graph and quantizations out of the tables, once; the tables are let go then."""
+        with self._decoding:
+            given = self._undecoded
+            if given is None:
+                return
+            try:
+                graph = decode_graph(given.tables, given.texts, given.run)
+                self._event_quants = self._decode_event_quants(given.tables)
+            except (*BAD_FILE, GraphError) as exc:
+                raise damaged(self.path, exc) from None
+            self._graph, self._undecoded = graph, None
+
+    def _decode_event_quants(self, tables: Mapping[str, np.ndarray]) -> Mapping[tuple[str, int, int], QuantParams]:
+        index, names = self._index.rows, self._tensor_names
         rows = np.flatnonzero(index["quant"] >= 0)
         if not rows.size:
             return {}
-        try:
-            quants = decode_quants(self._tables)
-        except BAD_FILE as exc:
-            raise damaged(self.path, exc) from None
+        quants = decode_quants(tables)
         columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step", "quant"))
         return {
             (names[tensor], sample, step): quants[quant] for tensor, sample, step, quant in zip(*columns, strict=True)
@@ -142,35 +172,13 @@ class FileRecording:
     @cached_property
     def names(self) -> Sequence[str]:
         """Names of the tensors of which anything was kept, in the order they were first recorded."""
-        index = self._tables["index"]
+        index = self._index.rows
         rows, first = np.unique(index["tensor"], return_index=True)
         return tuple(self._tensor_names[row] for row in rows[np.argsort(first)].tolist())
 
-    @cached_property
-    def _constants(self) -> frozenset[str]:
-        return frozenset(self._tensor_names[row] for row in constant_rows(self._tables))
-
-    @cached_property
-    def _events(self) -> dict[tuple[str, int, int], int]:
-        """Row of the index by tensor, sample and step, where all values were kept."""
-        return self._rows_where(self._tables["index"]["flags"] & PARTLY == 0)
-
-    @cached_property
-    def _partly(self) -> dict[tuple[str, int, int], int]:
-        """The same where not all were."""
-        return self._rows_where(self._tables["index"]["flags"] & PARTLY != 0)
-
-    def _rows_where(self, chosen: np.ndarray) -> dict[tuple[str, int, int], int]:
-        index, names, rows = self._tables["index"], self._tensor_names, np.flatnonzero(chosen)
-        columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step"))
-        return {
-            (names[tensor], sample, step): row
-            for row, tensor, sample, step in zip(rows.tolist(), *columns, strict=True)
-        }
-
     def digests(self, tensors: Collection[str]) -> dict[tuple[str, int, int], bytes]:
         """Give the hash that the values of some tensors were recorded with, by tensor, sample and step."""
-        index, names = self._tables["index"], self._tensor_names
+        index, names = self._index.rows, self._tensor_names
         wanted = np.array([name in tensors for name in names], dtype=bool)
         rows = np.flatnonzero(wanted[index["tensor"]])
         columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step"))
@@ -182,29 +190,17 @@ class FileRecording:
     @property
     def event_count(self) -> int:
         """Number of rows of the index."""
-        return len(self._tables["index"])
+        return len(self._index)
 
     @cached_property
     def tensor_bytes(self) -> int:
         """Bytes of all values in the file, shared payloads counted for each tensor that has them."""
-        index = self._tables["index"]
+        index = self._index.rows
         return int(index["nbytes"][index["payload"] != NO_PAYLOAD].sum(dtype=np.uint64))
-
-    @cached_property
-    def content_hash(self) -> str:
-        """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
-        digest = xxhash.xxh3_128()
-        index = self._tables["index"]
-        for column in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
-            digest.update(np.ascontiguousarray(index[column]).tobytes())
-        for name in TABLES:
-            if name != "index":
-                digest.update(self._tables[name].tobytes())
-        return digest.hexdigest()
 
     def events(self) -> Iterator[Event]:
         """List the rows of the index in the order of recording."""
-        for row in self._tables["index"]:
+        for row in self._index.rows:
             yield Event(
                 tensor=self._tensor_names[row["tensor"]],
                 sample=int(row["sample"]),
@@ -234,7 +230,7 @@ class FileRecording:
             raise not_in_full(tensor, sample, step)
         if row is None:
             raise no_values(tensor, sample, step, self.names)
-        array = from_physical(self._stored(row), LOGICAL_DTYPES[self._tables["index"]["dtype"][row]])
+        array = from_physical(self._stored(row), LOGICAL_DTYPES[self._index.rows["dtype"][row]])
         array.flags.writeable = False
         return array
 
@@ -244,9 +240,8 @@ class FileRecording:
         Raises:
             RecordingError: The file is damaged or closed.
         """
-        place = (tensor, 0, 0) if tensor in self._constants else (tensor, sample, step)
-        event = self._partly.get(place)
-        if event is None:
+        event = self._event(tensor, sample, step)
+        if event is None or not self._is_partly(event):
             return None
         try:
             return self._kept.read(self._open_container(), event)
@@ -259,7 +254,7 @@ class FileRecording:
         Raises:
             RecordingError: They differ.
         """
-        row = self._tables["index"][event]
+        row = self._index.rows[event]
         try:
             if int(row["payload"]) == NO_PAYLOAD:
                 self._kept.read(self._open_container(), event)
@@ -283,7 +278,18 @@ class FileRecording:
         return recorded is not None
 
     def _row(self, tensor: str, sample: int, step: int) -> int | None:
-        return self._events.get((tensor, 0, 0) if tensor in self._constants else (tensor, sample, step))
+        """Give the row of the index where all values were kept; None if they were not."""
+        event = self._event(tensor, sample, step)
+        return None if event is None or self._is_partly(event) else event
+
+    def _event(self, tensor: str, sample: int, step: int) -> int | None:
+        row = self._tensor_rows.get(tensor)
+        if row is None:
+            return None
+        return self._index.find(row, 0, 0) if row in self._constants else self._index.find(row, sample, step)
+
+    def _is_partly(self, event: int) -> bool:
+        return bool(self._index.rows["flags"][event] & PARTLY)
 
     def _stored(self, event: int) -> np.ndarray:
         """Give a payload's elements as they lie in the file."""
@@ -299,7 +305,7 @@ class FileRecording:
         return self._container
 
     def _expected(self, event: int) -> Expected:
-        row = self._tables["index"][event]
+        row = self._index.rows[event]
         ndim = int(row["ndim"])
         return Expected(
             number=int(row["payload"]),
@@ -329,3 +335,13 @@ class FileRecording:
     def __del__(self) -> None:
         if hasattr(self, "_container"):
             self.close()
+
+
+def _content_hash(tables: Mapping[str, np.ndarray]) -> str:
+    digest = xxhash.xxh3_128()
+    for column in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
+        digest.update(np.ascontiguousarray(tables["index"][column]).tobytes())
+    for name in TABLES:
+        if name != "index":
+            digest.update(tables[name].tobytes())
+    return digest.hexdigest()
