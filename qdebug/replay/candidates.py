@@ -36,6 +36,7 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
         own_bias_scale=unit.bias_scale is not None,
         transposed=unit.transposed,
         nearest=unit.attrs.get("mode", "nearest") == "nearest",
+        linear=unit.attrs.get("mode") == "linear",
         same_quantization=_same_quantization(unit),
         beyond_padding=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
     )
@@ -53,6 +54,7 @@ class _Traits:
     own_bias_scale: bool
     transposed: bool
     nearest: bool
+    linear: bool
     same_quantization: bool
     beyond_padding: bool
 
@@ -80,6 +82,19 @@ _REAL_ENDS = tuple(
 )
 _OPERAND_PROGRAMS = ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up", "mul,shr.away")
 _GLOW = "pre.floor,mul,wrap32,shr.up"
+
+
+_BLENDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "blend32": ("trunc,sat", "even,sat", "away,sat"),
+        "rows32": ("trunc,sat",),
+        "blend10": ("shr.trunc,sat", "shr.away,sat"),
+        "blend11": ("shr.up,sat", "shr.away,sat"),
+        "grid10": ("shr.away,sat", "shr.up,sat"),
+        "lerp": ("mul,zp,even,sat", "mul,even,zp,sat", "mul,away,zp,sat"),
+        "lerp-fma": ("mul,zp,even,sat", "mul,even,zp,sat"),
+    }
+)
 
 
 def _sum_of_products(traits: _Traits) -> Iterator[Variant]:
@@ -181,6 +196,10 @@ def _means(traits: _Traits) -> Iterator[Variant]:
         for end in _REAL_ENDS:
             yield Variant(form="taps", requantize=steps_of(end))
     yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
+    for order in ("x/(y*n)", "d:xw/y") if traits.kind != "average_pool" else ():
+        for program in ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up", "mul,shr.away"):
+            multiplier = Multiplier(number="q31", expression=order)
+            yield Variant(form="offset", multiplier=multiplier, requantize=steps_of(f"{program},zp,sat"))
     for rounding in ("away", "up"):
         yield whole_program(f"{_GLOW},avg.{rounding},zp,sat", "glow", "xw/y")
     for rounding in ("away", "even", "up", "floor", "trunc") if traits.same_quantization else ():
@@ -196,9 +215,14 @@ def _of_one_code(traits: _Traits) -> Iterator[Variant]:
         for end in ends:
             yield Variant(requantize=steps_of(f"scale,{last},{end}"))
     yield from requantizations(orders=_ONE_ORDERS, unfused=False)
+    yield whole_program("mul,shr.up,zp,sat", "p8", "xw/y")
 
 
 def _resized(traits: _Traits) -> Iterator[Variant]:
+    if traits.linear and traits.same_quantization:
+        for form, ends in _BLENDS.items():
+            for end in ends:
+                yield Variant(form=form, requantize=steps_of(end))
     for end in _REAL_ENDS:
         yield Variant(form="real", requantize=steps_of(end))
     # Interpolated codes are no whole numbers.
@@ -213,6 +237,9 @@ def _functions(traits: _Traits) -> Iterator[Variant]:
             yield Variant(form=form, requantize=steps_of(end))
     for end in (*_REAL_ENDS, "div,trunc,zp,sat", "div,floor,zp,sat"):
         yield Variant(form="table", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
+    if traits.function == "HardSwish" and traits.types[0].itemsize == 1:
+        for rounding in ("away", "up"):
+            yield Variant(form="hswish16", requantize=steps_of(f"shr.{rounding},zp,sat"))
     if traits.function == "LeakyRelu":
         for program in (*_OPERAND_PROGRAMS, _GLOW):
             number = Multiplier(number="glow" if program == _GLOW else "q31", expression="xw/y")
@@ -221,6 +248,11 @@ def _functions(traits: _Traits) -> Iterator[Variant]:
                 yield Variant(
                     form="leaky", multiplier=multiplier, operand=steps_of(program), requantize=steps_of("zp,sat")
                 )
+        for order in ("xw/y", "(x/y)*w"):
+            multiplier = Multiplier(number="p8", expression=order)
+            yield Variant(
+                form="leaky", multiplier=multiplier, operand=steps_of("mul,shr.up"), requantize=steps_of("zp,sat")
+            )
         for rounding in ("even", "away"):
             yield Variant(form="leaky", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
 
@@ -228,6 +260,8 @@ def _functions(traits: _Traits) -> Iterator[Variant]:
 def _probabilities(traits: _Traits) -> Iterator[Variant]:
     for end in ("sat", "wrap") if traits.types[0].itemsize == 1 else ():
         yield Variant(form="ort", requantize=steps_of(f"even,zp,{end}"))
+    if traits.types[0].itemsize == 1:
+        yield Variant(form="exp31", multiplier=Multiplier(number="q31"), requantize=steps_of("zp,sat"))
     for form in ("exp32", "exp64"):
         for end in _REAL_ENDS:
             yield Variant(form=form, requantize=steps_of(end))

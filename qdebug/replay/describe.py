@@ -34,6 +34,7 @@ _NUMBERS: Mapping[str, str] = MappingProxyType(
         "q24": "24-bit multiplier of the exact quotient",
         "q16": "16-bit multiplier",
         "q15": "15-bit multiplier",
+        "p8": "multiplier in 256ths",
         "glow": "8-bit multiplier between two shifts",
         "pow2": "nearest power of two",
     }
@@ -54,11 +55,20 @@ _FORMS: Mapping[str, str] = MappingProxyType(
     {
         "sum": "",
         "raw": "sums of codes with their zero point inside",
+        "offset": "sums of codes with their zero point inside, taken off as a whole number of output steps",
         "real": "averages of real values in float32",
         "taps": "averages of real values in float32 over all taps",
         "ort": "scaled exponentials from a table, summed in order",
+        "exp31": "softmax in fixed point of 31 bits",
         "exp32": "softmax in float32",
         "exp64": "softmax in float64",
+        "grid10": "codes interpolated on a grid of 10 bits",
+        "blend10": "codes interpolated by weights cut off after 10 bits",
+        "blend11": "codes interpolated by weights of 11 bits",
+        "blend32": "codes interpolated in float32",
+        "rows32": "codes interpolated in float32, along rows first",
+        "lerp": "codes interpolated in float32, placed by multiplication",
+        "lerp-fma": "codes interpolated in float32, placed by multiplication, fused",
         "fold": "both codes times their ratio to the output scale, zero points folded into one constant",
         "fold-fma": "both codes times their ratio to the output scale, zero points folded into one constant, fused",
         "deq": "operands made real in float32",
@@ -73,6 +83,7 @@ _FORMS: Mapping[str, str] = MappingProxyType(
         "table-fma": "function of the real value in float32, found by fused multiply-adds",
         "stepped": "function of real values found by repeated addition",
         "mlas": "sigmoid as a quotient of polynomials in float32",
+        "hswish16": "hard swish in fixed point of 16 bits",
         "leaky": "one multiplier above zero and one below ({operand})",
     }
 )

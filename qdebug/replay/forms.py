@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
+
+from qdebug.numerics.rounding import round_values
 from qdebug.replay.columns import Columns
+from qdebug.replay.fixed_forms import hard_swish
 from qdebug.replay.form_codes import leaky, tabled
 from qdebug.replay.form_pairs import common, dequantized, each, fixed_point_15, folded, ratios, shifted
+from qdebug.replay.interpolate import FRACTION
 from qdebug.replay.operations import Start, load, number_type
-from qdebug.replay.scaling import scales_of
+from qdebug.replay.scaling import Fixed, scales_of
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -22,13 +28,35 @@ def _loaded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count, columns.member))
 
 
+def _blended(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Take interpolated codes: whole numbers with a fraction of their own, or float32."""
+    bits = FRACTION.get(variant.form)
+    dtype = np.float32 if bits is None else np.int64
+    one = np.ones((), np.int64)
+    whole = None if bits is None else Fixed(multiplier=one, bits=bits, exponent=0 * one, pre=0 * one)
+    return Start(
+        operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count), whole=whole, tag=variant.form
+    )
+
+
+def _offset(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Take sums of codes with their zero point inside, which leaves z s / sc to subtract, as a whole number."""
+    start = _loaded(unit, columns, variant)
+    x = unit.operands[0]
+    inside = x.zero_point.astype(np.float32) * x.scale.astype(np.float32) / unit.out.scale.astype(np.float32)
+    zero = np.asarray(unit.out.zero_point.astype(np.int64) - round_values(inside, "away").astype(np.int64))
+    return replace(start, zero=zero, tag="offset")
+
+
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
-    dict.fromkeys(("sum", "raw", "real", "taps", "ort", "exp32", "exp64"), _loaded)
+    dict.fromkeys(("sum", "raw", "real", "taps", "ort", "exp31", "exp32", "exp64"), _loaded)
+    | dict.fromkeys(("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma"), _blended)
     | dict.fromkeys(("fold", "fold-fma"), folded)
     | dict.fromkeys(("deq", "deq-fma"), dequantized)
     | dict.fromkeys(("common20", "common21"), common)
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
-    | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "leaky": leaky}
+    | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset}
+    | {"leaky": leaky, "hswish16": hard_swish}
 )
 
 

@@ -44,6 +44,7 @@ class Start:
         scales: What the multiplier of the program is made of.
         whole: The integers that stand for it, where they are no function of `scales`.
         tag: What the scales are of; equal for starts with equal scales.
+        zero: What the step `zp` adds, where that is not the output's zero point.
     """
 
     operation: Operation
@@ -51,6 +52,7 @@ class Start:
     scales: Scales
     whole: Fixed | None = None
     tag: object = None
+    zero: np.ndarray | None = None
 
 
 def load(dtype: type[np.generic], place: int = 0) -> Operation:

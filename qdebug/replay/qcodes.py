@@ -9,6 +9,8 @@ import numpy as np
 
 from qdebug.model import Node
 from qdebug.replay.columns import Columns
+from qdebug.replay.fixed_forms import fixed_probabilities
+from qdebug.replay.interpolate import interpolated
 from qdebug.replay.registry import Call, find_kernel
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums
@@ -72,6 +74,8 @@ def moved(unit: Unit, sums: Sums) -> Columns:
     The columns `real` are interpolated in float32 between real values instead.
     """
     operand = unit.operands[0]
+    if unit.kind == "resize" and sums.columns not in ("sum", "real"):
+        return interpolated(unit, sums)
     if sums.columns == "real" and unit.kind == "resize":
         given = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
     else:
@@ -106,6 +110,8 @@ def softmaxed(unit: Unit, sums: Sums) -> Columns:
     turned = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1) if whole else np.moveaxis(x, axis, -1)
     if sums.columns == "ort":
         value = _looked_up(unit, turned)
+    elif sums.columns == "exp31":
+        value = fixed_probabilities(unit.operands[0], turned, 8 * unit.out.dtype.itemsize)
     elif sums.columns in ("exp32", "exp64"):
         value = _probabilities(unit, turned, np.float32 if sums.columns == "exp32" else np.float64)
     else:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from qdebug.replay.interpolate import interpolated_codes, resized_axes
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -27,6 +28,8 @@ def _positions(mode: str, out: int, size: int, scale: float, region: tuple[float
         return at * (size - 1) / (exact - 1) if exact != 1 else np.zeros(out)
     if mode == "asymmetric":
         return at / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (at + 0.5) / scale
     if mode == "tf_crop_and_resize":
         start, end = region
         if out == 1:
@@ -76,7 +79,11 @@ def _weights(
 def _resize(call: Call) -> np.ndarray:
     """Resample x to given sizes or by given scales; modes nearest, linear and cubic."""
     x = call.array(0)
-    axes, scales, sizes = _target(call, x)
+    if not is_real(x.dtype):
+        interpolated = interpolated_codes(call, x)
+        if interpolated is not None:
+            return interpolated
+    axes, scales, sizes = resized_axes(call, x)
     region = _region(call, axes, x.ndim)
     old = call.op == "Upsample" or call.opset < 11
     transform = "asymmetric" if old else call.text("coordinate_transformation_mode", "half_pixel")
@@ -110,25 +117,6 @@ def _resize(call: Call) -> np.ndarray:
     if not is_real(x.dtype) and mode != "nearest":
         out = np.rint(out)
     return narrow(out, x.dtype)
-
-
-def _target(call: Call, x: np.ndarray) -> tuple[list[int], list[float], list[int]]:
-    """Give the axes that are resized, their scales and their new sizes."""
-    named = call.integers("axes")
-    axes = [axis % x.ndim for axis in named] if named is not None else list(range(x.ndim))
-    place = 1 if call.op == "Upsample" or call.opset < 11 else 2
-    given = call.attrs.get("scales") if call.opset < 9 and call.op == "Upsample" else call.optional(place)
-    if given is not None and np.asarray(given).size:
-        scales = [float(scale) for scale in np.asarray(given).reshape(-1)]
-        return axes, scales, [int(np.floor(x.shape[axis] * s)) for axis, s in zip(axes, scales, strict=True)]
-    sizes = [int(n) for n in call.array(3).reshape(-1)]
-    scales = [n / x.shape[axis] for axis, n in zip(axes, sizes, strict=True)]
-    policy = call.text("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        scale = (min if policy == "not_larger" else max)(scales)
-        scales = [scale] * len(axes)
-        sizes = [int(np.floor(scale * x.shape[axis] + 0.5)) for axis in axes]
-    return axes, scales, sizes
 
 
 def _region(call: Call, axes: list[int], ndim: int) -> list[tuple[float, float]]:

@@ -144,6 +144,9 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
         return Fixed(multiplier=multiplier, bits=0, exponent=-post, pre=pre)
     if number == "pow2":
         return Fixed(multiplier=none + 1, bits=0, exponent=power_of_two(real), pre=none)
+    if number == "p8":
+        whole = np.rint(real.astype(np.float64) * 256).astype(np.int64)
+        return Fixed(multiplier=whole, bits=8, exponent=none, pre=none)
     if number.startswith("m"):
         multiplier, exponent = mantissa_multiplier(real)
         if number == "m15":

@@ -81,8 +81,12 @@ def _real_operation(unit: Unit, start: Start, step: Step, multiplier: Multiplier
     if step.op == "bias":
         return _binary(np.add, _real_bias(unit, scales, real_units=bool(context[0])).astype(dtype))
     if step.op == "zp":
-        return _binary(np.add, unit.out.zero_point.astype(dtype))
+        return _binary(np.add, _zero(unit, start).astype(dtype))
     return _rounded(step.rounding) if step.op == "round" else _ending(unit, step)
+
+
+def _zero(unit: Unit, start: Start) -> np.ndarray:
+    return unit.out.zero_point if start.zero is None else start.zero
 
 
 def _real_bias(unit: Unit, scales: Scales, *, real_units: bool) -> np.ndarray:
@@ -168,7 +172,7 @@ def _integer_operation(unit: Unit, start: Start, step: Step, multiplier: Multipl
     if step.op == "avg":
         return _averaged(step.rounding, start.scales.n)
     if step.op == "zp":
-        return _binary(np.add, unit.out.zero_point.astype(np.int64))
+        return _binary(np.add, _zero(unit, start).astype(np.int64))
     if step.op in ("sat", "sat16", "wrap32", "wrap"):
         return _ending(unit, step)
     if step.op not in _MULTIPLYING:

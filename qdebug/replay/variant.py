@@ -83,14 +83,14 @@ over n elements divides by n last, or as the two forms with n say.
 """
 
 NUMBERS: tuple[str, ...] = (
-    "f32", "f64", "q31", "q31t", "q31e", "m24", "m24s7", "m15", "q24", "q16", "q15", "glow", "pow2",
+    "f32", "f64", "q31", "q31t", "q31e", "m24", "m24s7", "m15", "q24", "q16", "q15", "p8", "glow", "pow2",
 )  # fmt: skip
 """Kinds of number that a multiplier is kept as.
 
 f32, f64: floating point. q31, q24, q16, q15: a significand of so many bits, rounded half away from zero (q31t: cut
 off, q31e: half to even). m24: the 24 bits of a float32's significand; m24s7: the same shifted left by 7. m15: its
-upper 15 bits, with all of the shift before the product. glow: the 8 to 9 bits and two shifts that Glow's
-quantizeScaleOffset32To8 finds. pow2: the nearest power of two, as a shift.
+upper 15 bits, with all of the shift before the product. p8: a whole number of 256ths. glow: the 8 to 9 bits and two
+shifts that Glow's quantizeScaleOffset32To8 finds. pow2: the nearest power of two, as a shift.
 """
 
 ACCUMULATES: tuple[str, ...] = ("wrap32", "exact", "pairsat16", "pairwrap16")
@@ -107,21 +107,30 @@ A bias at a scale of its own is brought to that of the sums in float32, or (glow
 """
 
 FORMS: Mapping[str, str] = MappingProxyType(
-    {"sum": "sum", "raw": "raw", "real": "real", "taps": "taps", "ort": "ort", "exp32": "exp32", "exp64": "exp64"}
+    {form: form for form in ("sum", "raw", "real", "taps", "ort", "exp31", "exp32", "exp64")}
+    | {form: form for form in ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma")}
+    | {"offset": "raw"}
     | dict.fromkeys(("fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15"), "codes")
-    | dict.fromkeys(("each", "table", "table-fma", "stepped", "mlas", "leaky"), "codes")
+    | dict.fromkeys(("each", "table", "table-fma", "stepped", "mlas", "leaky", "hswish16"), "codes")
 )
 """What a program starts from, and the columns that it is made of; two forms may share their columns.
 
-sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. real: real values,
-averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp32, exp64:
-probabilities of a softmax. The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant). deq:
-both made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one
-scale by the program `operand`, combined. common20, common21: integer multipliers of so many bits with one shift.
-fixed15: both rounded to multiples of 2**-15. each: both brought to the output's scale by `operand`. Of one code: table:
-a function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
-approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign. Forms
-with `-fma` fuse each product with the addition that follows it.
+sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. offset: the same, with
+both zero points added by the step `zp`, that of the input as a whole number of the output's steps. real: real values,
+averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp31, exp32, exp64:
+probabilities of a softmax, exp31 in fixed point.
+
+Codes interpolated between neighbours: by weights of so many bits, grid10 with outputs placed on a grid of 10 bits too,
+blend10 cut off, blend11 rounded; blend32 by weights in float32, all four at once; rows32 along rows first; lerp the
+same, with outputs placed by multiplication, and less the zero point.
+
+The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant). deq: both made real, then combined.
+ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale by the program `operand`,
+combined. common20, common21: integer multipliers of so many bits with one shift. fixed15: both rounded to multiples of
+2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a function of its real value.
+stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's approximation of Sigmoid, and
+like table for other functions. leaky: `operand` with one multiplier for each sign. hswish16: HardSwish in fixed point
+of 16 bits. Forms with `-fma` fuse each product with the addition that follows it.
 """
 
 

@@ -1,0 +1,249 @@
+"""The heavy part of a bilinear resize on codes: four neighbours, weighted by integers or in float32, as runtimes do it.
+
+All work on the codes as they are stored, which is right where input and output stand for the same real numbers. They
+differ in how they find where an output lies, and in what the weights are kept as. Sources: TensorFlow Lite
+(kernels/internal/reference/resize_bilinear.h), XNNPACK (src/indirection.c, src/s8-ibilinear/scalar.c.in), ONNX Runtime
+(core/providers/cpu/tensor/upsample.h), PyTorch (native/quantized/cpu/UpSampleBilinear2d.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.numerics.fixedpoint import shift_right
+from qdebug.replay.columns import Columns
+from qdebug.replay.form_codes import fused
+from qdebug.replay.registry import Call
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Sums
+
+__all__ = ["FRACTION", "interpolated", "interpolated_codes", "resized_axes"]
+
+FRACTION: Mapping[str, int] = MappingProxyType({"grid10": 20, "blend10": 20, "blend11": 22})
+"""Columns that hold integers, and how many bits of them are a fraction."""
+
+_HALF = np.float32(0.5)
+_PLANE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Taps:
+    """Where the outputs along one axis read, and how much each neighbour counts.
+
+    Args:
+        low: Index of the neighbour below, for each output.
+        high: Index of the neighbour above.
+        below: Weight of the one below.
+        above: Weight of the one above.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    below: np.ndarray
+    above: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """One axis that is resized: its size, its new size, the factor asked for, and how outputs are placed."""
+
+    size: int
+    out: int
+    factor: float
+    mode: str
+
+    @property
+    def half(self) -> bool:
+        """Whether outputs lie at the middle of their pixels."""
+        return self.mode == "half_pixel" or (self.mode == "pytorch_half_pixel" and self.out > 1)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the first and last pixels of both sides are put upon one another."""
+        return self.mode == "align_corners" and self.out > 1
+
+    def ratio(self) -> np.float32:
+        """Give input pixels per output pixel, in float32."""
+        less = int(self.ends)
+        return np.float32(self.size - less) / np.float32(self.out - less)
+
+
+def interpolated(unit: Unit, sums: Sums) -> Columns:
+    """Interpolate between codes along up to two axes.
+
+    Raises:
+        ValueError: The columns are none of these, or the resize is not a bilinear one.
+    """
+    operand = unit.operands[0]
+    call = Call(inputs=(operand.codes, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function)
+    value = _interpolated(operand.codes, _lines(call, operand.codes), sums.columns)
+    if sums.columns.startswith("lerp"):
+        value = value - operand.zero_point.astype(np.float32)
+    return Columns(sums=sums, values=(value,), shape=value.shape)
+
+
+def interpolated_codes(call: Call, x: np.ndarray) -> np.ndarray | None:
+    """Resize codes as ONNX Runtime does: in float32 in the plane of the last two axes, else with 10 bits; cut off.
+
+    Returns:
+        Codes; None if this is no bilinear resize.
+    """
+    try:
+        lines = _lines(call, x)
+    except ValueError:
+        return None
+    inner = any(axis < x.ndim - _PLANE for axis in lines)
+    value = _interpolated(x, lines, "blend10" if inner else "blend32")
+    whole = shift_right(value, FRACTION["blend10"], "trunc") if inner else np.trunc(value)
+    return np.asarray(whole.astype(x.dtype))
+
+
+def _lines(call: Call, x: np.ndarray) -> dict[int, _Line]:
+    """Give what is to be done along each axis that is resized.
+
+    Raises:
+        ValueError: The resize is not a bilinear one.
+    """
+    mode = call.text("coordinate_transformation_mode", "half_pixel") if call.opset >= 11 else "asymmetric"
+    known = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    if call.text("mode", "nearest") != "linear" or call.integer("antialias") or mode not in known:
+        raise ValueError("codes are interpolated between neighbours alone")
+    lines = {
+        axis: _Line(size=x.shape[axis], out=out, factor=factor, mode=mode)
+        for axis, factor, out in zip(*resized_axes(call, x), strict=True)
+        if out != x.shape[axis] or factor != 1
+    }
+    if len(lines) > _PLANE:
+        raise ValueError("codes are interpolated along two axes at most")
+    return lines
+
+
+def _interpolated(codes: np.ndarray, lines: Mapping[int, _Line], columns: str) -> np.ndarray:
+    bits = FRACTION.get(columns)
+    value = codes.astype(np.float32 if bits is None else np.int64)
+    if columns == "blend32":
+        return _at_once(value, lines)
+    for axis in sorted(lines, reverse=True):
+        value = _between(value, axis, _TAPS[columns](lines[axis]), fma=columns == "lerp-fma")
+    return value if bits is None else np.left_shift(value, (_PLANE - len(lines)) * (bits // _PLANE))
+
+
+def resized_axes(call: Call, x: np.ndarray) -> tuple[list[int], list[float], list[int]]:
+    """Give the axes that are resized, their scales and their new sizes."""
+    named = call.integers("axes")
+    axes = [axis % x.ndim for axis in named] if named is not None else list(range(x.ndim))
+    place = 1 if call.op == "Upsample" or call.opset < 11 else 2
+    given = call.attrs.get("scales") if call.opset < 9 and call.op == "Upsample" else call.optional(place)
+    if given is not None and np.asarray(given).size:
+        scales = [float(scale) for scale in np.asarray(given).reshape(-1)]
+        return axes, scales, [int(np.floor(x.shape[axis] * s)) for axis, s in zip(axes, scales, strict=True)]
+    sizes = [int(n) for n in call.array(3).reshape(-1)]
+    scales = [n / x.shape[axis] for axis, n in zip(axes, sizes, strict=True)]
+    policy = call.text("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        scale = (min if policy == "not_larger" else max)(scales)
+        scales = [scale] * len(axes)
+        sizes = [int(np.floor(scale * x.shape[axis] + 0.5)) for axis in axes]
+    return axes, scales, sizes
+
+
+def _between(values: np.ndarray, axis: int, taps: _Taps, *, fma: bool) -> np.ndarray:
+    across = [1] * values.ndim
+    across[axis] = -1
+    below, above = (weight.astype(values.dtype).reshape(across) for weight in (taps.below, taps.above))
+    low, high = np.take(values, taps.low, axis) * below, np.take(values, taps.high, axis)
+    return fused(high, above, np.asarray(low)) if fma else np.asarray(low + high * above)
+
+
+def _at_once(values: np.ndarray, lines: Mapping[int, _Line]) -> np.ndarray:
+    """Sum the four neighbours in the plane of the last two axes, each times the product of its two weights."""
+    if values.ndim < _PLANE or any(axis < values.ndim - _PLANE for axis in lines):
+        raise ValueError("all four neighbours are summed at once in the plane of the last two axes")
+    down, across = (
+        _divided(lines.get(axis) or _Line(size=values.shape[axis], out=values.shape[axis], factor=1.0, mode=""))
+        for axis in (values.ndim - 2, values.ndim - 1)
+    )
+    total = np.zeros((), np.float32)
+    for row, by_row in ((down.low, down.below), (down.high, down.above)):
+        for column, by_column in ((across.low, across.below), (across.high, across.above)):
+            weight = by_column.astype(np.float32) * by_row.astype(np.float32)[:, None]
+            total = total + values[..., row[:, None], column] * weight
+    return np.asarray(total)
+
+
+def _on_grid(line: _Line) -> _Taps:
+    """Place outputs on a grid of 1024 steps a pixel: the ratio itself is a whole number of them."""
+    less = int(line.ends)
+    ratio = (1024 * (line.size - less) + (line.out - less) // 2) // (line.out - less)
+    at = np.arange(line.out, dtype=np.int64) * ratio + (ratio // 2 - 512 if line.half else 0)
+    # An output that lies before the first pixel has that one on both sides, whatever the weights.
+    low = np.maximum(at >> 10, 0)
+    high = np.minimum((at + 1023) >> 10, line.size - 1)
+    return _Taps(low=low, high=np.maximum(high, 0), below=1024 - (at - 1024 * low), above=at - 1024 * low)
+
+
+def _placed(line: _Line) -> np.ndarray:
+    """Give where outputs lie, in float32, as ONNX states the formulas: divided by the factor."""
+    at = np.arange(line.out, dtype=np.float32)
+    if line.factor == 1:
+        return at
+    if line.mode == "align_corners":
+        return at * np.float32(line.size - 1) / np.float32(max(line.out - 1, 1))
+    factor = np.float32(line.factor)
+    if line.mode == "pytorch_half_pixel" and not line.half:
+        return np.zeros_like(at)
+    return (at + _HALF) / factor - _HALF if line.half else at / factor
+
+
+def _divided(line: _Line) -> _Taps:
+    """Weigh by the distances to both neighbours, or equally where they are the same pixel."""
+    at = np.clip(_placed(line), np.float32(0), np.float32(line.size - 1))
+    low = at.astype(np.int64)
+    high = np.minimum(low + 1, line.size - 1)
+    same = low == high
+    below, above = np.abs(at - high.astype(np.float32)), np.abs(at - low.astype(np.float32))
+    return _Taps(low=low, high=high, below=np.where(same, _HALF, below), above=np.where(same, _HALF, above))
+
+
+def _cut(line: _Line) -> _Taps:
+    """Cut the weight of the neighbour above off after 10 bits."""
+    taps = _divided(line)
+    above = (taps.above * np.float32(1024)).astype(np.int64)
+    return _Taps(low=taps.low, high=taps.high, below=1024 - above, above=above)
+
+
+def _rounded(line: _Line) -> _Taps:
+    """Round the weight of the neighbour above to 11 bits."""
+    ratio = line.ratio()
+    at = np.arange(line.out, dtype=np.float32) * ratio
+    if line.half:
+        at = np.clip(at + (_HALF * ratio - _HALF), np.float32(0), np.float32(line.size - 1))
+    low = at.astype(np.int64)
+    above = np.rint((at - low.astype(np.float32)) * np.float32(2048)).astype(np.int64)
+    return _Taps(low=low, high=np.minimum(low + 1, line.size - 1), below=2048 - above, above=above)
+
+
+def _multiplied(line: _Line, *, fma: bool = False) -> _Taps:
+    """Weigh in float32, with outputs placed by multiplying with the ratio."""
+    ratio = np.float32(0) if line.mode == "align_corners" and line.out == 1 else line.ratio()
+    at = np.arange(line.out, dtype=np.float32)
+    if line.half:
+        middle = at + _HALF
+        at = fused(middle, np.asarray(ratio), np.asarray(-_HALF)) if fma else ratio * middle - _HALF
+        at = np.maximum(at, np.float32(0))
+    else:
+        at = ratio * at
+    low = np.minimum(at.astype(np.int64), line.size - 1)
+    above = at - low.astype(np.float32)
+    return _Taps(low=low, high=np.minimum(low + 1, line.size - 1), below=np.float32(1) - above, above=above)
+
+
+_TAPS: Mapping[str, Callable[[_Line], _Taps]] = MappingProxyType(
+    {"grid10": _on_grid, "blend10": _cut, "blend11": _rounded, "rows32": _divided, "lerp": _multiplied}
+    | {"lerp-fma": partial(_multiplied, fma=True)}
+)
