@@ -40,6 +40,8 @@ _AS_GOOD = 1.05
 """Wrong elements, in those of the best variant, with which the usual variant is shown in its place."""
 _DEFINED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Operators whose definition leaves nothing open where they are no unit: int32 codes, 8-bit floats, blocks."""
+_ANY = "any arithmetic"
+_OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
 
@@ -219,6 +221,7 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
         siblings=pooled.siblings,
         match=finding.match,
         witnesses=finding.witnesses,
+        witness_elements=finding.witness_elements,
         tried=finding.tried,
         runner_up=None
         if finding.runner_up is None
@@ -227,7 +230,8 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     members = pooled.variants if explained else tuple(v for v in (finding.best,) if v is not None)
     if not members:
         return answer
-    answer = replace(answer, variants=tuple(map(str, members)), words=describe(members[0]))
+    names = tuple(map(str, pooled.members))
+    answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
         left = residual_of(finding, expected)
@@ -240,7 +244,9 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
             wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
             reasons.insert(0, f"{wrong} of {finding.elements} elements are not what {node.op} gives")
         return replace(answer, residual=left, reason="; ".join(reasons) or None)
-    return replace(answer, presets=_presets(members, finding.kind, finding.dtypes))
+    if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
+        return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
+    return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes))
 
 
 def _types(dtypes: tuple[str, ...]) -> str:

@@ -83,14 +83,19 @@ class NodeExplanation:
         kind: What the node computes, such as "conv"; None if it is no quantized unit.
         dtypes: Types of its operands and output, such as "uint8 x int8 -> uint8".
         elements: Recorded elements of the output, of all samples.
-        variants: Texts of the variants that reproduce the node and its siblings, the simplest first; of the best
-            variant alone if none does.
+        variants: Texts of the variants that reproduce the node and its siblings, the simplest first, one for each
+            function: what is proven to give the same codes whatever the operands are is one. The best alone if none
+            does.
+        members: All of them, those that are one function included; not in the JSON.
         words: The first of them in plain words.
-        alone: How many variants reproduce this node, were it looked at without its siblings.
+        alone: How many variants reproduce this node, were it looked at without its siblings; several names of one
+            function count several times.
         siblings: Nodes of the same kind, types and backend whose evidence is pooled, this one included.
         presets: Known backends with one of these variants.
         match: Share of the elements that the first variant reproduces.
-        witnesses: Elements that the runner-up gets wrong: what the answer rests on.
+        witnesses: Different numbers (sums with their channel, or codes) that the runner-up gets wrong: what the answer
+            rests on.
+        witness_elements: Elements that hold them.
         runner_up: The best variant that does not reproduce it.
         residual: What the best variant leaves; None if nothing.
         tried: Number of variants tried.
@@ -107,12 +112,14 @@ class NodeExplanation:
     dtypes: str | None = None
     elements: int = 0
     variants: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
     words: str | None = None
     alone: int = 0
     siblings: int = 1
     presets: tuple[Preset, ...] = ()
     match: float | None = None
     witnesses: int = 0
+    witness_elements: int = 0
     runner_up: RunnerUp | None = None
     residual: Residual | None = None
     tried: int = 0
@@ -146,6 +153,7 @@ _PLAIN = (
     "siblings",
     "match",
     "witnesses",
+    "witness_elements",
     "tried",
     "accepted",
 )

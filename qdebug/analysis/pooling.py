@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from qdebug.analysis.functions import same_functions
 from qdebug.analysis.search import Finding, reproduces
 from qdebug.replay.variant import Variant
 
@@ -28,8 +29,9 @@ class Pooled:
     """What the siblings of a node leave of the variants that reproduce it.
 
     Args:
-        variants: Those that reproduce all nodes that it shares a class with, the simplest first; empty if none
-            reproduces the node itself.
+        variants: Those that reproduce all nodes that it shares a class with, the simplest first, one for each function
+            of these nodes; empty if none reproduces the node itself.
+        members: All of them, equal functions by several names included.
         siblings: Number of these nodes, this one included; for an unexplained node all of its kind and types.
         usual: What reproduces most of the siblings, the simplest first; None if nothing reproduces any.
         reason: What the siblings say against the answer; None if nothing.
@@ -39,6 +41,7 @@ class Pooled:
 
     variants: tuple[Variant, ...]
     siblings: int
+    members: tuple[Variant, ...] = ()
     usual: Variant | None = None
     reason: str | None = None
     doubt: str | None = None
@@ -73,15 +76,29 @@ def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
         chosen = max(votes, key=votes.__getitem__)  # the first, which is the simplest, of those with most nodes
         covered = [number for number, finding in left.items() if chosen in finding.matching]
         common = set.intersection(*(set(left[number].matching) for number in covered))
-        variants = tuple(variant for variant in left[covered[0]].matching if variant in common)
+        members = tuple(variant for variant in left[covered[0]].matching if variant in common)
+        variants = _one_of_each(members, [left[number] for number in covered])
         said = None if usual is None else "its siblings of the same kind and types are computed in another way"
         doubt = _doubt(chosen, [left[number] for number in covered], known)
         usual = usual or (chosen if doubt is None else None)
         for number in covered:
-            found[number] = Pooled(variants=variants, siblings=len(covered), usual=usual, reason=said, doubt=doubt)
+            found[number] = Pooled(
+                variants=variants, siblings=len(covered), members=members, usual=usual, reason=said, doubt=doubt
+            )
             del left[number]
     unexplained = [number for number, finding in findings.items() if not finding.matching]
     return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
+
+
+def _one_of_each(members: Sequence[Variant], findings: Sequence[Finding]) -> tuple[Variant, ...]:
+    """Give the first of the variants that are the same function of some nodes."""
+    shapes = [finding.shape for finding in findings if finding.shape is not None]
+    if len(shapes) < len(findings):
+        return tuple(members)
+    first: dict[int, Variant] = {}
+    for variant, number in zip(members, same_functions(members, shapes), strict=True):
+        first.setdefault(number, variant)
+    return tuple(first.values())
 
 
 def _doubt(variant: Variant, findings: Sequence[Finding], known: Sequence[Finding]) -> str | None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.analysis.functions import Shape, shape_of
 from qdebug.analysis.programs import endings, programs
-from qdebug.analysis.selection import Decisive, decisive
+from qdebug.analysis.selection import Decisive, decisive, parameters
 from qdebug.analysis.trials import all_codes, channels_first, known_variants, products, same_values, telling
 from qdebug.analysis.units import UnitSource
 from qdebug.errors import KernelError
@@ -30,6 +31,7 @@ _WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256
 _HEAVY = 1 << 22
 """Products beyond which another way to sum them is only tried if the first explains nothing."""
+_WITNESSES = 1 << 16
 _RIVALS = 6
 """Variants of which the exact share is computed to find the best that fails: those best on what decides."""
 
@@ -50,10 +52,13 @@ class Finding:
         plain: The simplest known variant, unless another gets less than half as many elements wrong, then that.
         runner_up: The best variant that does not reproduce every element, if another was tried.
         runner_up_match: The share that it reproduces.
-        witnesses: Recorded elements that the runner-up gets wrong: what the answer rests on.
+        witnesses: Different numbers (sums, or codes, and the channel's parameters) that the runner-up gets wrong: what
+            the answer rests on. Counted on the first 65,536 wrong elements of each sample.
+        witness_elements: Recorded elements that hold them.
         tried: Variants tried.
         unknown: Whether step programs that nobody is known to use would have been tried.
         reason: Why nothing could be tried; None if something was.
+        shape: The node without its values, if something reproduces it.
         novel: Of a node that only step programs reproduce which nobody is known to use, the elements among those that
             decide which the best known variant gets wrong; None of any other.
     """
@@ -70,10 +75,12 @@ class Finding:
     runner_up: Variant | None = None
     runner_up_match: float = 0.0
     witnesses: int = 0
+    witness_elements: int = 0
     tried: int = 0
     unknown: bool = True
     reason: str | None = None
     novel: int | None = None
+    shape: Shape | None = None
 
     def without_novel(self) -> Finding:
         """Give the finding without the programs that nobody is known to use."""
@@ -86,6 +93,8 @@ class Finding:
             runner_up=None,
             runner_up_match=0.0,
             witnesses=0,
+            witness_elements=0,
+            shape=None,
         )
 
 
@@ -301,10 +310,11 @@ class _Search:
         others.sort(key=lambda variant: -self._rates[variant])
         simplest = next(iter(self._rates))
         rivals = others[:_RIVALS]
-        shares = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
+        shares, missed = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         order = sorted(((shares[v], v) for v in rivals), key=lambda pair: -pair[0])
         if matching:
-            finding = replace(finding, matching=matching, best=matching[0], match=1.0)
+            shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})
+            finding = replace(finding, matching=matching, best=matching[0], match=1.0, shape=shape)
         else:
             best_share, best = order[0]
             plain = best if 1 - best_share < (1 - shares[simplest]) / 2 else simplest
@@ -313,16 +323,34 @@ class _Search:
         if not order:
             return finding
         share, runner = order[0]
-        witnesses = round((1 - share) * finding.elements) if matching else 0
-        return replace(finding, runner_up=runner, runner_up_match=share, witnesses=witnesses)
+        if matching:
+            elements = round((1 - share) * finding.elements)
+            finding = replace(finding, witnesses=_different(missed[runner]), witness_elements=elements)
+        return replace(finding, runner_up=runner, runner_up_match=share)
 
-    def _shares(self, variants: Iterable[Variant]) -> dict[Variant, float]:
-        """Give the share of all recorded elements that each variant reproduces."""
+    def _shares(self, variants: Iterable[Variant]) -> tuple[dict[Variant, float], dict[Variant, list[np.ndarray]]]:
+        """Give the share of all recorded elements that each variant reproduces, and the numbers that it gets wrong."""
         wanted = list(variants)
         same = dict.fromkeys(wanted, 0)
+        missed: dict[Variant, list[np.ndarray]] = {variant: [] for variant in wanted}
         for sums in dict.fromkeys(variant.sums for variant in wanted):
             own = [variant for variant in wanted if variant.sums == sums]
             for unit, columns, recorded in self._every(sums):
                 for variant in own:
-                    same[variant] += int(np.count_nonzero(same_values(finish(unit, columns, variant), recorded)))
-        return {variant: count / self._elements for variant, count in same.items()}
+                    right = same_values(finish(unit, columns, variant), recorded)
+                    same[variant] += int(np.count_nonzero(right))
+                    if not right.all():
+                        missed[variant].append(_numbers(unit, columns, np.flatnonzero(~right)[:_WITNESSES]))
+        return {variant: count / self._elements for variant, count in same.items()}, missed
+
+
+def _numbers(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
+    """Give what programs start from at some elements, and which parameters they have there: (elements, numbers)."""
+    key = parameters(unit, columns)
+    own = np.zeros(places.size) if key is None else np.broadcast_to(key, (columns.size,))[places]
+    return np.stack([own, *(np.broadcast_to(a, columns.shape).reshape(-1)[places] for a in columns.values)], axis=1)
+
+
+def _different(parts: Sequence[np.ndarray]) -> int:
+    """Count the different rows of some arrays."""
+    return len(np.unique(np.concatenate(parts), axis=0)) if parts else 0

@@ -18,7 +18,7 @@ from qdebug.replay.columns import Columns
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["Decisive", "decisive", "never_decreases"]
+__all__ = ["Decisive", "decisive", "never_decreases", "parameters"]
 
 _MONOTONE = frozenset(
     {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
@@ -66,7 +66,7 @@ def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
     """
     if recorded.size <= 64:
         return Decisive(places=np.arange(recorded.size), every=True)
-    key = _parameters(unit, columns)
+    key = parameters(unit, columns)
     if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE and _positive(unit):
         return _extremes(columns.values[0].reshape(-1), recorded, key)
     if key is not None and all(array.dtype.kind in "iu" for array in columns.values):
@@ -84,8 +84,16 @@ def _positive(unit: Unit) -> bool:
     return all(bool(np.all(np.isfinite(scale) & (scale > 0))) for scale in scales)
 
 
-def _parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
-    """Number the sets of parameters that elements are computed with, flat; None if that takes too long to tell."""
+def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
+    """Number the sets of parameters that elements are computed with, flat; None if that takes too long to tell.
+
+    Args:
+        unit: What is computed.
+        columns: Its columns, all of them.
+
+    Returns:
+        One number for all elements, or one for each.
+    """
     shape = columns.shape
     parts = [part for part in (columns.member, columns.count) if part is not None and np.size(part) > 1]
     if len(parts) > 1 or unit.out.scale.size > 1 or any(operand.scale.size > 1 for operand in unit.operands[:1]):

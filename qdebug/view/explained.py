@@ -235,9 +235,11 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         detail = f": {preset.detail}" if preset.detail else ""
         facts.append(("" if position else "known as", f"{preset.name} ({preset.provenance}{detail})"))
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None:
-        both = f"{_counted(node.alone, 'variant')} reproduce this node, {len(node.variants)} its siblings too"
-        facts.append(("pooled", f"{both} ({_counted(node.siblings, 'node')} of one kind and types)"))
-        facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} elements rule out the runner-up"))
+        both = f"{_counted(node.alone, 'variant')} reproduce this node"
+        left = f"{_counted(len(node.variants), 'different function')} its siblings too"
+        facts.append(("pooled", f"{both}, {left} ({_counted(node.siblings, 'node')} of one kind and types)"))
+        held = f"{numbers.grouped(node.witness_elements)} elements with {numbers.grouped(node.witnesses)} different"
+        facts.append(("witnesses", f"{held} sums or codes rule out the runner-up"))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} {node.runner_up.variant}"))
     if node.tried:

@@ -25,7 +25,7 @@ from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.probe_check import fitting_nodes
+from qdebug.workflow.probe_check import distinct, fitting_nodes
 from qdebug.workflow.probe_models import PROBED, probe_models
 from qdebug.workflow.probe_net import ProbeModel
 from qdebug.workflow.record import record_feeds
@@ -46,8 +46,9 @@ class ProbeEntry:
         status: "explained"; "mixed" if each node is explained, but not all by the same arithmetic; "unexplained";
             "unfused" if the backend computes it in floating point between dequantizing and quantizing; "failed" if it
             could not be run.
-        variants: Variants that reproduce every element of every node, the simplest first: what could not be told
-            apart. Of a mixture, one for each part; the closest one if a node is unexplained.
+        variants: Variants that reproduce every element of every node, the simplest first, one for each function of
+            these nodes: what could not be told apart. Of a mixture, one for each part; the closest one if a node is
+            unexplained.
         words: The first of them in plain words; None without.
         presets: Known backends that state something of the kind and reproduce every element.
         conflicts: Those that state something and do not.
@@ -219,10 +220,10 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
     if not nodes:
         return _without_nodes(model, explanation.nodes)
     wrong = [node for node in nodes if node.status is not ExplainStatus.EXPLAINED]
-    texts = dict.fromkeys(text for node in nodes if node not in wrong for text in node.variants)
+    texts = dict.fromkeys(text for node in nodes if node not in wrong for text in node.members)
     fits = fitting_nodes(model.kind, recording, {text: _constant(parse_variant(text)) for text in texts})
     mixture = _mixture(fits, len(nodes) - len(wrong))
-    common = tuple(text for text in texts if len(fits[text]) == len(nodes))
+    common = distinct(model.kind, recording, [text for text in texts if len(fits[text]) == len(nodes)])
     worst = min(wrong or nodes, key=lambda node: 0.0 if node.match is None else node.match)
     rivals = [node.runner_up for node in nodes if node.runner_up is not None]
     rival = max(rivals, key=lambda runner: runner.match) if rivals else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 
+from qdebug.analysis.functions import same_functions, shape_of
 from qdebug.analysis.units import Units, UnitSource
 from qdebug.errors import KernelError
 from qdebug.model import Recording
@@ -14,9 +15,9 @@ from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Sums, Variant
+from qdebug.replay.variant import Sums, Variant, parse_variant
 
-__all__ = ["fitting_nodes"]
+__all__ = ["distinct", "fitting_nodes"]
 
 Key = TypeVar("Key")
 
@@ -46,6 +47,27 @@ def fitting_nodes(
                 if known[variant]:
                     found[key].add(name)
     return {key: frozenset(names) for key, names in found.items()}
+
+
+def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str, ...]:
+    """Give the first of those variants that are the same function of all nodes of one kind.
+
+    Args:
+        kind: The kind of node that is looked at.
+        recording: The recording; its first sample counts.
+        texts: Variants that fit all of these nodes.
+    """
+    variants = [parse_variant(text) for text in texts]
+    with one_thread():
+        shapes = []
+        for _, unit, _ in _nodes(kind, recording) if len(variants) > 1 else ():
+            sums = dict.fromkeys(variant.sums for variant in variants)
+            shapes.append(shape_of(unit, {own: accumulate(unit, own) for own in sums}))
+        numbers = same_functions(variants, shapes) if shapes else range(len(variants))
+    first: dict[int, str] = {}
+    for text, number in zip(texts, numbers, strict=True):
+        first.setdefault(number, text)
+    return tuple(first.values())
 
 
 def _nodes(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndarray]]:

@@ -36,7 +36,7 @@ def test_an_explained_node_says_by_what(quantized):
     assert node.status is ExplainStatus.EXPLAINED
     assert (node.kind, node.dtypes, node.match) == ("conv", "int8 x int8 -> int8", 1.0)
     assert node.words == "float32 multiplier, ties to even, zero point after rounding"
-    assert node.alone == len(node.variants)
+    assert node.alone > len(node.variants)  # several names of one function
     assert "ort-mlas" in [preset.name for preset in node.presets]
     assert all(preset.provenance in ("measured", "source", "memory") for preset in node.presets)
     assert node.residual is None

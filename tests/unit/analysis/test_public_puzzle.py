@@ -47,7 +47,7 @@ def recording(answer):
 def fitting(answer):
     (node,) = explain_recording(recording(answer)).nodes
     assert node.status is ExplainStatus.EXPLAINED
-    return set(node.variants)
+    return set(node.members)
 
 
 def test_the_runtimes_answer_is_a_float_multiplier_with_ties_to_even():

@@ -69,8 +69,18 @@ def test_the_runner_up_counts_the_witnesses(quantized):
     finding = found(quantized.conv(""))
     assert finding.runner_up not in finding.matching
     assert 0.9 < finding.runner_up_match < 1
-    assert finding.witnesses == round((1 - finding.runner_up_match) * finding.elements)
-    assert finding.witnesses > 0
+    assert finding.witness_elements == round((1 - finding.runner_up_match) * finding.elements)
+    assert 0 < finding.witnesses <= finding.witness_elements
+
+
+def test_equal_sums_are_one_witness(quantized):
+    """All elements of a channel hold the same sum where the input does not vary: they say one thing, many times."""
+    constants, feeds = quantized.conv_parts(filters=4)
+    still = quantized.recording_of(quantized.node, constants, np.full_like(feeds[:2], 5), "")
+    finding = found(still)
+    assert finding.elements == 2 * 4 * 12 * 12
+    assert finding.witness_elements >= 12 * 12
+    assert 1 <= finding.witnesses <= 4
 
 
 def test_a_later_sample_rules_variants_out(quantized):

@@ -40,6 +40,7 @@ def node(name="conv1", status=ExplainStatus.EXPLAINED, **changed):
         "presets": (Preset(name="ort-mlas", provenance="measured", detail="1.31"),),
         "match": 1.0,
         "witnesses": 7,
+        "witness_elements": 1200,
         "runner_up": RunnerUp(variant="m=q31", match=0.993),
         "tried": 113,
     }
@@ -117,7 +118,9 @@ def test_a_row_of_what_is_left():
 def test_the_facts_of_a_node():
     facts = dict(node_facts(node()))
     assert facts["known as"] == "ort-mlas (measured: 1.31)"
-    assert facts["pooled"] == "5 variants reproduce this node, 2 its siblings too (3 nodes of one kind and types)"
+    both = "5 variants reproduce this node, 2 different functions its siblings too"
+    assert facts["pooled"] == f"{both} (3 nodes of one kind and types)"
+    assert facts["witnesses"] == "1\u202f200 elements with 7 different sums or codes rule out the runner-up"
     wrong = dict(node_facts(left()))
     assert wrong["likely"] == "a tail"
     assert "pooled" not in wrong
