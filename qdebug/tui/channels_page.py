@@ -17,6 +17,8 @@ from qdebug.view import numbers
 __all__ = ["ChannelsPage", "weight_scales"]
 
 _BAR = 10
+_SHARE = 15
+"""Cells of the share of the error: its bar and its number, or its heading."""
 
 Write = Callable[[int], str]
 """Writes the fact of a channel."""
@@ -51,10 +53,10 @@ class ChannelsPage(Page):
         texts = [[column[1](int(channel)) for channel in rows] for column in columns]
         sizes = [max(len(column[0]), *map(len, cells)) for column, cells in zip(columns, texts, strict=True)]
         fit = len(columns)
-        while fit > 4 and sum(sizes[:fit]) + 2 * fit + _BAR + 3 > width:
+        while fit > 3 and 2 + sum(sizes[:fit]) + 2 * fit + _SHARE + (fit < len(columns)) > width:
             fit -= 1
         heads = "  ".join(column[0].rjust(size) for column, size in zip(columns[:fit], sizes, strict=False))
-        more = "" if fit == len(columns) else "  >"
+        more = "" if fit == len(columns) else " >"
         lines = [head, [(f"  {heads}  share of error{more}", "accent")]]
         for at, channel in enumerate(rows):
             chosen = int(channel) == here

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Protocol
 
+from rich.cells import cell_len
+
 from qdebug.analysis.result import DiffResult
 from qdebug.model import Fidelity, RunInfo
 from qdebug.tui.arrangement import VIEWS, View
@@ -71,7 +73,10 @@ def banner(
         warnings.insert(0, f"backend {which}, b next")
     tail = "  ".join(warnings)
     room = max(width - len(" qdebug   vs  ") - len(tail) - 2, 10) // 2
-    names = [glyphs.fit(_run(*pair), room).rstrip() for pair in zip(titles, facts, strict=True)]
+    runs = [_run(*pair) for pair in zip(titles, facts, strict=True)]
+    if any(cell_len(run) > room for run in runs):  # a file's name tells more than what made it
+        runs = [safe_text(title) for title in titles]
+    names = [glyphs.fit(run, room).rstrip() for run in runs]
     line: Line = [(" qdebug ", "title"), (f" {names[0]}", "accent"), ("  vs  ", "muted"), (names[1], "accent")]
     return [[*line, (f"  {tail}", "fail")] if tail else line]
 
@@ -164,7 +169,7 @@ def _so_far(navigator: Navigator, opened: Opened) -> str:
     return f"{counted}, first divergence at {safe_text(table.names[first], limit=60)}{why}"
 
 
-def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet) -> list[Line]:
+def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1) -> list[Line]:
     """Give the status line: the last message, else the node under the cursor; where the list stands on the right.
 
     Args:
@@ -172,9 +177,15 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         message: What the last key did, or why it did nothing; "" for nothing to say.
         width: Cells of the line.
         glyphs: Characters to draw with.
+        height: Lines there are; a message that is longer than one line takes them all.
     """
+    if len(message) >= width and height > 1:
+        said = textwrap.wrap(
+            glyphs.plain(safe_text(message, limit=1000)), width - 2, max_lines=height, placeholder=" .."
+        )
+        return [[(f" {line}", "accent")] for line in said]
     if navigator is None or not navigator.table.size:
-        return [[(glyphs.fit(f" {message}", width), "accent")]]
+        return [[(_ended(message, width - 1, glyphs), "accent")]]
     table = navigator.table
     sample = "all samples" if navigator.sample is None else f"sample {navigator.sample}"
     place = "hidden" if navigator.place < 0 else numbers.grouped(navigator.place + 1)

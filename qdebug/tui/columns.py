@@ -16,7 +16,7 @@ from qdebug.view.rows import introduced_cell, metric_title, quant_text
 
 __all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
 
-_NAME_LEAST = 22
+_NAME_LEAST = 32
 _NAME_FLOOR = 8
 _NAME_MOST = 72
 _INTRODUCED_FROM = 60

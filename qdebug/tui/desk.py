@@ -141,12 +141,14 @@ class DetailDesk:
         return (has_elements or not elements) and (known.explained is not None or not explain)
 
 
-def start(opened: Opened, where: Start) -> Navigator:
-    """Put the cursor where the user wants to start.
+def start(opened: Opened, where: Start, *, before: Navigator | None = None, again: bool = False) -> Navigator:
+    """Put the cursor where the user wants to start, or has gone meanwhile.
 
     Args:
         opened: The table, and what the recordings share.
         where: The wish.
+        before: The table so far; None if there was none.
+        again: Whether that was a table of the same comparison, and not of names alone: then the wish has been granted.
 
     Raises:
         UsageError: There is no such node or sample, or the filter cannot be read.
@@ -177,4 +179,11 @@ def start(opened: Opened, where: Start) -> Navigator:
                 f"No node and no tensor is called {where.node!r}.{also}", hint="List them: qdebug info FILE --tensors."
             )
         navigator.go(row)
+    if before is not None:
+        wish = navigator.cursor, navigator.sample, navigator.filter
+        navigator.take_over(before)
+        if not again:  # what was asked for on the command line holds, unless a key said otherwise
+            navigator.go(navigator.cursor if before.cursor else wish[0])
+            navigator.choose_sample(wish[1])
+            navigator.choose_filter(before.filter or wish[2])
     return navigator

@@ -12,6 +12,7 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.draw import bars, pool, resample
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
+from qdebug.tui.planned import PlannedRow
 from qdebug.tui.profile import Piece
 from qdebug.tui.source import DetailReady
 from qdebug.tui.states import State
@@ -57,8 +58,7 @@ def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, gl
         return [*lines, [], *_without_result(navigator, row, width, glyphs)]
     detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
     values = None if ready is None else ready.values
-    sample = ready.values_sample if ready is not None and values is not None and len(result.samples) > 1 else None
-    lines += _sides(detail, values, sample, width, glyphs)
+    lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs)
     if values is None and result.metrics is not None and (ready is None or not ready.complete):
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
@@ -116,14 +116,19 @@ def _type(dtype: str, shape: str) -> str:
 
 
 def _sides(
-    detail: NodeDetail, values: ValueFacts | None, sample: int | None, width: int, glyphs: GlyphSet
+    detail: NodeDetail, ready: DetailReady | None, planned: PlannedRow, width: int, glyphs: GlyphSet
 ) -> list[Line]:
     """Lay both sides out in two columns, the reference first."""
+    values = None if ready is None else ready.values
     label = _label_width(width)
     side = max((width - label - 1) // 2, 4)
     facts = {fact.label: (fact.reference, fact.backend) for fact in side_facts(detail)}
     dtypes = facts.pop("dtype", (numbers.MISSING, numbers.MISSING))
     shapes = facts.pop("shape", (numbers.MISSING, numbers.MISSING))
+    if dtypes[1] == numbers.MISSING and planned.dtype is not None:
+        dtypes = (dtypes[0], planned.dtype)
+    if shapes[1] == numbers.MISSING and planned.shape is not None:
+        shapes = (shapes[0], numbers.shape(planned.shape))
     if values is not None:
         shapes = (shapes[0], numbers.shape(values.shape))
     span = facts.pop("values", None)
@@ -136,7 +141,7 @@ def _sides(
         rows += _value_rows(values, side, glyphs)
     elif span is not None:
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
-    whose = "" if sample is None else f"sample {sample}"
+    whose = "" if ready is None or values is None or len(detail.result.samples) < 2 else f"sample {ready.values_sample}"
     head: Line = [(whose.ljust(label), "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
     return [
         head,

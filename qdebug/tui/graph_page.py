@@ -37,7 +37,7 @@ class GraphPage(Page):
         inputs, outputs = self._edges(scene)
         side = max((width - 24) // 2 - 4, 12)
         box_width = max(width - 2 * (side + 4), 12)
-        below = _below(scene, width)
+        below = [*self._chosen_edge(scene, [*inputs, *outputs], width), *_below(scene, width)]
         room = max(height - 2 - len(below), 4)
         left = _column(scene, inputs, self._chosen, side, room, to_node=True)
         right = _column(scene, outputs, self._chosen - len(inputs), side, room, to_node=False)
@@ -79,6 +79,16 @@ class GraphPage(Page):
             return f"{safe_text(edge.tensor, limit=50)} is {what}"
         return f"at {safe_text(scene.table.names[edge.row], limit=60)}{scene.navigator.jump(edge.row)}"
 
+    def _chosen_edge(self, scene: Scene, edges: Sequence[Edge], width: int) -> list[Line]:
+        """Name the edge that is chosen in full: its column is narrow."""
+        if not self._chosen < len(edges):
+            return []
+        edge = edges[self._chosen]
+        made = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
+        said = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{made}")
+        wrapped = textwrap.wrap(said, max(width - 2, 10), max_lines=2, placeholder=" ..")
+        return [[(f" {line}", "plain")] for line in wrapped]
+
     def _edges(self, scene: Scene) -> tuple[list[Edge], list[Edge]]:
         if self._of != (scene.backend, scene.row):
             self._of, self._chosen = (scene.backend, scene.row), 0
@@ -93,7 +103,7 @@ def _path(scene: Scene, width: int) -> Line:
     names = [scene.table.names[row] for row in scene.navigator.trail.rows[-6:] if row != scene.row]
     here = f"[{scene.glyphs.fit(scene.table.names[scene.row], min(len(scene.table.names[scene.row]), 40)).rstrip()}]"
     shown = [scene.glyphs.fit(name, min(len(name), 20)).rstrip() for name in names]
-    while shown and len(" > ".join([*shown, here])) + 8 > width:
+    while shown and len(" path .. > ") + len(" > ".join([*shown, here])) > width:
         shown.pop(0)
     more = ".. > " if len(shown) < len(names) else ""
     before = f" path {more}" + "".join(f"{name} > " for name in shown)
@@ -117,14 +127,15 @@ def _column(scene: Scene, edges: Sequence[Edge], chosen: int, side: int, room: i
         sign = "w" if to_node and at == 0 and edge.error and not edge.constant else " "
         name = scene.glyphs.fit(edge.node if not to_node and edge.node else edge.tensor, side - 2)
         style = "cursor" if here else _edge_style(scene, edge)
-        said = scene.glyphs.plain(_edge_facts(scene, edge))
-        facts = (scene.glyphs.fit_end(said, side - 2).ljust(side - 2), "muted")
+        indent = "   "
+        room = side + len(arrow) - len(indent)
+        said = scene.glyphs.plain(_edge_facts(scene, edge, room))
+        facts: Line = [(indent, "plain"), (scene.glyphs.fit_end(said, room).ljust(room), "muted")]
         if to_node:
             lines.append([mark, (sign, "accent"), (name, style), (arrow, "muted")])
-            lines.append([("  ", "plain"), facts, ("    ", "plain")])
         else:
             lines.append([(arrow, "muted"), mark, (name, style)])
-            lines.append([("     ", "plain"), facts])
+        lines.append(facts)
     hidden = len(edges) - fits
     if hidden > 0 and lines:
         lines[-1] = [(f"  {hidden} more: j k".ljust(side + 4), "accent")]
@@ -135,8 +146,8 @@ def _edge_style(scene: Scene, edge: Edge) -> str:
     return "muted" if edge.row is None else state_style(State(int(scene.table.state[edge.row])))
 
 
-def _edge_facts(scene: Scene, edge: Edge) -> str:
-    """Say what an edge carries: its error, its type, its scale."""
+def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
+    """Say what an edge carries: its error, its type where there is room, its scale."""
     info = edge.info
     dtype = numbers.MISSING if info is None else (info.quant.dtype if info.quant and not info.dtype else info.dtype)
     if edge.constant:
@@ -149,7 +160,8 @@ def _edge_facts(scene: Scene, edge: Edge) -> str:
         return f"pending {dtype or ''}"
     error = "not comparable" if edge.error is None or np.isinf(edge.error) else f"rel {numbers.number(edge.error)}"
     gain = "" if result.gain is None else f" x{numbers.number(result.gain)}"
-    return f"{sign_of(scene.table, edge.row)}{error}{gain} {dtype or ''}"
+    said = f"{sign_of(scene.table, edge.row)}{error}{gain}"
+    return f"{said} {dtype}" if dtype and len(said) + len(dtype) < room else said
 
 
 def _box(scene: Scene, width: int) -> list[Line]:

@@ -59,29 +59,45 @@ class MainScreen(Asking):
         """Run to the origin of the error."""
         self.with_scene(_to_origin)
 
+    def _anchor(self, navigator: Navigator) -> Callable[[], int]:
+        """Remember where the cursor is, by its tensor: more of a recording may come in while someone types."""
+        tensor = navigator.table.rows[navigator.cursor].tensor if navigator.table.size else ""
+
+        def row() -> int:
+            now = self.navigator
+            found = None if now is None else now.table.row_of(tensor)
+            return found if found is not None else 0 if now is None else now.cursor
+
+        return row
+
     def action_search(self) -> None:
         """Open the search."""
         navigator = self.navigator
         if navigator is None or not self._arrangement.usable:
             return self.say("the recordings are still being opened")
-        begun = navigator.cursor
+        begun = self._anchor(navigator)
         self._untouched = False
 
+        def typed(text: str) -> str:
+            now = self.navigator
+            return "" if now is None else now.search(text, start=begun())
+
         def given(_: str) -> str:
-            if not navigator.pattern:
+            now = self.navigator
+            if now is None or not now.pattern:
                 return "search cleared"
-            many = len(navigator.matches)
+            many = len(now.matches)
             return f"{many} matches; n N walk them, esc clears" if many else "no match"
 
         def cancelled() -> str:
-            navigator.search("", start=begun)
+            typed("")
             return "search cancelled"
 
         return self.ask_for(
             Question(
                 label="/",
                 placeholder="part of a name, 'whole name' or ~regex",
-                typed=lambda text: navigator.search(text, start=begun),
+                typed=typed,
                 given=given,
                 cancelled=cancelled,
             )
@@ -92,18 +108,20 @@ class MainScreen(Asking):
         navigator = self.navigator
         if navigator is None or not self._arrangement.usable:
             return self.say("the recordings are still being opened")
-        before, cursor = navigator.filter, navigator.cursor
+        before, begun = navigator.filter, self._anchor(navigator)
         self._untouched = False
 
         def choose(text: str) -> str:
+            now = self.navigator
             try:
-                return navigator.choose_filter(text)
+                return "" if now is None else now.choose_filter(text)
             except FilterError as error:
                 return f"not yet: {error}"
 
         def cancelled() -> str:
-            navigator.choose_filter(before)
-            navigator.go(cursor)
+            choose(before)
+            if self.navigator is not None:
+                self.navigator.go(begun())
             return "the filter is as before"
 
         if self.view is not View.NODES:
@@ -288,6 +306,8 @@ def _to_origin(scene: Scene) -> str:
     share = None if at is None else own_share(at)
     own = "" if share is None else f" ({share:.0%} its own)"
     steps = len(walk.rows) - 1
+    if not walk.failing:
+        return f"{steps} {'edge' if steps == 1 else 'edges'} back{so_far}: {walk.ended}{own}{hidden}"
     if not steps and begun == scene.row and walk.rows[-1] == scene.row:
         return f"the origin{so_far} is here{own}: {walk.ended}{hidden}"
-    return f"{steps} edges to the origin{so_far}{own}: {walk.ended}{hidden}"
+    return f"{steps} {'edge' if steps == 1 else 'edges'} to the origin{so_far}{own}: {walk.ended}{hidden}"

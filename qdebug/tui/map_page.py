@@ -90,8 +90,8 @@ class MapPage(Page):
             values = slab.by_channel if self.all_channels else plane(slab, self._cursor.index)
             self._size = _sizes(slab) if self.all_channels else values.shape
             levels = heat_levels(pool_plane(values, rows, columns), slab.largest)
-            larger = min(rows // levels.shape[0], columns // levels.shape[1], _LARGEST)
-            self._levels, self._key = np.kron(levels, np.ones((larger, larger), dtype=np.int64)), key
+            larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
+            self._levels, self._key = np.kron(levels, np.ones(larger, dtype=np.int64)), key
         return self._levels, (self._size[0], self._size[1])
 
     def _place(self, slab: Slab) -> tuple[int, int]:
@@ -109,7 +109,7 @@ class MapPage(Page):
         error = float(np.abs(slab.difference(index)))
         facts = [
             ("channels x positions" if self.all_channels else f"plane [{','.join(map(str, index[:-2]))}]", "accent"),
-            (f"{size[0]} x {size[1]} elements", "muted"),
+            (f"{numbers.grouped(size[0])} x {numbers.grouped(size[1])} elements", "muted"),
             (_cell(self._tiles), "muted"),
             ("", "plain"),
             (f"@{position(index)}", "cursor"),
@@ -134,9 +134,13 @@ class MapPage(Page):
 
 def _cell(tiles: tuple[float, float]) -> str:
     """Say how many elements a cell of the map stands for, or how many cells for an element."""
-    if min(tiles) < 1:
+    if max(tiles) <= 1:
         return f"an element is {1 / tiles[0]:.0f} x {1 / tiles[1]:.0f}"
-    return f"a cell is {tiles[0]:.3g} x {tiles[1]:.3g}"
+    high, wide = (
+        numbers.grouped(round(size)) if size >= 100 else f"{size:.3g}" if size >= 1 else f"1/{1 / size:.0f}"
+        for size in tiles
+    )
+    return f"a cell is {high} x {wide}"
 
 
 def legend_text(scene: Scene) -> str:

@@ -27,6 +27,8 @@ _SORT_TITLES = {
     "op": "operator",
 }
 
+_OTHER_END = {"worst first": "best", "most first": "least", "failing first": "identical"}
+
 
 class Navigator:
     """Moves over a node table.
@@ -62,11 +64,20 @@ class Navigator:
         for name in ("metric", "sort", "reversed", "filter"):
             setattr(self, name, getattr(other, name))
         self.sample = other.sample if other.sample is None or other.sample < self.samples else None
-        rows = [self.table.row_of(row.tensor) for row in (other.table.rows[mark] for mark in other.trail.marks)]
-        self.trail.marks = [row for row in rows if row is not None]
-        here = self.table.row_of(other.table.rows[other.cursor].tensor) if other.table.size else None
-        self.cursor = here or 0
+        self.step = min(other.step, self.steps - 1)
+        self.trail = other.trail.moved(lambda row: self._same(other, row))
+        self.cursor = self._same(other, other.cursor) or 0 if other.table.size else 0
         self.arrange()
+        if other.pattern:
+            here = self.cursor
+            self.search(other.pattern, start=here)
+            self.cursor = here
+
+    def _same(self, other: Navigator, row: int) -> int | None:
+        """Give the row of the tensor that another table has in a row; None if there is none."""
+        planned = other.table.rows[row]
+        found = self.table.row_of(planned.tensor)
+        return found if found is not None or planned.tensor else self.table.find(planned.reference_tensor)
 
     @property
     def place(self) -> int:
@@ -265,7 +276,10 @@ class Navigator:
     def sort_title(self) -> str:
         """Say what the list is sorted by."""
         title = f"{metric_title(self.metric)}, worst first" if self.sort == "metric" else _SORT_TITLES[self.sort]
-        return f"{title}, reversed" if self.reversed else title
+        if not self.reversed:
+            return title
+        head, _, first = title.partition(", ")
+        return f"{head}, {_OTHER_END[first]} first" if first else f"{head}, reversed"
 
     def next_metric(self) -> str:
         """Show the next metric."""
@@ -320,18 +334,17 @@ class Navigator:
             with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
                 self._kept = self._holds(self.filter)
         order = self._sorted()
-        if self.reversed:
-            order = order[::-1]
         self.order = order if self._kept is None else order[self._kept[order]]
         self._place = np.full(self.table.size, -1, dtype=np.int64)
         self._place[self.order] = np.arange(len(self.order))
 
     def _sorted(self) -> np.ndarray:
-        table = self.table
+        """Give the rows in order; what is not known comes last, whichever way round."""
+        table, way = self.table, -1 if self.reversed else 1
         if self.sort == "name":
-            return table.by_name
+            return table.by_name[::way]
         if self.sort == "op":
-            return table.by_op
+            return table.by_op[::way]
         if self.sort == "metric":
             keys = -severity(self.metric, table.values(self.metric, self.sample))
         elif self.sort == "introduced":
@@ -341,8 +354,8 @@ class Navigator:
         elif self.sort == "state":
             keys = _RANK[table.states(self.sample)]
         else:
-            return np.arange(table.size)
-        return np.argsort(keys, kind="stable")  # NaN, the unknown, sorts last
+            return np.arange(table.size)[::way]
+        return np.argsort(keys * way, kind="stable")  # NaN, the unknown, sorts last
 
     def _name(self, row: int) -> str:
         return safe_text(self.table.names[row], limit=60)

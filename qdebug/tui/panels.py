@@ -28,6 +28,7 @@ from qdebug.tui.widgets import FixedLines, NodeList, TextScroll
 __all__ = ["Compared", "Panels"]
 
 _LEAST_DETAIL = 36
+_READING = "reading the graphs .. 2 lists the names"
 _REDRAW_SECONDS = 0.05
 """While results come in, the screen is drawn at most this often."""
 
@@ -109,7 +110,7 @@ class Panels(Screen[None]):
         self._page = FixedLines(look, self._draw_page, id="page")
         self._detail = TextScroll(look, self._draw_detail, id="detail")
         self._status = FixedLines(
-            look, lambda w, _: chrome.status(self.navigator, self.message, w, look.glyphs), id="status"
+            look, lambda w, h: chrome.status(self.navigator, self.message, w, look.glyphs, height=h), id="status"
         )
         self._footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
@@ -225,12 +226,10 @@ class Panels(Screen[None]):
     def _take_opened(self, event: Opened) -> None:
         now = self.compared[event.backend_at]
         try:
-            before, now.navigator = now.navigator, start(event, self._begin)
+            now.navigator = start(event, self._begin, before=now.navigator, again=now.opened is not None)
         except UsageError as error:
             self._fail(error)
             return
-        if before is not None and (now.opened is not None or (before.cursor and self._begin.node is None)):
-            now.navigator.take_over(before)
         now.opened, now.result = event, None
         self._desk.forget()
         if event.backend_at == self.backend:
@@ -263,12 +262,22 @@ class Panels(Screen[None]):
 
     def redraw(self) -> None:
         """Draw everything that depends on results, cursor or message."""
+        self._fit_status()
         for widget in (self._verdict, self._profile, self._status):
             if widget.display:
                 widget.redraw()
         if self._listing.display:
             self._listing.follow()
         self._show_detail()
+
+    def _fit_status(self) -> None:
+        """Give a message that is too long for a line the line of the footer as well."""
+        if not self._arrangement.usable:
+            return
+        asking = bool(self._asking.display)
+        long = not asking and len(self.message) >= self.size.width
+        self._footer.display = not (long or asking)
+        self._status.styles.height = 2 if long else 1
 
     def _draw_banner(self, width: int, _: int) -> Lines:
         which = f"{self.backend + 1}/{len(self.compared)}" if len(self.compared) > 1 else ""
@@ -292,7 +301,7 @@ class Panels(Screen[None]):
         scene, page = self.scene, self.pages.get(self.view)
         if scene is None or page is None:
             reading = self.now.opened is None
-            return [[(" reading the graphs .. 2 lists the names" if reading else f" {chrome.NOTHING}", "muted")]]
+            return [[(f" {_READING if reading else chrome.NOTHING}", "muted")]]
         return page.draw(scene, width, height)
 
     def _show_detail(self) -> None:
@@ -313,7 +322,9 @@ class Panels(Screen[None]):
             self._page.redraw()
 
     def _draw_detail(self, width: int) -> Lines:
-        if self.navigator is None or self.now.opened is None or width < _LEAST_DETAIL:
+        if self.navigator is None or self.now.opened is None:
+            return [[(_READING, "muted")]]
+        if width < _LEAST_DETAIL:
             return []
         from qdebug.tui.detail_lines import detail_lines  # nothing of it is on the first screen
 

@@ -104,11 +104,11 @@ def _spread(samples: tuple[SampleResult, ...]) -> str:
     if not known:
         return "SQNR not known"
     low, middle, high = known[0], known[len(known) // 2], known[-1]
-    words = [
-        f"{name} {numbers.number(value)} dB" for name, value in (("worst", low), ("median", middle), ("best", high))
-    ]
+    if len(samples) == 1:
+        return f"one sample, SQNR {numbers.number(low)} dB"
+    words = [f"{name} {numbers.number(value)}" for name, value in (("worst", low), ("median", middle), ("best", high))]
     beyond = sum(one.status in {Status.DIVERGED, Status.NONFINITE} for one in samples)
-    return f"{len(samples)} samples, {beyond} beyond the limit; SQNR {', '.join(words)}"
+    return f"{len(samples)} samples, {beyond} beyond the limit; SQNR {', '.join(words)} dB"
 
 
 def _style(status: Status) -> str:
@@ -133,9 +133,7 @@ class BackendsPage(Page):
         name_width = max(width - 4 - len(scene.backends) * (_TITLE + 1), 12)
         shown = max(min((width - 4 - name_width) // (_TITLE + 1), len(scene.backends)), 1)
         first = window(scene.backend, len(scene.backends), shown)
-        titles: Line = [
-            (f"   {'reference tensor, ' + metric_title(navigator.metric):<{name_width}}"[: name_width + 3], "accent")
-        ]
+        titles: Line = [(f"   {'node, ' + metric_title(navigator.metric):<{name_width}}"[: name_width + 3], "accent")]
         for at in range(first, first + shown):
             here = at == scene.backend
             mark = glyphs.cursor if here else " "
@@ -147,7 +145,7 @@ class BackendsPage(Page):
             self._row(scene, navigator.line_to_row(line), name_width, first, shown)
             for line in range(start, min(start + room, navigator.lines))
         ]
-        lines.append([(f" {_agreement(scene)}", "muted")])
+        lines.append([(f" {glyphs.fit_end(_agreement(scene), width - 1)}", "muted")])
         return lines
 
     def move(self, scene: Scene, lines: int) -> str:
@@ -156,21 +154,20 @@ class BackendsPage(Page):
 
     def _row(self, scene: Scene, row: int, name_width: int, first: int, shown: int) -> Line:
         here = row == scene.row
-        name = scene.table.rows[row].reference_tensor or scene.table.names[row]
         line: Line = [
             (f" {scene.glyphs.cursor if here else ' '} ", "cursor"),
-            (scene.glyphs.fit(name, name_width), "cursor" if here else "plain"),
+            (scene.glyphs.fit(scene.table.names[row], name_width), "cursor" if here else "plain"),
         ]
         for at in range(first, first + shown):
             table = scene.backends[at].table
-            text, style = ("opening ..", "muted") if table is None else _cell(scene, table, row, name)
+            text, style = ("opening ..", "muted") if table is None else _cell(scene, table, row)
             line.append((" " + text.rjust(_TITLE)[:_TITLE], style))
         return line
 
 
-def _cell(scene: Scene, table: NodeTable, row: int, reference: str) -> tuple[str, str]:
-    at = row if table is scene.table else table.row_of_reference(reference)
-    if at is None:
+def _cell(scene: Scene, table: NodeTable, row: int) -> tuple[str, str]:
+    at = _same(scene, table, row)
+    if at is None or table.rows[at].missing is not None:
         return "no partner", "unknown"
     state = State(int(table.state[at]))
     if state is State.PENDING:
@@ -180,18 +177,28 @@ def _cell(scene: Scene, table: NodeTable, row: int, reference: str) -> tuple[str
     return f"{sign_of(table, at)}{text}", state_style(state)
 
 
+def _same(scene: Scene, table: NodeTable, row: int) -> int | None:
+    """Give the row of another backend that stands for the same: of the same name, else compared with the same."""
+    if table is scene.table:
+        return row
+    planned = scene.table.rows[row]
+    named = table.row_of(planned.tensor)
+    if named is not None and table.rows[named].reference_tensor == planned.reference_tensor:
+        return named
+    return table.row_of_reference(planned.reference_tensor)
+
+
 def _agreement(scene: Scene) -> str:
     """Say whether the backends fail together at the node under the cursor."""
-    reference = scene.planned.reference_tensor
     failing = compared = 0
     for column in scene.backends:
-        at = None if column.table is None else column.table.row_of_reference(reference)
+        at = None if column.table is None else _same(scene, column.table, scene.row)
         if column.table is None or at is None or column.table.results[at] is None:
             continue
         compared += 1
         failing += State(int(column.table.state[at])).failing
     if failing and failing == compared == len(scene.backends):
-        return f"all {compared} backends are beyond the limit here: look at the reference, the weights, the calibration"
+        return f"all {compared} are beyond the limit here: look at reference, weights, calibration"
     if failing:
         return f"{failing} of {compared} backends are beyond the limit here"
     return f"none of {compared} backends is beyond the limit here"

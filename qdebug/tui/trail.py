@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 __all__ = ["Trail"]
 
 _KEPT = 500
@@ -42,6 +44,19 @@ class Trail:
             return None
         self._at += direction
         return self._rows[self._at]
+
+    def moved(self, row_of: Callable[[int], int | None]) -> Trail:
+        """Give the same trail over another table.
+
+        Args:
+            row_of: Gives the new number of a row; None if it is gone.
+        """
+        other = Trail()
+        kept = [(at, row_of(row)) for at, row in enumerate(self._rows)]
+        other._rows = [row for _, row in kept if row is not None]
+        other._at = sum(1 for at, row in kept if row is not None and at <= self._at) - 1
+        other.marks = sorted(row for row in map(row_of, self.marks) if row is not None)
+        return other
 
     def toggle(self, row: int) -> bool:
         """Mark a row, or take its mark away; tell whether it is marked now."""

@@ -21,13 +21,17 @@ _LABEL = 6
 
 
 class ValuesPage(Page):
-    """A window into the last two dimensions, three times: reference, backend, difference."""
+    """A window into the last two dimensions, three times: reference, backend, difference.
+
+    Where few rows have many columns, as those of a classifier's output, the last dimension goes down the screen.
+    """
 
     view = View.VALUES
     hint = "arrows move, n N worst, c C channel, @ jumps, v codes"
 
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor
+        self._turned = False
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the window."""
@@ -37,46 +41,51 @@ class ValuesPage(Page):
             return waiting_lines(scene, head, width)
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
-        lines = [head, _where(scene, slab, self._cursor.index)]
+        columns = max((width - _LABEL - 4) // (3 * _CELL), 1)
+        size = _plane(slab)
+        self._turned = size[1] > columns >= size[0]
+        lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
         foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width)]
         room = max(height - len(lines) - len(foot) - 2, 1)
-        lines += self._window(scene, slab, width, room)
+        lines += self._window(scene, slab, columns, room)
         lines += [[] for _ in range(height - len(lines) - len(foot))]
         return [*lines, *foot]
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Go along the second last dimension."""
-        return self._cursor.step(scene, -2, lines)
+        """Go along the second last dimension, or the last one if that goes down."""
+        return self._cursor.step(scene, -1 if self._turned else -2, lines)
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Go along the last dimension."""
-        return self._cursor.step(scene, -1, direction)
+        """Go along the last dimension, or the second last one."""
+        return self._cursor.step(scene, -2 if self._turned else -1, direction)
 
     def enter(self, scene: Scene) -> View | str:
         """There is nothing below."""
         return f"this is the deepest screen on the {scene.planned.op or 'tensor'}; esc goes back"
 
-    def _window(self, scene: Scene, slab: Slab, width: int, room: int) -> list[Line]:
-        index = self._cursor.index
-        columns = max((width - _LABEL - 4) // (3 * _CELL), 1)
-        rows_at, columns_at = (index[-2] if len(index) > 1 else 0), (index[-1] if index else 0)
-        size = (slab.shape[-2] if len(index) > 1 else 1, slab.shape[-1] if index else 1)
-        top, left = window(rows_at, size[0], room), window(columns_at, size[1], columns)
-        rows = range(top, min(top + room, size[0]))
-        shown = range(left, min(left + columns, size[1]))
-        part = len(shown) * _CELL
+    def _window(self, scene: Scene, slab: Slab, columns: int, room: int) -> list[Line]:
+        index, turned = self._cursor.index, self._turned
+        cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
+        size = _plane(slab)
+        down, across = (cursor[::-1], size[::-1]) if turned else (cursor, size)
+        top, left = window(down[0], across[0], room), window(down[1], across[1], columns)
+        rows = range(top, min(top + room, across[0]))
+        shown = range(left, min(left + columns, across[1]))
+        part = max(len(shown) * _CELL, len("difference"))
         titles = " ".join(title.center(part) for title in ("reference", "backend", "difference"))
         lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
-        numbers_ = "".join(str(column).rjust(_CELL) for column in shown)
-        lines.append([(" " * _LABEL + " " + " ".join([numbers_] * 3), "muted")])
+        heads = "".join(str(column).rjust(_CELL) for column in shown).rjust(part)
+        lines.append([(" " * _LABEL + " " + " ".join([heads] * 3), "muted")])
         show = _writers(slab, self._cursor.form)
         for row in rows:
-            here = row == rows_at
+            here = row == down[0]
             line: Line = [(str(row).rjust(_LABEL) + " ", "cursor" if here else "muted")]
             for side, write in enumerate(show):
+                line.append((" " * (part - len(shown) * _CELL), "plain"))
                 for column in shown:
-                    at = (*index[:-2], row, column) if len(index) > 1 else (column,) if index else ()
-                    chosen = here and column == columns_at
+                    place = (column, row) if turned else (row, column)
+                    at = (*index[:-2], *place[2 - min(len(index), 2) :])
+                    chosen = here and column == down[1]
                     railed = side == 1 and _saturated(slab, at)
                     sign = scene.glyphs.cursor if chosen else "^" if railed else " "
                     text = sign + write(at)[: _CELL - 1].rjust(_CELL - 1)
@@ -84,6 +93,12 @@ class ValuesPage(Page):
                 line.append((" ", "plain"))
             lines.append(line)
         return lines
+
+
+def _plane(slab: Slab) -> tuple[int, int]:
+    """Give the extents of the last two dimensions; 1 for one that is not there."""
+    rows, columns = (1, 1, *slab.shape)[-2:]
+    return rows, columns
 
 
 def _saturated(slab: Slab, at: tuple[int, ...]) -> bool:
@@ -134,15 +149,17 @@ def hex_of(value: np.generic) -> str:
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
 
 
-def _where(scene: Scene, slab: Slab, index: tuple[int, ...]) -> Line:
+def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) -> Line:
     sample = 0 if scene.ready is None else scene.ready.values_sample
     names = ["*"] * len(index)
     fixed = [str(one) for one in index[:-2]]
     names[: len(fixed)] = fixed
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}, sample {sample}"
     step = scene.navigator.step
-    rails = "; ^ at qmin or qmax" if slab.backend_codes is not None else ""
-    return [(text + (f", step {step}" if scene.opened.steps > 1 else "") + rails, "muted")]
+    text += f", step {step}" if scene.opened.steps > 1 else ""
+    text += f"; dimension {len(index) - 1} goes down" if turned and len(index) > 1 else ""
+    text += "; ^ at qmin or qmax" if slab.backend_codes is not None else ""
+    return [(text, "muted")]
 
 
 def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> list[Line]:

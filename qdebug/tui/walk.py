@@ -45,10 +45,12 @@ class Walk:
     Args:
         rows: The rows passed, the origin last.
         ended: Why it ends there, in a clause.
+        failing: Whether it ends at a node beyond its limit.
     """
 
     rows: tuple[int, ...]
     ended: str
+    failing: bool = True
 
 
 def inputs_of(graph: Graph, table: NodeTable, row: int) -> list[Edge]:
@@ -75,7 +77,7 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
     """Go from a row to its worst input, and on, until a node adds at least as much error as reaches it.
 
     As for the origin in the verdict, only a node beyond its limit ends the way early; if it leads past all of them,
-    it ends at the one that introduces most.
+    it ends at the one that introduces most; if there is none, at whichever node introduces most.
 
     Args:
         graph: The backend's graph.
@@ -96,11 +98,16 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
             break
         path.append(edge.row)
         seen.add(edge.row)
-    failing = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result and _beyond(result)]
+    passed = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result]
+    failing = [(at, result) for at, result in passed if _beyond(result)]
+    if not any(_relative(result.introduced) for _, result in failing or passed):
+        ended = "no node on the way is failing, or known to introduce any error"
+        return Walk(rows=tuple(path), ended=ended, failing=False)
+    most = max(failing or passed, key=lambda pair: _relative(pair[1].introduced))[0]
+    ended = "it introduces most of the failing nodes on the way"
     if not failing:
-        return Walk(rows=tuple(path), ended="no node on the way is failing")
-    most = max(failing, key=lambda pair: _relative(pair[1].introduced))[0]
-    return Walk(rows=tuple(path[: path.index(most) + 1]), ended="it introduces most of the failing nodes on the way")
+        ended = "no node on the way is failing, this one introduces most"
+    return Walk(rows=tuple(path[: path.index(most) + 1]), ended=ended, failing=bool(failing))
 
 
 def own_share(result: NodeResult) -> float | None:

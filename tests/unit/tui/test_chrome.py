@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from qdebug.tui.arrangement import VIEWS, View
-from qdebug.tui.chrome import tabs, verdict_lines
+from qdebug.tui.chrome import banner, status, tabs, verdict_lines
 from qdebug.tui.glyphs import UNICODE
 
 
@@ -34,3 +34,24 @@ def test_there_is_no_verdict_while_a_recorder_is_at_work(make_scene):
     opened = replace(scene.opened, writing=True)
     now = SimpleNamespace(navigator=scene.navigator, opened=opened, result=scene.result, failure=None)
     assert words(verdict_lines(now, 80, 1, UNICODE)) == " SO FAR 24 of 24 compared, still being recorded, no divergence"
+
+
+def test_a_long_message_takes_two_lines_and_loses_no_word():
+    message = (
+        "12 edges to the origin so far (93% its own): it introduces most of the failing nodes on the way, H goes back"
+    )
+    lines = status(None, message, 80, UNICODE, height=2)
+    assert " ".join(words(lines).split()) == message
+    assert all(len(words([line])) < 80 for line in lines)
+    assert len(words(status(None, message, 80, UNICODE))) == 80
+
+
+def test_file_names_are_kept_whole_before_what_made_them(make_scene):
+    opened = make_scene().opened
+    wide = words(banner(("ref.h5", "npu.h5"), opened, 80, UNICODE))
+    assert "ref.h5 (float)  vs  npu.h5 (npu)" in wide
+    titles = ("rec.qdq.extended.h5", "rec.qoperator.all.h5")
+    narrow = words(banner(titles, opened, 80, UNICODE, which="1/2"))
+    assert "rec.qdq.extended.h5" in words(banner(titles, opened, 80, UNICODE))
+    assert "(float)" not in narrow
+    assert len(narrow) <= 80

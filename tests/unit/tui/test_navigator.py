@@ -76,9 +76,10 @@ def test_sorting_by_metric_puts_the_worst_first_and_the_unknown_last(make_naviga
     known = values[~np.isnan(values)]
     assert list(known) == sorted(known)
     assert np.isnan(values[len(known) :]).all()
-    first = navigator.line_to_row(0)
-    navigator.reverse()
-    assert navigator.line_to_row(navigator.table.size - 1) == first
+    assert navigator.reverse() == "sorted by SQNR dB, best first"
+    turned = navigator.table.metrics["sqnr_db"][navigator.order]
+    assert list(turned[: len(known)]) == sorted(known, reverse=True)
+    assert np.isnan(turned[len(known) :]).all()
 
 
 def test_sorting_by_state_puts_failures_first(make_navigator):

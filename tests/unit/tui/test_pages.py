@@ -13,6 +13,7 @@ from qdebug.tui.overview_page import culprits, strip_lines
 from qdebug.tui.page import BackendColumn
 from qdebug.tui.pages import make_pages
 from qdebug.tui.states import State
+from qdebug.view.rows import position
 
 HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)
 
@@ -272,6 +273,16 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     assert page.enter(scene) is View.VALUES
 
 
+def test_a_flat_plane_is_drawn_as_large_as_there_is_room(pages, make_scene):
+    reference = np.zeros((1, 2, 96), np.float32)
+    backend = reference.copy()
+    backend[0, 1, 40] = 2
+    scene = make_scene(arrays=(reference, backend))
+    drawn = text(pages[View.MAP].draw(scene, 80, 18))
+    assert "a cell is 1/4 x 1.8" in drawn
+    assert sum("▀" * 20 in line for line in drawn.splitlines()) == 4
+
+
 def test_without_colours_the_map_says_the_same(pages, make_scene):
     reference = np.zeros((1, 1, 4, 4), np.float32)
     backend = reference.copy()
@@ -294,6 +305,15 @@ def test_samples_are_chosen_for_all_screens(pages, make_scene):
     assert page.move(scene, -99) == "all samples"
     assert "no sample beyond" in page.move(scene, -1)
     assert "one sample" in page.move(make_scene(samples=1), 1)
+    assert " one sample, SQNR" in text(page.draw(make_scene(samples=1), 80, 18))
+
+
+@pytest.mark.parametrize("width", [60, 80, 96, 120])
+def test_the_share_of_each_channel_is_never_cut(pages, make_scene, width):
+    lines = pages[View.CHANNELS].draw(make_scene(), width, 18)
+    assert text(lines[1:2]).rstrip(" >").endswith("share of error")
+    assert all(len(text([line])) <= width for line in lines)
+    assert text(lines[2:3]).endswith("%")
 
 
 def test_explain_tells_what_the_search_found(pages, make_scene):
@@ -325,8 +345,8 @@ def test_backends_stand_beside_each_other(pages, make_scene, make_table):
     columns = [BackendColumn(title="a.h5", table=scene.table), BackendColumn(title="b.h5", table=make_table(24))]
     both = replace(scene, backends=columns)
     drawn = text(page.draw(both, 80, 18))
-    assert "all 2 backends are beyond the limit here" in drawn
-    assert "ref_9" in drawn
+    assert "all 2 are beyond the limit here" in drawn
+    assert "block2/qlinearadd_9" in drawn
     columns[1] = BackendColumn(title="b.h5", table=make_table(24, failing=()))
     assert "1 of 2 backends" in text(page.draw(replace(scene, backends=columns), 80, 18))
     columns[1] = BackendColumn(title="b.h5", table=None)
@@ -356,3 +376,47 @@ def test_the_worst_elements_are_walked_around(make_scene):
     assert cursor.index == (0, 1, 1, 1)
     assert cursor.worst(scene, -1) == "worst element 1 of 8"
     assert cursor.worst(scene, -1) == "worst element 8 of 8"
+
+
+def test_nodes_that_share_a_reference_are_told_apart_on_every_backend(pages, make_scene, make_table):
+    def shared(table):
+        table.rows = [replace(row, reference_tensor="ref_8") if at == 9 else row for at, row in enumerate(table.rows)]
+        return table
+
+    scene = make_scene(row=4)
+    columns = [
+        BackendColumn(title=title, table=shared(table)) for title, table in (("a", scene.table), ("b", make_table()))
+    ]
+    drawn = text(pages[View.BACKENDS].draw(replace(scene, backends=columns), 80, 18)).splitlines()
+    eight, nine = (next(line for line in drawn if f"{kind}_{n}" in line) for kind, n in (("conv", 8), ("add", 9)))
+    assert eight.split()[-2:] == ["44.0", "44.0"]
+    assert nine.split()[-4:] == ["*", "6.50", "*", "6.50"]
+
+
+def test_long_rows_go_down_the_screen(make_scene):
+    reference = np.arange(300, dtype=np.float32).reshape(1, 300)
+    backend = reference.copy()
+    backend[0, 120] = 0
+    cursor = ElementCursor()
+    page, scene = make_pages(cursor)[View.VALUES], make_scene(arrays=(reference, backend))
+    drawn = text(page.draw(scene, 80, 18))
+    assert "dimension 1 goes down" in drawn
+    cursor.jump(scene, "0,120")
+    drawn = text(page.draw(scene, 80, 18))
+    assert all(f"{number} " in drawn for number in range(117, 124))
+    assert "▸   120" in drawn
+    assert page.move(scene, 1) == ""
+    assert cursor.index == (0, 121)
+    assert "dimension 0 ends here" in page.side(scene, 1)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (400,), (3, 5), (1, 2, 3, 500)])
+def test_values_of_any_shape_can_be_walked(make_scene, shape):
+    reference = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    cursor = ElementCursor()
+    page, scene = make_pages(cursor)[View.VALUES], make_scene(arrays=(reference, reference + 1))
+    for step in (lambda: page.move(scene, 1), lambda: page.side(scene, 1), lambda: page.move(scene, 10**6)):
+        drawn = text(page.draw(scene, 80, 18))
+        assert f"@{position(cursor.index)}" in drawn
+        step()
+    assert all(len(line) <= 80 for line in text(page.draw(scene, 80, 18)).splitlines())

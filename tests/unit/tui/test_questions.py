@@ -225,3 +225,71 @@ async def test_before_anything_is_open_no_key_breaks(make_app, make_session, set
         gate.set()
         await settle(pilot)
     assert app.failure is None
+
+
+@pytest.fixture
+def opening(make_app, make_session):
+    """Give an application whose graphs are read when an event is set, and the event."""
+    import threading
+
+    from qdebug.tui.source import Opening
+
+    gate, session = threading.Event(), make_session()
+
+    def slow():
+        gate.wait(20)
+        return session
+
+    def make(**options):
+        app = make_app(session, **options)
+        names = [f"{name}_out" for name in session._names]
+        app._reader._comparisons[0].opening = Opening(compare=slow, names=lambda: names)
+        return app
+
+    return make, gate
+
+
+async def test_a_search_goes_on_while_the_graphs_come_in(opening, settle, opened):
+    make, gate = opening
+    app = make()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot, until=lambda main: main.navigator is not None)
+        await opened(pilot, "G", "m", "/", list("maxp"))
+        gate.set()
+        main = await settle(pilot)
+        assert main.asking
+        assert len(main.navigator.matches) == 6, "what was typed holds for the new table"
+        await opened(pilot, list("ool_1"), "enter")
+        assert main.message.startswith("3 matches")
+        await opened(pilot, "n", "n")
+        assert main.navigator.table.names[main.navigator.cursor].startswith("block")
+        assert "match " in main.message
+        assert main.navigator.trail.marks == [23]
+
+
+async def test_a_filter_goes_on_while_the_graphs_come_in(opening, settle, opened):
+    make, gate = opening
+    app = make()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot, until=lambda main: main.navigator is not None)
+        await opened(pilot, "j", "j", "f", list("name~relu"))
+        gate.set()
+        main = await settle(pilot)
+        assert main.navigator.lines == 6
+        await opened(pilot, list("_1"), "enter")
+        assert main.navigator.lines == 3
+        await opened(pilot, "f", "ctrl+u", "escape")
+        assert main.navigator.filter == "name~relu_1"
+
+
+async def test_what_the_command_line_asked_for_holds_unless_a_key_said_otherwise(opening, settle, opened):
+    make, gate = opening
+    app = make(node="block2/relu_10", sample=1, wanted="row>5")
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot, until=lambda main: main.navigator is not None)
+        await opened(pilot, "m")
+        gate.set()
+        main = await settle(pilot)
+        navigator = main.navigator
+        assert (navigator.cursor, navigator.sample, navigator.filter) == (10, 1, "row>5")
+        assert navigator.trail.marks == [0]

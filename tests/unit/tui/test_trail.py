@@ -44,3 +44,17 @@ def test_marks_are_walked_in_order_and_around():
     assert [trail.next_mark(row) for row in (0, 3, 7)] == [3, 7, 3]
     assert not trail.toggle(3)
     assert trail.marks == [7]
+
+
+def test_a_trail_goes_over_to_another_table_without_what_is_gone_there():
+    trail = Trail()
+    for start, target in ((0, 4), (4, 2), (2, 7)):
+        trail.jumped(start, target)
+    trail.step(-1, 7)
+    trail.toggle(4)
+    trail.toggle(2)
+    other = trail.moved(lambda row: None if row == 4 else row + 10)
+    assert other.rows == (10, 12)
+    assert other.marks == [12]
+    assert other.step(1, 12) == 17
+    assert Trail().moved(lambda row: row).rows == ()
