@@ -115,10 +115,11 @@ class Graph:
         self.opset: Mapping[str, int] = MappingProxyType(dict(opset or {}))
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        producer = _producers(given)
+        numbers = tuple(range(len(given)))  # made once, for the tables to share
+        producer = _producers(given, numbers)
         self.nodes = _topological(given, producer)
-        self._producer = producer if self.nodes is given else _producers(self.nodes)
-        self._consumers = _consumers(self.nodes)
+        self._producer = producer if self.nodes is given else _producers(self.nodes, numbers)
+        self._consumers = _consumers(self.nodes, numbers)
         self.tensors = MappingProxyType(self._complete(tensors))
 
     def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
@@ -156,10 +157,10 @@ class Graph:
         return info is not None and info.role is Role.CONSTANT
 
 
-def _producers(nodes: Sequence[Node]) -> dict[str, int]:
+def _producers(nodes: Sequence[Node], numbers: Sequence[int]) -> dict[str, int]:
     producer: dict[str, int] = {}
     names: set[str] = set()
-    for position, node in enumerate(nodes):
+    for position, node in zip(numbers, nodes, strict=True):
         if node.name in names:
             raise GraphError(f"Two nodes have the name {node.name!r}.", hint="Give each node a name of its own.")
         names.add(node.name)
@@ -173,10 +174,10 @@ def _producers(nodes: Sequence[Node]) -> dict[str, int]:
     return producer
 
 
-def _consumers(nodes: Sequence[Node]) -> dict[str, int | list[int]]:
+def _consumers(nodes: Sequence[Node], numbers: Sequence[int]) -> dict[str, int | list[int]]:
     """Give the positions of the nodes that read each tensor; of most tensors there is one, which needs no list."""
     consumers: dict[str, int | list[int]] = {}
-    for position, node in enumerate(nodes):
+    for position, node in zip(numbers, nodes, strict=True):
         inputs = node.inputs
         for tensor in inputs if len(inputs) < 2 else dict.fromkeys(inputs):
             known = consumers.setdefault(tensor, position)

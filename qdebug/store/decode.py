@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ __all__ = [
 
 
 def decode_texts(tables: Tables) -> list[str]:
-    """Give the rows of the table of strings.
+    """Give the rows of the table of strings; recordings of one net share those that are the same in both.
 
     Raises:
         ValueError: A row lies outside the text, or the text is no UTF-8.
@@ -37,8 +38,8 @@ def decode_texts(tables: Tables) -> list[str]:
     spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
     if data.isascii():
         text = data.decode("ascii")
-        return [text[start:stop] for start, stop in spans]
-    return [data[start:stop].decode("utf-8", "surrogatepass") for start, stop in spans]
+        return [intern(text[start:stop]) for start, stop in spans]
+    return [intern(data[start:stop].decode("utf-8", "surrogatepass")) for start, stop in spans]
 
 
 def decode_run(tables: Tables) -> dict[str, Any]:
