@@ -39,6 +39,7 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
         linear=unit.attrs.get("mode") == "linear",
         same_quantization=_same_quantization(unit),
         beyond_padding=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
+        powers_of_two=_powers_of_two(unit),
     )
     return _listed(traits)
 
@@ -57,6 +58,7 @@ class _Traits:
     linear: bool
     same_quantization: bool
     beyond_padding: bool
+    powers_of_two: bool
 
 
 def _same_quantization(unit: Unit) -> bool:
@@ -65,6 +67,18 @@ def _same_quantization(unit: Unit) -> bool:
         np.array_equal(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
         for operand in unit.operands
     )
+
+
+def _powers_of_two(unit: Unit) -> bool:
+    """Tell whether a function of one code has scales that fixed point can do with."""
+    if unit.kind != "lookup":
+        return False
+    needed = [unit.out.scale]
+    if unit.operands[0].codes.dtype.itemsize > 1:
+        needed.append(unit.operands[0].scale)
+        if np.any(unit.operands[0].scale < 2.0**-12):
+            return False
+    return all(scale.size == 1 and bool(np.all(np.frexp(scale)[0] == 0.5)) for scale in needed)
 
 
 @cache
@@ -237,6 +251,9 @@ def _functions(traits: _Traits) -> Iterator[Variant]:
             yield Variant(form=form, requantize=steps_of(end))
     for end in (*_REAL_ENDS, "div,trunc,zp,sat", "div,floor,zp,sat"):
         yield Variant(form="table", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
+    if traits.function in ("Sigmoid", "Tanh") and traits.powers_of_two:
+        form = "fixed31" if traits.types[0].itemsize == 1 else "fixed16"
+        yield Variant(form=form, requantize=steps_of("shr.away,zp,sat"))
     if traits.function == "HardSwish" and traits.types[0].itemsize == 1:
         for rounding in ("away", "up"):
             yield Variant(form="hswish16", requantize=steps_of(f"shr.{rounding},zp,sat"))

@@ -23,7 +23,7 @@ __all__ = ["canonical", "functions"]
 _MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
 _OWN_SCALES = frozenset({"ls", "each", "leaky"})
 """Forms whose operand programs have multipliers that are not the unit's."""
-_NO_MULTIPLIER = frozenset({"common20", "common21", "grid10", "blend10", "blend11", "hswish16"})
+_NO_MULTIPLIER = frozenset({"common20", "common21", "grid10", "blend10", "blend11", "hswish16", "fixed16", "fixed31"})
 _DOUBLE_MATTERS = frozenset({"deq", "table", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
 _WHOLE = Multiplier(number="q31")
 _INT32_END = 2.0**31

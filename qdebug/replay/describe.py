@@ -84,6 +84,8 @@ _FORMS: Mapping[str, str] = MappingProxyType(
         "stepped": "function of real values found by repeated addition",
         "mlas": "sigmoid as a quotient of polynomials in float32",
         "hswish16": "hard swish in fixed point of 16 bits",
+        "fixed16": "fixed point of 16 bits",
+        "fixed31": "fixed point of 31 bits",
         "leaky": "one multiplier above zero and one below ({operand})",
     }
 )

@@ -1,27 +1,31 @@
 """Forms of activations that some backends compute in fixed point, integers alone.
 
-Sources: TensorFlow Lite, kernels/internal/reference/hard_swish.h and softmax.h, kernels/activations.cc.
+Sources: TensorFlow Lite, kernels/internal/reference/hard_swish.h and softmax.h and integer_ops/logistic.h,
+kernels/activations.cc.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from qdebug.numerics.fixedpoint import multiply_high, quantize_multiplier, saturate_to, shift_left, shift_right
 from qdebug.replay.columns import Columns
-from qdebug.replay.fixed_math import exp_of_negative, reciprocal_of_one_plus
+from qdebug.replay.fixed_math import exp_of_negative, logistic_of, reciprocal_of_one_plus, tanh_of
 from qdebug.replay.operations import Operation, Start
 from qdebug.replay.scaling import Fixed, scales_of
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["fixed_probabilities", "hard_swish"]
+__all__ = ["fixed_probabilities", "hard_swish", "squashed"]
 
 _FINER = 7
 _SHORT = 16
 _SHORT_END = 2**15 - 1
+_SQUASHED: Mapping[str, Callable[..., np.ndarray]] = MappingProxyType({"Sigmoid": logistic_of, "Tanh": tanh_of})
 _THREE = np.float32(3 / 32768)
 _DIFFERENCE_BITS, _SUM_BITS = 5, 12
 _WORD = 31
@@ -62,6 +66,53 @@ def hard_swish(unit: Unit, columns: Columns, variant: Variant) -> Start:
     one = np.ones_like(last)
     whole = Fixed(multiplier=one, bits=0, exponent=last, pre=0 * one)
     return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag="hswish16")
+
+
+def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Compute Sigmoid or Tanh of numbers below 8 in 16 bits, or of numbers below 16 in 32, as powers of two allow.
+
+    The program shifts right to the output's scale.
+    """
+    del columns
+    compute = _SQUASHED.get(unit.function)
+    width = _SHORT if variant.form == "fixed16" else _WORD + 1
+    operand = unit.operands[0]
+    if compute is None or unit.kind != "lookup" or (operand.codes.dtype.itemsize == 1) == (width == _SHORT):
+        raise ValueError("fixed point is for Sigmoid and Tanh, of 16 bits for codes of 16 bits")
+    whole_bits = 3 if width == _SHORT else 4
+    finest = width - 1 + _power(unit.out.scale)
+    if width == _SHORT:
+        multiplier, exponent = np.asarray(0), np.asarray(_power(operand.scale) + _SHORT - 1 - whole_bits)
+        if int(exponent) < 0:
+            raise ValueError("the input has more bits of a fraction than fixed point keeps")
+    else:
+        real = operand.scale.astype(np.float64) * 2.0 ** (_WORD - whole_bits)
+        multiplier, exponent = quantize_multiplier(real, bits=_WORD, rounding="away")
+
+    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+        del out
+        zero, factor, shift = given
+        x = shift_left(numbers[0].astype(np.int64) - zero, np.maximum(shift, 0), width=width)
+        if width > _SHORT:
+            x = shift_right(multiply_high(x, factor, "up", bits=_WORD), np.maximum(-shift, 0), "away")
+        return compute(x, whole_bits, width=width)
+
+    operation = Operation(apply=apply, parameters=(operand.zero_point.astype(np.int64), multiplier, exponent))
+    one = np.ones((), np.int64)
+    whole = Fixed(multiplier=one, bits=finest, exponent=0 * one, pre=0 * one)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag=variant.form)
+
+
+def _power(scale: np.ndarray) -> int:
+    """Give the exponent of a scale that is a power of two.
+
+    Raises:
+        ValueError: It is none.
+    """
+    fraction, exponent = np.frexp(scale.astype(np.float64))
+    if scale.size != 1 or float(fraction.reshape(-1)[0]) != 0.5:
+        raise ValueError("fixed point has scales that are powers of two")
+    return int(exponent.reshape(-1)[0]) - 1
 
 
 def fixed_probabilities(operand: Operand, codes: np.ndarray, bits: int) -> np.ndarray:

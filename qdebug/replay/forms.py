@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.numerics.rounding import round_values
 from qdebug.replay.columns import Columns
-from qdebug.replay.fixed_forms import hard_swish
+from qdebug.replay.fixed_forms import hard_swish, squashed
 from qdebug.replay.form_codes import leaky, tabled
 from qdebug.replay.form_pairs import common, dequantized, each, fixed_point_15, folded, ratios, shifted
 from qdebug.replay.interpolate import FRACTION
@@ -56,7 +56,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
     | dict.fromkeys(("common20", "common21"), common)
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
     | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset}
-    | {"leaky": leaky, "hswish16": hard_swish}
+    | {"leaky": leaky, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
 )
 
 

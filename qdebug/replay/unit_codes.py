@@ -301,11 +301,13 @@ def _resize(request: _Request) -> Unit | None:
 
 
 def _pad(request: _Request) -> Unit | None:
-    """Read Pad; a real value to pad with is made a code of the input."""
+    """Read Pad; a real value to pad with is made a code of the input, one of the input's type is such a code."""
     data, value = request.operand(0), request.given(2)
     operands = [data]
     if value is not None and data is not None:
         operand = request.operand(2)
+        if operand is None and value.values.dtype == data.codes.dtype:
+            operand = Operand(codes=value.values, scale=data.scale, zero_point=data.zero_point)  # a code of the input
         if operand is None:
             ratio = np.rint(value.values.reshape(()) / data.scale.reshape(-1)[0]).astype(np.int32)
             operand = Operand(codes=ratio, scale=data.scale, zero_point=np.zeros((), np.int32))

@@ -111,7 +111,8 @@ FORMS: Mapping[str, str] = MappingProxyType(
     | {form: form for form in ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma")}
     | {"offset": "raw"}
     | dict.fromkeys(("fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15"), "codes")
-    | dict.fromkeys(("each", "table", "table-fma", "stepped", "mlas", "leaky", "hswish16"), "codes")
+    | dict.fromkeys(("each", "table", "table-fma", "stepped", "mlas", "leaky"), "codes")
+    | dict.fromkeys(("hswish16", "fixed16", "fixed31"), "codes")
 )
 """What a program starts from, and the columns that it is made of; two forms may share their columns.
 
@@ -130,7 +131,8 @@ combined. common20, common21: integer multipliers of so many bits with one shift
 2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a function of its real value.
 stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's approximation of Sigmoid, and
 like table for other functions. leaky: `operand` with one multiplier for each sign. hswish16: HardSwish in fixed point
-of 16 bits. Forms with `-fma` fuse each product with the addition that follows it.
+of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse each product with the addition
+that follows it.
 """
 
 
