@@ -188,9 +188,21 @@ class Explanation:
         return tuple(node for node in self.nodes if node.status is status)
 
     @property
+    def answered(self) -> bool:
+        """Whether anything that was computed has an answer: nodes that only move codes give none for the others."""
+        if self.of(ExplainStatus.UNEXPLAINED) or self.of(ExplainStatus.IN_BAND):
+            return True
+        explained = self.of(ExplainStatus.EXPLAINED)
+        left_out = self.of(ExplainStatus.NO_INPUT) or self.of(ExplainStatus.NO_KERNEL)
+        return any(node.variants for node in explained) or bool(explained and not left_out)
+
+    @property
     def exit_code(self) -> int:
-        """What `qdebug explain` exits with: 3 if the recording cannot be relied on, 1 if a node is unexplained."""
-        if not self.run.complete or self.run.fidelity is Fidelity.DIFFERS:
+        """What `qdebug explain` exits with.
+
+        3 if the recording cannot be relied on, or nothing in it has an answer; 1 if a node is unexplained; else 0.
+        """
+        if not self.run.complete or self.run.fidelity is Fidelity.DIFFERS or not self.answered:
             return 3
         return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
 

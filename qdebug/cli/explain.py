@@ -52,7 +52,8 @@ examples:
   qdebug record int8.h5 --backend interpreter:arithmetic=backend.toml --inputs x.npz -o twin.h5
 
 exit codes: 0 every node that can be computed is explained, 1 a node is not,
-2 could not run, 3 the recording is incomplete, or recording changed the result."""
+2 could not run, 3 no answer: nothing that was computed could be looked at, the
+recording is incomplete, or recording changed the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,9 @@ def _write_arithmetic(explanation: Explanation, target: Path) -> None:
 def _after(explanation: Explanation, options: ExplainOptions) -> None:
     """Say on stderr why the exit code is 3, and what to type next."""
     if explanation.exit_code == INCOMPLETE:
-        what = "recording changed the result" if explanation.run.complete else "the recording is incomplete"
+        what = "nothing that was computed could be looked at"
+        if explanation.answered:
+            what = "recording changed the result" if explanation.run.complete else "the recording is incomplete"
         say(f"qdebug: exit code {INCOMPLETE}: {safe_text(what)}")
     if options.form != "table" or options.output is not None or options.node is not None:
         return

@@ -38,7 +38,8 @@ examples:
   qdebug probe --backend interpreter:arithmetic=glow-cpu --json
   qdebug record net.onnx --backend interpreter:arithmetic=ort-mlas --inputs x.npz -o twin.h5
 
-exit codes: 0 every kind that ran is explained, 1 one is not, 2 nothing could be run."""
+exit codes: 0 every kind that ran is explained, 1 one is not, 2 nothing could be run,
+3 no answer: the backend computes all kinds in floating point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

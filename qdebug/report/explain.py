@@ -33,7 +33,7 @@ def explain_report(explanation: Explanation, *, everything: bool = False) -> Ren
     word = explained.verdict_word(explanation)
     parts: list[RenderableType] = [
         Text.assemble(
-            (word, "bold yellow" if word == "NO ANSWER" else _STYLE[explanation.exit_code]),
+            (word, _STYLE[explanation.exit_code]),
             "  ",
             explained.headline(explanation),
         ),

@@ -12,8 +12,8 @@ from qdebug.workflow.probe import ProbeResult
 
 __all__ = ["probe_markdown", "probe_report"]
 
-_STYLE = {0: "bold green", 1: "bold red", 2: "bold yellow"}
-_WORD = {0: "EXPLAINED", 1: "UNEXPLAINED", 2: "NOT PROBED"}
+_STYLE = {0: "bold green", 1: "bold red", 2: "bold yellow", 3: "bold yellow"}
+_WORD = {0: "EXPLAINED", 1: "UNEXPLAINED", 2: "NOT PROBED", 3: "NO ANSWER"}
 
 
 def probe_report(result: ProbeResult, *, everything: bool = False) -> RenderableType:

@@ -175,13 +175,10 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
 
 
 def verdict_word(explanation: Explanation) -> str:
-    """Say in a word how it came out: nodes that only move codes are no answer where all others were left out."""
+    """Say in a word how it came out."""
     if explanation.of(ExplainStatus.UNEXPLAINED):
         return "UNEXPLAINED"
-    left_out = any(node.status in (ExplainStatus.NO_INPUT, ExplainStatus.NO_KERNEL) for node in explanation.nodes)
-    explained = explanation.of(ExplainStatus.EXPLAINED)
-    computed = explanation.of(ExplainStatus.IN_BAND) or any(node.variants for node in explained)
-    return "EXPLAINED" if computed or (explained and not left_out) else "NO ANSWER"
+    return "EXPLAINED" if explanation.answered else "NO ANSWER"
 
 
 def rest_sentences(explanation: Explanation) -> list[str]:

@@ -126,10 +126,17 @@ class ProbeResult:
 
     @property
     def exit_code(self) -> int:
-        """What `qdebug probe` exits with: 1 if a kind that ran is not explained, 2 if nothing ran."""
-        if all(entry.status == "failed" for entry in self.entries):
+        """What `qdebug probe` exits with.
+
+        2 if nothing ran; 3 if what ran has no answer, since all of it was computed in floating point; 1 if a kind that
+        ran is not explained; else 0.
+        """
+        statuses = {entry.status for entry in self.entries}
+        if statuses <= {"failed"}:
             return 2
-        return 1 if any(entry.status == "unexplained" for entry in self.entries) else 0
+        if statuses <= {"failed", "unfused"}:
+            return 3
+        return 1 if "unexplained" in statuses else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give the result as plain values."""

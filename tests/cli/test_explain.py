@@ -77,6 +77,16 @@ def test_the_json_validates_for_all_nodes_and_for_one(run, broken):
     assert plain["summary"]["explained"] == 1
 
 
+def test_no_answer_is_no_success(run, tmp_path):
+    path = tmp_path / "lost.h5"
+    with Recorder(path, backend="npu") as rec:
+        rec.put("y", np.arange(6, dtype=np.int8), node="mystery\nop", op="Frobnicate", inputs=("x",), scale=0.5)
+    done = run("explain", path)
+    assert done.code == 3
+    assert done.out.startswith("NO ANSWER")
+    assert "exit code 3: nothing that was computed could be looked at" in done.err
+
+
 def test_one_sample_alone(run, broken):
     assert run("explain", broken, "--sample", "0").code == 0
     wrong = run("explain", broken, "--sample", "1", "--json")

@@ -136,6 +136,8 @@ def test_equal_reasons_are_said_once():
 def test_nothing_looked_at_is_no_answer():
     lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded")
     assert verdict_word(explanation(lost)) == "NO ANSWER"
+    assert explanation(lost).exit_code == 3
+    assert explanation(lost, node()).exit_code == 0
     assert verdict_word(explanation(lost, node())) == "EXPLAINED"
     moved = node("flat", kind="moved", variants=())
     assert verdict_word(explanation(lost, moved)) == "NO ANSWER"

@@ -1,6 +1,7 @@
 """Probing: the arithmetic of a backend is named, what differs from it is not."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -100,6 +101,16 @@ def test_what_cannot_be_run_is_said_and_does_not_stop_the_rest(monkeypatch):
     nothing = run_probe("interpreter", kinds=["concat"])
     assert nothing.exit_code == 2
     assert "none of the probes" in probed.headline(nothing)
+
+
+def test_nothing_computed_on_codes_is_no_answer(glow):
+    unfused = replace(
+        glow.entries[0], status="unfused", variants=(), presets=(), conflicts=(), reason="in floating point"
+    )
+    lost = replace(unfused, status="failed")
+    assert replace(glow, entries=(unfused, lost)).exit_code == 3
+    assert replace(glow, entries=(unfused, *glow.entries)).exit_code == 0
+    assert replace(glow, entries=(lost,)).exit_code == 2
 
 
 def test_what_does_not_exist_is_refused():
