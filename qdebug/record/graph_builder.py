@@ -19,6 +19,7 @@ UNKNOWN_OP = "Unknown"
 _Key = tuple[bool, str]
 """What a node is known by: whether it has a name, and that or its first tensor's. Plain, for there are many."""
 
+_DTYPE = {"dtype"}
 _FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "name")
 
 
@@ -45,7 +46,8 @@ class GraphBuilder:
         self._graph = graph
         self._given_nodes = frozenset(node.name for node in graph.nodes) if graph is not None else frozenset()
         self._tensors: dict[str, dict[str, Any]] = {}
-        """Fields of `TensorInfo` as far as they were said."""
+        """Fields of `TensorInfo` as far as they were said; none is changed, and tensors of one dtype share one."""
+        self._bare: dict[str, dict[str, Any]] = {}
         for name, info in graph.tensors.items() if graph is not None else ():
             said = {key: getattr(info, key) for key in _FIELDS}
             self._tensors[name] = {key: value for key, value in said.items() if value is not None}
@@ -89,9 +91,9 @@ class GraphBuilder:
         if facts:
             anew = self._note_node(name, facts) or anew
         if known is None:
-            self._tensors[name] = new
+            self._tensors[name] = self._bare.setdefault(new["dtype"], new) if new.keys() == _DTYPE else new
         elif new:
-            known |= new
+            self._tensors[name] = known | new
         self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
         return Noted(anew or quant is not None, quant)
 
@@ -103,13 +105,13 @@ class GraphBuilder:
         key = self._key(tensor, facts)
         known = self._nodes.get(key)
         if known is None:
-            merged = facts if facts.outputs == [tensor] else replace(facts, outputs=[tensor])
+            merged = facts if facts.outputs == (tensor,) else replace(facts, outputs=(tensor,))
         else:
             merged = merged_facts(known, facts, facts.name or tensor)
             if tensor in known.outputs and merged.inputs == known.inputs:
                 self._nodes[key] = merged
                 return merged is not known
-            merged = replace(merged, outputs=list(dict.fromkeys([*known.outputs, tensor])))
+            merged = replace(merged, outputs=tuple(dict.fromkeys((*known.outputs, tensor))))
         self._check_order(merged, key[1])
         if known is None or merged.inputs != known.inputs:
             for name in filter(None, dict.fromkeys(merged.inputs)):
@@ -190,7 +192,7 @@ class GraphBuilder:
             and (given is None or tensor not in given.tensors)
         ]
         inputs = [tensor for tensor in loose if tensor in self._readers]
-        bare = {tensor: NodeFacts(op=UNKNOWN_OP, outputs=[tensor]) for tensor in loose if tensor not in self._readers}
+        bare = {tensor: NodeFacts(op=UNKNOWN_OP, outputs=(tensor,)) for tensor in loose if tensor not in self._readers}
         if given is not None:
             inputs = [*given.inputs, *inputs]
         outputs = self.output_names or (() if given is None else given.outputs)
@@ -262,7 +264,7 @@ def _node(name: str, facts: NodeFacts) -> Node:
         op=facts.op or UNKNOWN_OP,
         domain=facts.domain,
         inputs=facts.inputs,
-        outputs=tuple(facts.outputs),
+        outputs=facts.outputs,
         attrs=facts.attrs,
         origin=facts.origin,
     )

@@ -38,12 +38,13 @@ class NodeFacts:
     inputs: tuple[str, ...] = ()
     attrs: dict[str, AttrValue] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
-    outputs: list[str] = field(default_factory=list)
+    outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.name is not None or bool(self.op or self.domain or self.inputs or self.attrs or self.origin)
 
 
+_NO_ATTRS: dict[str, AttrValue] = {}
 NO_FACTS = NodeFacts()
 """Nothing was said."""
 
@@ -74,7 +75,7 @@ def node_facts(
     for title, text in (("node", node), ("op", op), ("domain", domain)):
         if type(text) is not str:
             check_texts(tensor, title, (text,))
-    plain = {}
+    plain = _NO_ATTRS
     if attrs:
         plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
         encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
@@ -85,7 +86,7 @@ def node_facts(
         inputs=reads,
         attrs=plain,
         origin=sources,
-        outputs=[tensor],
+        outputs=(tensor,),
     )
 
 

@@ -65,7 +65,7 @@ def _node(tensor: str, plain: Mapping[str, Any]) -> NodeFacts:
         inputs=tuple(str(name) for name in plain["inputs"]),
         origin=tuple(str(name) for name in plain["origin"]),
         attrs=decode_attrs(str(plain["attrs"]).encode()),
-        outputs=[tensor],
+        outputs=(tensor,),
     )
 
 

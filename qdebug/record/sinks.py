@@ -65,7 +65,8 @@ class FileSink:
         self, path: Path, *, force: bool, info: RunInfo, graph: Graph | None, sync_every: float | None = None
     ) -> None:
         self._writer = RecordingWriter(path, force=force, info=info, graph=graph, sync_every=sync_every)
-        self._stored: dict[tuple[str, int, int], Stored] = {}
+        self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+        """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
 
     @property
     def failure(self) -> str | None:
@@ -86,9 +87,8 @@ class FileSink:
     ) -> None:
         """Write the values of a tensor."""
         sample, step = place
-        self._stored[name, sample, step] = self._writer.append(
-            name, array, sample=sample, step=step, constant=constant, quant=quant
-        )
+        stored = self._writer.append(name, array, sample=sample, step=step, constant=constant, quant=quant)
+        self._stored[name, sample, step] = tuple(stored)
 
     def append_kept(
         self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
@@ -100,7 +100,7 @@ class FileSink:
     def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were written, or None."""
         stored = self._stored.get((name, *place))
-        return None if stored is None else self._writer.read_back(stored)
+        return None if stored is None else self._writer.read_back(Stored(*stored))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Write the tables and give the file its name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,18 +112,18 @@ class _Encoder:
     def _text(self, text: str | None) -> int:
         return -1 if text is None else self._strings.setdefault(text, len(self._strings))
 
-    def _run(self, pool: str, values: Iterable[int]) -> tuple[int, int]:
+    def _run(self, pool: str, values: Sequence[int]) -> tuple[int, int]:
         """Append values to a pool; give their offset and number."""
         items = self._pools[pool]
         offset = len(items)
-        items.extend(values)
-        return offset, len(items) - offset
+        items += values
+        return offset, len(values)
 
     def add_tensor(self, tensor: TensorInfo) -> None:
         """Append the row of a tensor."""
         shape = tensor.shape
         _check_described(tensor)
-        dims, _ = self._run("dims", () if shape is None else (-1 if extent is None else extent for extent in shape))
+        dims, _ = self._run("dims", [-1 if extent is None else extent for extent in shape or ()])
         self._rows["tensors"].append(
             (
                 self._text(tensor.name),
@@ -140,9 +140,9 @@ class _Encoder:
 
     def add_node(self, node: Any, rows: Mapping[str, int]) -> None:
         """Append the row of a node."""
-        inputs, n_inputs = self._run("operands", (rows[name] if name else -1 for name in node.inputs))
-        outputs, n_outputs = self._run("operands", (rows[name] if name else -1 for name in node.outputs))
-        origin, n_origin = self._run("origins", (self._text(name) for name in node.origin))
+        inputs, n_inputs = self._run("operands", [rows[name] if name else -1 for name in node.inputs])
+        outputs, n_outputs = self._run("operands", [rows[name] if name else -1 for name in node.outputs])
+        origin, n_origin = self._run("origins", [self._text(name) for name in node.origin])
         attrs = encode_attrs(node.attrs, node.name)
         heads = (self._text(node.name), self._text(node.op), self._text(node.domain))
         lengths = (n_inputs, n_outputs, n_origin, len(attrs))
@@ -230,7 +230,7 @@ def _check_described(tensor: TensorInfo) -> None:
             hint="Leave its dtype out (None).",
         )
     shape = tensor.shape or ()
-    if len(shape) >= UNKNOWN or not all(extent is None or _is_extent(extent) for extent in shape):
+    if len(shape) >= UNKNOWN or not all(map(_is_extent, shape)):
         raise RecordingError(
             f"Tensor {tensor.name!r} of the graph has shape {str(shape)[:80]}; an extent is a number or None.",
             hint="Give None for an extent that varies.",
@@ -238,7 +238,7 @@ def _check_described(tensor: TensorInfo) -> None:
 
 
 def _is_extent(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and 0 <= int(value) < 2**63
+    return value is None or (isinstance(value, (int, np.integer)) and 0 <= int(value) < 2**63)
 
 
 def _signed(limit: int | None, dtype: str, tensor: str) -> int:

@@ -52,7 +52,8 @@ class PayloadStore:
     def __init__(self, path: Path) -> None:
         self.file = PayloadFile(path)
         self._numbers = 0
-        self._known: dict[tuple[bytes, str, tuple[int, ...]], Stored] = {}
+        self._known: dict[tuple[bytes, str, tuple[int, ...]], tuple[int, int | None]] = {}
+        """Number and offset by digest, dtype and shape: plain tuples, which the garbage collector need not visit."""
         self._heads: set[tuple[bytes, str, tuple[int, ...]]] = set()
 
     @property
@@ -76,12 +77,11 @@ class PayloadStore:
         data, shape = to_bytes(array, logical), array.shape
         small = len(data) <= _HEAD_BYTES
         head = (xxhash.xxh3_128_digest(data if small else data[:_HEAD_BYTES]), logical, shape)
-        digest, whole = (head[0], head) if small else (None, None)
+        digest = head[0] if small else None
         if not small and head in self._heads:  # else nothing equal is there: it is hashed while it is written
             digest = payload_hash(data)
-            whole = digest, logical, shape
-        if whole is not None and (known := self._known.get(whole)) is not None:
-            return known, Flag.DEDUP
+        if digest is not None and (known := self._known.get((digest, logical, shape))) is not None:
+            return Stored(*known, digest, logical, shape), Flag.DEDUP
         number, self._numbers = self._numbers, self._numbers + 1  # never again, however this ends
         try:
             offset = self.file.allocate(number, logical, shape)
@@ -92,11 +92,11 @@ class PayloadStore:
         except BaseException:
             self.file.forget(number)
             raise
-        stored = Stored(number, offset, digest or head[0], logical, shape)
-        self._known[whole or (stored.digest, logical, shape)] = stored
+        digest = digest or head[0]
+        self._known[digest, logical, shape] = number, offset
         if not small:
             self._heads.add(head)
-        return stored, _NO_FLAGS
+        return Stored(number, offset, digest, logical, shape), _NO_FLAGS
 
     def read_back(self, stored: Stored) -> np.ndarray:
         """Give the values of an array that was stored.
