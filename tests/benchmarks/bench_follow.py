@@ -3,7 +3,8 @@
 Run it: python tests/benchmarks/bench_follow.py [--folder /dev/shm] [--count 1500] [--rate 1000] [--poll-ms 20]
 
 One process puts tensors of 400 KB at a rate, each with the moment it was put in it; another polls, and loads and checks
-each one. The latency is from the moment before `put` to the moment at which the values are verified.
+each one. The latency is from the moment before `put` to the moment at which the values are verified. Both have loaded
+qdebug before the first tensor is put, as a screen that waits for a run has.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import qdebug
+from qdebug.record.follow import FollowedRecording
+from qdebug.record.recorder import Recorder
 from qdebug.store.target import journal_of
 
 ELEMENTS = 50_000
@@ -28,7 +30,7 @@ ELEMENTS = 50_000
 def record(path: Path, count: int, rate: float) -> None:
     """Put tensors, one each 1/rate seconds."""
     values = np.arange(ELEMENTS, dtype=np.float64)
-    with qdebug.Recorder(path, backend="bench") as recorder:
+    with Recorder(path, backend="bench") as recorder:
         begin = time.monotonic()
         for number in range(count):
             while time.monotonic() < begin + number / rate:
@@ -43,7 +45,7 @@ def follow(path: Path, poll: float) -> tuple[list[float], int]:
     while not journal_of(path).exists():
         time.sleep(0.001)
     latencies, wrong = [], 0
-    with qdebug.open_recording(path, follow=True) as recording:
+    with FollowedRecording(path) as recording:
         names, going = list(recording.names), True
         while going or names:
             for name in names:
