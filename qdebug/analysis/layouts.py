@@ -17,6 +17,7 @@ from qdebug.analysis.turning import drops_dimensions, turned_later_by, without_d
 from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
+from qdebug.model.kept import kept_of
 from qdebug.numerics.accumulate import same_elements
 
 __all__ = [
@@ -230,8 +231,7 @@ def _layout_of(
     if node.op == "ReorderOutput":
         return _channels_last(4) if node.attrs.get("channels_last") else None
     if node.attrs.get("channels_last") or node.op.startswith("Nhwc"):
-        rank = run.recording.load(tensor).ndim if tensor in run.recorded else 4
-        return _channels_last(rank)
+        return _channels_last(_rank(tensor, run))
     source = node.inputs[0] if node.inputs else ""
     if node.op == "Transpose" and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
         return _turned(layouts.get(source), node)
@@ -242,6 +242,14 @@ def _layout_of(
         return None
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
     return without_dimensions(before, node, run) if before is not None and drops_dimensions(node) else before
+
+
+def _rank(tensor: str, run: Run) -> int:
+    """Give how many dimensions a tensor has, however much of it was kept; 4 where nothing tells."""
+    if run.recording.has(tensor):
+        return run.recording.load(tensor).ndim
+    kept, declared = kept_of(run.recording, tensor), run.graph.tensors[tensor].shape
+    return len(kept.shape) if kept is not None else len(declared) if declared is not None else 4
 
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:

@@ -7,6 +7,7 @@ from qdebug.analysis.align import align
 from qdebug.analysis.alignment import View
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.record.recorder import Recorder
 
 RNG = np.random.default_rng(3)
 NCHW = RNG.normal(size=(1, 5, 3, 4)).astype(np.float32)
@@ -125,3 +126,15 @@ def test_a_transpose_of_the_network_itself_is_no_change_of_layout():
     nodes = [node("Transpose", "x", "t", perm=(0, 2, 3, 1)), node("Relu", "t", "y")]
     same = recording(nodes, {"x": SQUARE, "t": SQUARE, "y": SQUARE})
     assert [pair.backend_view for pair in align(same, same).pairs] == [None, None, None]
+
+
+def test_the_order_is_known_of_a_tensor_of_which_only_statistics_were_kept():
+    images = NCHW.transpose(0, 2, 3, 1)
+    sides = []
+    for name, values, op, attrs in (("float", NCHW, "Conv", {}), ("npu", images, "QLinearConv", {"channels_last": 1})):
+        with Recorder(None, backend=name, keep="stats") as rec:
+            rec.put("x", values)
+            rec.put("y", values, node="conv", op=op, inputs=("x",), attrs=attrs)
+        sides.append(rec.recording)
+    pairs = {pair.backend: pair for pair in align(*sides).pairs}
+    assert pairs["y"].backend_view == View(transpose=(0, 3, 1, 2))
