@@ -42,6 +42,7 @@ class ExponentCounter:
     def __init__(self) -> None:
         self._biased = np.zeros(2 * _BIAS + 2, np.int64)
         self._tiny = np.zeros(-1022 - _LOWEST, np.int64)
+        self._tiny_in_all = 0
         self._left_out = 0
 
     def add(self, magnitudes: np.ndarray, left_out: int = 0, *, index: np.ndarray | None = None) -> None:
@@ -62,7 +63,13 @@ class ExponentCounter:
             small = magnitudes[magnitudes < 2.0**-1022]
             tiny = small[small > 0.0]
             if tiny.size:
+                self._tiny_in_all += tiny.size
                 self._tiny += np.bincount(np.frexp(tiny)[1] - 1 - _LOWEST, minlength=self._tiny.size)
+
+    @property
+    def infinite(self) -> int:
+        """How many magnitudes were infinite or NaN."""
+        return int(self._biased[-1])
 
     def forget_infinite(self, count: int) -> None:
         """Take back so many elements that were added as infinite."""
@@ -71,14 +78,16 @@ class ExponentCounter:
     def histogram(self) -> ExponentHistogram:
         """Give the counts so far."""
         # Biased exponents 1 to 2047 are the powers -1022 to 1024.
-        every = np.concatenate((self._tiny, self._biased[1:]))
+        every, lowest = self._biased[1:], -_BIAS + 1
+        if self._tiny_in_all:
+            every, lowest = np.concatenate((self._tiny, every)), _LOWEST
         filled = every.nonzero()[0]
-        first, last = (int(filled[0]), int(filled[-1])) if filled.size else (-_LOWEST, -_LOWEST - 1)
+        first, last = (filled.item(0), filled.item(-1)) if filled.size else (-lowest, -lowest - 1)
         counts = every[first : last + 1].copy()
         counts.flags.writeable = False
         return ExponentHistogram(
-            lowest=_LOWEST + first,
+            lowest=lowest + first,
             counts=counts,
-            zeros=int(self._biased[0] - self._tiny.sum()),
+            zeros=int(self._biased[0]) - self._tiny_in_all,
             nonfinite=self._left_out,
         )

@@ -25,7 +25,7 @@ from qdebug.numerics.relative import RelativeCounter, RelativeErrors
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.tally import Block
 from qdebug.numerics.ulp import UlpCounter, UlpErrors, shared_type
-from qdebug.numerics.worst import WorstPlaces
+from qdebug.numerics.worst import WorstColumns, WorstPlaces
 
 __all__ = ["Profiler", "TensorProfile", "profile_tensor"]
 
@@ -43,7 +43,7 @@ class TensorProfile:
         relative: abs(difference)/abs(reference) by binary exponent, with zero references apart.
         reference: Values of the reference, in the same bins as the backend's; None if no value is finite.
         backend: Values of the backend.
-        worst: The elements that differ most, worst first.
+        found: The elements that differ most, as columns.
         ulp: Distance in units in the last place; None unless both sides are float16, bfloat16, float32 or float64
             and not quantized.
         channels: The error of each channel; None if no axis was given, or if arrays differ in their number of channels.
@@ -57,9 +57,14 @@ class TensorProfile:
     relative: RelativeErrors
     reference: ValueHistogram | None
     backend: ValueHistogram | None
-    worst: tuple[WorstElement, ...]
+    found: WorstColumns
     ulp: UlpErrors | None
     channels: ChannelErrors | None
+
+    @property
+    def worst(self) -> tuple[WorstElement, ...]:
+        """The elements that differ most, worst first; made on demand."""
+        return self.found.elements()
 
 
 class Profiler:
@@ -148,8 +153,12 @@ class Profiler:
         single = sides[0].single and sides[1].single
         with np.errstate(all="ignore"):
             for stretch in stretches(shape, self._axis):
-                block = read_block(sides, (stretch.start, stretch.stop), no_steps, buffers)
-                self._count(block, stretch, buffers, single=single)
+                singles = None
+                if single:
+                    singles, block = _read_singles(sides, stretch, buffers)
+                else:
+                    block = read_block(sides, (stretch.start, stretch.stop), no_steps, buffers)
+                self._count(block, singles, stretch, buffers)
                 if cancelled is not None and cancelled():
                     return False
         return True
@@ -161,14 +170,17 @@ class Profiler:
         ulp_type = shared_type(*dtypes) if self._quants == (None, None) else None
         self._ulp = None if ulp_type is None else UlpCounter(ulp_type)
 
-    def _count(self, block: Block, stretch: Stretch, buffers: Scratch, *, single: bool) -> None:
+    def _count(
+        self, block: Block, singles: tuple[np.ndarray, np.ndarray] | None, stretch: Stretch, buffers: Scratch
+    ) -> None:
+        """Count a stretch; `singles` are its values in float32, if that holds them."""
         n = block.reference.size
         if block.reference_rest is None and block.backend_rest is None:  # then two of the buffers are free
             magnitudes = np.subtract(block.backend, block.reference, out=buffers.doubles[1][:n])
         else:
             magnitudes = exact_difference(block)
         np.absolute(magnitudes, out=magnitudes)
-        largest = float(np.maximum.reduce(magnitudes))
+        largest = float(magnitudes.item(magnitudes.argmax()))
         self._worst.add(block, magnitudes, largest)
         a = _added(block.reference, block.reference_rest)
         b = _added(block.backend, block.backend_rest)
@@ -176,11 +188,12 @@ class Profiler:
         if not math.isfinite(largest):
             finite = np.isfinite(a) & np.isfinite(b)
         if self._values is not None:
-            self._values.add(a, b, single=single, buffers=buffers)
+            self._values.add(*(singles or (a, b)), buffers)
         if self._channels is not None:
             self._channels.add(stretch, (a, b), magnitudes, finite)
         left_out = 0
         if finite is not None:
+            singles = None
             a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
             left_out = finite.size - a.size
         out, index = buffers.doubles[3], buffers.index
@@ -188,7 +201,7 @@ class Profiler:
         if a.size:
             self._relative.add(magnitudes, a, out=out, index=index)
             if self._ulp is not None:
-                self._ulp.add(a, b, buffers)
+                self._ulp.add(*(singles or (a, b)), buffers)
 
     def profile(self) -> TensorProfile:
         """Give what was found in all that was taken in."""
@@ -202,7 +215,7 @@ class Profiler:
             relative=self._relative.errors(),
             reference=ours,
             backend=theirs,
-            worst=self._worst.elements(),
+            found=self._worst.found(),
             ulp=None if self._ulp is None else self._ulp.errors(),
             channels=None if self._channels is None else self._channels.errors(),
         )
@@ -255,6 +268,18 @@ def profile_tensor(
     )
     profiler.add(reference, backend, sample=sample)
     return profiler.profile()
+
+
+def _read_singles(
+    sides: tuple[RealBlocks, RealBlocks], stretch: Stretch, buffers: Scratch
+) -> tuple[tuple[np.ndarray, np.ndarray], Block]:
+    """Read a stretch of two tensors that float32 holds, as float32 and as float64."""
+    span = stretch.start, stretch.stop
+    reference, backend = (side.read_single(*span, buffers.singles[k]) for k, side in enumerate(sides))
+    wide = buffers.doubles[0][: reference.size], buffers.doubles[2][: reference.size]
+    np.copyto(wide[0], reference)
+    np.copyto(wide[1], backend)
+    return (reference, backend), Block(reference=wide[0], backend=wide[1], start=stretch.start, steps=Steps(None, ()))
 
 
 def _added(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:

@@ -122,16 +122,15 @@ class BinCounter:
     """
 
     def __init__(self, bins: int, limits: tuple[float, float]) -> None:
-        low, high = limits
-        with np.errstate(all="ignore"):
-            width = np.float64(high) - low
-            self._per_unit = float(bins / width)
-        if bins < 1 or not (np.isfinite(width) and width > 0):
+        low, high = float(limits[0]), float(limits[1])
+        width = high - low
+        if bins < 1 or not 0.0 < width < math.inf:
             raise UsageError(
                 f"{bins} bins from {low} to {high} hold nothing; expected at least 1, low < high, both finite."
             )
-        self._limits = limits
-        self._edges = _edges(bins, limits)
+        self._limits = low, high
+        self._per_unit = bins / width
+        self._edges = _edges(bins, (low, high))
         self._counts = np.zeros(bins, np.int64)
         self._below = self._above = self._nan = 0
         # A few roundings of the quotient and of the edges, in bins.
@@ -205,50 +204,48 @@ class PairBinCounter:
             self._slack = (4.0 * bins + 2.0 * largest * per_unit) * 2.0**-23
         self._table = np.zeros(bins * bins, np.int64) if self._slack < _MOST_SLACK else None
 
-    def add(self, reference: np.ndarray, backend: np.ndarray, *, single: bool, buffers: Scratch) -> None:
+    def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
         """Count a stretch of both tensors.
 
         Args:
-            reference: Values of the reference, 1-D float64 of any kind, not empty.
-            backend: Values of the backend, as many.
-            single: Whether float32 holds all of them exactly.
-            buffers: Scratch; its float32 buffers, its first mask and its last float64 buffer are used.
+            reference: Values of the reference, 1-D float32 or float64 of any kind, not empty.
+            backend: Values of the backend, as many and of the same dtype.
+            buffers: Scratch; its last three float32 buffers, its first mask, its index and its last float64 buffer are
+                used.
         """
-        low, high = self._limits
-        inside = single and self._table is not None
-        if inside:
-            extremes = [(np.minimum.reduce(x), np.maximum.reduce(x)) for x in (reference, backend)]
-            inside = all(least >= low and most <= high for least, most in extremes)  # false for NaN
-        if self._table is None or not inside:
-            self._sides[0].add(reference)
-            self._sides[1].add(backend)
+        single = reference.dtype == np.float32
+        if self._table is None or not single or not all(map(self._holds, (reference, backend))):
+            for side, values in zip(self._sides, (reference, backend), strict=True):
+                side.add(values.astype(np.float64) if single else values)
             return
         n = reference.size
-        ours = self._indices(reference, 2, buffers)
-        theirs = self._indices(backend, 1, buffers)
+        ours = self._indices(reference, buffers.singles[4][:n].view(np.int32), buffers)
+        theirs = self._indices(backend, buffers.index.view(np.int32)[:n], buffers)
         np.multiply(ours, self._bins, out=ours)
         np.add(ours, theirs, out=ours)
         cells = buffers.doubles[3][:n].view(np.int64)
         np.copyto(cells, ours)
         np.add.at(self._table, cells, 1)
 
-    def _indices(self, values: np.ndarray, position: int, buffers: Scratch) -> np.ndarray:
-        """Give the bin of each value as int32, in one of the float32 buffers."""
+    def _holds(self, values: np.ndarray) -> bool:
+        """Tell whether all values are within the limits; not of NaN."""
+        low, high = self._limits
+        return bool(values.item(values.argmin()) >= low and values.item(values.argmax()) <= high)
+
+    def _indices(self, values: np.ndarray, out: np.ndarray, buffers: Scratch) -> np.ndarray:
+        """Give the bin of each value in an int32 array."""
         n = values.size
-        place, rounded = buffers.singles[0][:n], buffers.singles[3][:n]
-        index, near = buffers.singles[position][:n].view(np.int32), buffers.masks[0][:n]
-        np.copyto(place, values, casting="same_kind")
-        np.subtract(place, self._low, out=place)
+        place, rounded, near = buffers.singles[2][:n], buffers.singles[3][:n], buffers.masks[0][:n]
+        np.subtract(values, self._low, out=place)
         np.multiply(place, self._per_unit, out=place)
-        np.copyto(index, place, casting="unsafe")
+        np.copyto(out, place, casting="unsafe")
         np.rint(place, out=rounded)
         np.subtract(place, rounded, out=place)
         np.absolute(place, out=place)
-        np.less_equal(place, self._slack, out=near)
-        places = near.nonzero()[0]
+        places = np.less_equal(place, self._slack, out=near).nonzero()[0]
         if places.size:
-            index[places] = self._sides[0].beside_edges(values[places])
-        return index
+            out[places] = self._sides[0].beside_edges(values[places].astype(np.float64))
+        return out
 
     def histograms(self) -> tuple[ValueHistogram, ValueHistogram]:
         """Give the counts of the reference and of the backend so far."""

@@ -52,12 +52,14 @@ class RelativeCounter:
         """
         quotients = np.divide(magnitudes, reference, out=None if out is None else out[: magnitudes.size])
         np.absolute(quotients, out=quotients)
-        zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count non-zero numbers
-        if zeros:
-            self._zero_refs += zeros
-            self._hit += int(np.count_nonzero(np.isnan(quotients)))  # 0/0
-            self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
+        infinite = self._quotients.infinite
         self._quotients.add(quotients, index=index)
+        if self._quotients.infinite == infinite:
+            return
+        zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count non-zero numbers
+        self._zero_refs += zeros
+        self._hit += int(np.count_nonzero(np.isnan(quotients)))  # 0/0
+        self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
 
     def errors(self) -> RelativeErrors:
         """Give the counts so far."""

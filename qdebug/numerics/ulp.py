@@ -8,6 +8,7 @@ compared in the coarser one, to which the finer side is rounded first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +20,10 @@ __all__ = ["UlpCounter", "UlpErrors", "shared_type", "ulp_distance"]
 
 _COARSE_TO_FINE = (ml_dtypes.bfloat16, np.float16, np.float32, np.float64)
 _TYPES = tuple(map(np.dtype, _COARSE_TO_FINE))
-_BIAS = 1023
+_BIAS, _SINGLE_BIAS = 1023, 127
+_EXACT_IN_SINGLE = 2**24
+_FEW = 1024
+"""Elements of two signs up to which they are looked at apart."""
 _ALL_BUT_SIGN = np.int32(2**31 - 1)
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -40,6 +44,7 @@ class UlpErrors:
     counts: np.ndarray
 
 
+@cache
 def shared_type(first: np.dtype, second: np.dtype) -> np.dtype | None:
     """Give the coarser of two float types; None if one is no float16, bfloat16, float32 or float64."""
     first, second = first.newbyteorder("="), second.newbyteorder("=")
@@ -97,6 +102,7 @@ class UlpCounter:
         self._dtype = dtype
         self._counts = np.zeros(66, np.int64)
         self._exponents = np.zeros(_BIAS + 65, np.int64)
+        self._single_exponents = np.zeros(_SINGLE_BIAS + 25, np.int64)
         self._max: int | None = None
 
     def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch | None = None) -> None:
@@ -105,47 +111,53 @@ class UlpCounter:
         Args:
             reference: Values of the reference.
             backend: Values of the backend, as many.
-            buffers: Scratch; its first four float32 buffers and all but the first and third float64 ones are used.
-                None for new arrays.
+            buffers: Scratch; its last three float32 buffers, its last float64 buffer, its index and its first mask are
+                used. None for new arrays.
         """
-        if buffers is not None and self._dtype == np.float32:
-            self._add_single(reference, backend, buffers)
+        same = reference.dtype == backend.dtype == self._dtype == np.float32
+        if same and buffers is not None and self._add_single(reference, backend, buffers):
             return
         apart = ulp_distance(_rounded(reference, self._dtype), _rounded(backend, self._dtype))
-        most = int(apart.max())
-        self._max = most if self._max is None else max(self._max, most)
-        if most == 0:
-            self._counts[0] += apart.size
-            return
+        self._offer(int(apart.max()))
         if apart.itemsize == 8:
             # No two neighbouring bits are left, so rounding to float64 cannot reach the next power of two.
             apart &= ~(apart >> np.uint64(1))
         self._count(apart.astype(np.float64).view(np.int64))
 
-    def _add_single(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
-        """Count in float32 without a new array."""
+    def _add_single(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> bool:
+        """Count float32 values; False, with nothing counted, if many have two signs."""
         n = reference.size
-        ours, theirs, spare, other = (single[:n] for single in buffers.singles[:4])
-        np.copyto(ours, reference, casting="same_kind")
-        np.copyto(theirs, backend, casting="same_kind")
-        words = [side.view(np.int32) for side in (ours, theirs, spare, other)]
-        for side in words[:2]:
-            sign, magnitude = words[2], words[3]
-            np.right_shift(side, 31, out=sign)
-            np.bitwise_and(sign, _ALL_BUT_SIGN, out=magnitude)
-            np.bitwise_xor(side, magnitude, out=side)
-            np.subtract(side, sign, out=side)
-        np.maximum(words[0], words[1], out=words[2])
-        np.minimum(words[0], words[1], out=words[3])
-        apart = np.subtract(words[2], words[3], out=words[2]).view(np.uint32)
-        most = int(np.maximum.reduce(apart))
+        ours, theirs = reference.view(np.int32), backend.view(np.int32)
+        apart, signs, single = (buffer[:n] for buffer in buffers.singles[2:])
+        apart, signs = apart.view(np.int32), signs.view(np.int32)
+        # Floats of one sign are in the order of their bits, or in the opposite one.
+        np.subtract(ours, theirs, out=apart)
+        np.absolute(apart, out=apart)
+        np.bitwise_xor(ours, theirs, out=signs)
+        if signs.item(signs.argmin()) < 0:
+            places = np.less(signs, 0, out=buffers.masks[0][:n]).nonzero()[0]
+            if places.size > _FEW:
+                return False
+            across = (ours[places] & _ALL_BUT_SIGN).astype(np.int64) + (theirs[places] & _ALL_BUT_SIGN)
+            apart[places] = 0
+            self._offer(int(across.max()))
+            self._count(across.astype(np.float64).view(np.int64))
+            self._counts[0] -= places.size
+        most = int(apart.item(apart.argmax()))
+        self._offer(most)
+        index = buffers.index[:n]
+        if most < _EXACT_IN_SINGLE:
+            np.copyto(single, apart)
+            np.copyto(index, np.right_shift(single.view(np.int32), 23, out=apart))
+            np.add.at(self._single_exponents, index, 1)
+        else:
+            real = buffers.doubles[3][:n]
+            np.copyto(real, apart)
+            self._count(real.view(np.int64))
+        return True
+
+    def _offer(self, most: int) -> None:
         self._max = most if self._max is None else max(self._max, most)
-        if most == 0:
-            self._counts[0] += n
-            return
-        real = buffers.doubles[3][:n]
-        np.copyto(real, apart if most >= 2**31 else apart.view(np.int32))  # signed words are cast twice as fast
-        self._count(real.view(np.int64))
 
     def _count(self, bits: np.ndarray) -> None:
         """Count distances by the bits of their float64, which are overwritten."""
@@ -155,8 +167,9 @@ class UlpCounter:
     def errors(self) -> UlpErrors:
         """Give the counts so far."""
         counts = self._counts.copy()
-        counts[0] += self._exponents[0]
+        counts[0] += self._exponents[0] + self._single_exponents[0]
         counts[1:65] += self._exponents[_BIAS : _BIAS + 64]
+        counts[1:26] += self._single_exponents[_SINGLE_BIAS:]
         filled = counts.nonzero()[0]
         counts = counts[: int(filled[-1]) + 1 if filled.size else 0].copy()
         counts.flags.writeable = False

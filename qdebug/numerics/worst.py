@@ -19,7 +19,11 @@ from qdebug.numerics.lsb import Steps, difference_in_steps
 from qdebug.numerics.stats import WorstElement
 from qdebug.numerics.tally import Block
 
-__all__ = ["WorstPlaces", "worst_elements"]
+__all__ = ["WorstColumns", "WorstPlaces", "worst_elements"]
+
+_WIDTH = 256
+"""Columns of which the largest elements say how large an element must be to count."""
+_NOTHING = np.full(1024, None)
 
 
 def worst_elements(
@@ -59,7 +63,7 @@ def worst_elements(
         for start in range(0, second.size, BLOCK):
             block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_steps, buffers)
             keeper.add(block, np.absolute(exact_difference(block)))
-    return keeper.elements()
+    return keeper.found().elements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,42 @@ class _Tensor:
     number: int
     sides: tuple[RealBlocks, RealBlocks]
     steps: Steps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorstColumns:
+    """The elements with the largest differences, worst first, as columns of their properties.
+
+    Args:
+        tensors: Sample, step and shape of each tensor that was looked at.
+        columns: Number of the tensor, flat index, both real values, difference, LSB, both codes.
+    """
+
+    tensors: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
+    columns: tuple[np.ndarray, ...] = ()
+
+    def elements(self) -> tuple[WorstElement, ...]:
+        """Give an object of each."""
+        return tuple(map(self._element, zip(*(column.tolist() for column in self.columns), strict=True)))
+
+    def _element(self, row: tuple[Any, ...]) -> WorstElement:
+        number, place, reference, backend, difference, lsb, reference_code, backend_code = row
+        sample, step, shape = self.tensors[number]
+        index = []
+        for extent in reversed(shape):
+            place, inner = divmod(place, extent)
+            index.append(inner)
+        return WorstElement(
+            index=tuple(reversed(index)),
+            sample=sample,
+            reference=reference,
+            backend=backend,
+            difference=difference,
+            lsb=lsb,
+            reference_code=reference_code,
+            backend_code=backend_code,
+            step=step,
+        )
 
 
 class WorstPlaces:
@@ -121,30 +161,9 @@ class WorstPlaces:
         if order.size == self._k:
             self._floor = float(self._found[0][-1])
 
-    def elements(self) -> tuple[WorstElement, ...]:
-        """Give the elements found, worst first."""
-        if not self._found:
-            return ()
-        return tuple(map(self._element, zip(*(column.tolist() for column in self._found[1:]), strict=True)))
-
-    def _element(self, row: tuple[Any, ...]) -> WorstElement:
-        number, place, reference, backend, difference, lsb, reference_code, backend_code = row
-        sample, step, shape = self._seen[number]
-        index = []
-        for extent in reversed(shape):
-            place, inner = divmod(place, extent)
-            index.append(inner)
-        return WorstElement(
-            index=tuple(reversed(index)),
-            sample=sample,
-            reference=reference,
-            backend=backend,
-            difference=difference,
-            lsb=lsb,
-            reference_code=reference_code,
-            backend_code=backend_code,
-            step=step,
-        )
+    def found(self) -> WorstColumns:
+        """Give what was found so far."""
+        return WorstColumns(tuple(self._seen), self._found[1:])
 
 
 def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
@@ -157,11 +176,22 @@ def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
 
 
 def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
-    """Give the places of the k largest ranks above a floor and above 0, of equals the first, in order of place."""
-    if floor > 0.0:
-        return np.flatnonzero(ranks > floor)
-    if ranks.size <= k:
-        return np.flatnonzero(ranks)
+    """Give places in order that hold the k largest ranks above a floor and above 0, of equals the first, and few more.
+
+    Args:
+        ranks: Not negative, no NaN.
+        k: How many.
+        floor: Negative for none.
+    """
+    if floor > 0.0 or ranks.size <= k:
+        return (ranks > max(floor, 0.0)).nonzero()[0]
+    rows = ranks.size // _WIDTH
+    if rows > 1 and k < _WIDTH:  # the largest of k columns are k elements, so none below the least of them is wanted
+        largest = np.maximum.reduce(ranks[: rows * _WIDTH].reshape(rows, _WIDTH), axis=0)
+        largest.partition(_WIDTH - k)
+        places = (ranks >= largest[_WIDTH - k]).nonzero()[0]
+        if places.size <= 4 * _WIDTH and largest[_WIDTH - k] > 0.0:
+            return np.asarray(places)
     least = np.partition(ranks, ranks.size - k)[ranks.size - k]
     if least == 0.0:
         return np.flatnonzero(ranks)
@@ -183,7 +213,7 @@ def _columns(tensor: _Tensor, block: Block, ranks: np.ndarray, places: np.ndarra
     reference = real_values(picked.reference, picked.reference_rest)
     backend = real_values(picked.backend, picked.backend_rest)
     flat = places + block.start
-    lsb = np.full(places.size, None)
+    lsb = _nothing(places.size)
     if tensor.steps.known:
         lsb = difference_in_steps(reference, backend, tensor.steps.at(flat)).astype(object)
     return (
@@ -198,14 +228,19 @@ def _columns(tensor: _Tensor, block: Block, ranks: np.ndarray, places: np.ndarra
     )
 
 
+def _nothing(size: int) -> np.ndarray:
+    return _NOTHING[:size] if size <= _NOTHING.size else np.full(size, None)
+
+
 def _codes(side: RealBlocks, block: Block, places: np.ndarray) -> np.ndarray:
     """Give the codes of some elements as Python integers; None on a side without, and for float codes."""
+    if not side.quantized:
+        return _nothing(places.size)
     codes = np.full(places.size, None)
-    if side.quantized:
-        stored = side.stored(block.start, block.start + block.reference.size)[places]
-        if is_integer(stored.dtype.name):
-            codes[:] = [int(code) for code in stored]
-        else:
-            whole = stored.astype(np.float64)
-            codes[:] = [int(code) if code.is_integer() else None for code in whole.tolist()]
+    stored = side.stored(block.start, block.start + block.reference.size)[places]
+    if is_integer(stored.dtype.name):
+        codes[:] = [int(code) for code in stored]
+    else:
+        whole = stored.astype(np.float64)
+        codes[:] = [int(code) if code.is_integer() else None for code in whole.tolist()]
     return codes

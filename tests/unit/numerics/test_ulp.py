@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.errors import UsageError
+from qdebug.numerics.blocks import scratch
 from qdebug.numerics.ulp import UlpCounter, shared_type, ulp_distance
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -114,6 +115,25 @@ def test_the_finer_side_is_rounded_once():
         sign = math.copysign(1.0, value)
         counter.add(np.array([sign]), np.array([value]))
         assert counter.errors().max_ulp == abs(expected)
+
+
+@pytest.mark.parametrize("crossing", [0.0, 0.001, 0.5])
+@pytest.mark.parametrize("spread", [1e-7, 1e-3, 10.0])
+def test_float32_is_counted_as_it_is_without_buffers(spread, crossing):
+    generator = np.random.default_rng(0)
+    a = generator.standard_normal(4000).astype(np.float32)
+    a[:3] = 0.0, -0.0, -3e38
+    b = (a * (1.0 + spread * generator.standard_normal(4000))).astype(np.float32)
+    b *= np.where(generator.random(4000) < crossing, np.float32(-1.0), np.float32(1.0))
+    b[:3] = -0.0, 1e-45, 3e38
+    plain, fast = UlpCounter(F32), UlpCounter(F32)
+    for part in (slice(0, 1500), slice(1500, 4000)):
+        plain.add(a[part], b[part])
+        fast.add(a[part], b[part], scratch())
+    expected = ulp_distance(a, b).astype(np.int64)
+    assert fast.errors().max_ulp == plain.errors().max_ulp == expected.max()
+    assert fast.errors().counts.tolist() == plain.errors().counts.tolist()
+    assert fast.errors().counts.tolist() == np.bincount([int(d).bit_length() for d in expected]).tolist()
 
 
 def test_what_has_no_ulp_is_refused():

@@ -108,6 +108,21 @@ def test_of_many_equals_the_first_are_listed():
     assert [element.index[0] for element in found] == np.flatnonzero(b)[:9].tolist()
 
 
+@pytest.mark.parametrize("k", [1, 20, 255, 300])
+@pytest.mark.parametrize("kind", ["continuous", "few values", "one value", "few elements", "one column"])
+def test_the_largest_of_a_block_are_found_whatever_their_values(kind, k):
+    generator = np.random.default_rng(k)
+    b = {
+        "continuous": generator.standard_normal(5000),
+        "few values": generator.integers(0, 4, 5000),
+        "one value": np.full(5000, 2.0),
+        "few elements": np.where(generator.random(5000) < 0.01, 3.0, 0.0),
+        "one column": np.where(np.arange(5000) % 256 == 7, np.arange(5000), 0.5),
+    }[kind].astype(F32)
+    expected = [place for place in np.argsort(-np.abs(b), kind="stable")[:k].tolist() if b[place]]
+    assert [element.index[0] for element in worst_elements(np.zeros_like(b), b, k=k)] == expected
+
+
 def test_steps_of_blocks_of_a_scale():
     quant = QuantParams(dtype="int8", scale=np.float32([[0.5], [2.0], [4.0]]).T, axis=1, block_size=2)
     found = worst_elements(np.zeros((1, 5), F32), np.int8([[1, 2, 3, 4, 5]]), backend_quant=quant)
@@ -121,7 +136,7 @@ def test_tensors_of_several_samples_and_steps():
         keeper.start(sides, Steps(None, (2,)), sample, step)
         block = Block(reference=np.zeros(2), backend=np.float64(values), start=0, steps=Steps(None, ()))
         keeper.add(block, np.float64(values))
-    assert [(e.sample, e.step, e.index, e.backend) for e in keeper.elements()] == [
+    assert [(e.sample, e.step, e.index, e.backend) for e in keeper.found().elements()] == [
         (0, 1, (0,), 7.0),
         (2, 0, (1,), 6.0),
         (0, 0, (1,), 5.0),
