@@ -47,8 +47,12 @@ def _partly(nodes: Sequence[NodeResult]) -> str:
     """Say how many tensors were judged by a part of them."""
     some = sum(node.basis == "elements" for node in nodes)
     proved = sum(node.basis == "stats" and node.status is not Status.INCOMPARABLE for node in nodes)
-    text = f" {some} were compared by the elements that both kept, not by all." if some else ""
-    return text + (f" {proved} were judged by their hashes or statistics alone." if proved else "")
+    text = f" {some} {_was(some)} compared by the elements that both kept, not by all." if some else ""
+    return text + (f" {proved} {_was(proved)} judged by hashes or statistics alone." if proved else "")
+
+
+def _was(many: int) -> str:
+    return "was" if many == 1 else "were"
 
 
 def _as_lost(node: NodeResult) -> Unmatched:

@@ -52,7 +52,7 @@ class Arrangement:
         detail: Whether the facts of the tensor are shown.
         list_width: Width of the node list; 0 for all there is.
         detail_width: Width of the facts; 0 for all there is.
-        verdict: Lines for the verdict.
+        verdict: Lines that the verdict may take.
         zoom_refusal: Why the zoom changes nothing here; "" if it does.
     """
 
@@ -85,7 +85,7 @@ def arrange(width: int, height: int, *, view: View, zoomed: bool) -> Arrangement
     if width < _ONE_PANEL_WIDTH or height < _ONE_PANEL_HEIGHT:
         return Arrangement(**alone, zoom_refusal=f"one panel at a time below {_ONE_PANEL_WIDTH}x{_ONE_PANEL_HEIGHT}")
     tabs = height >= _TALL
-    verdict = 2 if height >= _TALL and view in {View.OVERVIEW, View.NODES} else 1
+    verdict = 1 if height < _TALL else {View.OVERVIEW: 4, View.NODES: 2}.get(view, 1)
     if zoomed:
         refusal = "" if width >= _WIDE or view in {View.OVERVIEW, View.NODES} else _ALONE
         return Arrangement(**alone, tabs=tabs, verdict=verdict, zoom_refusal=refusal)

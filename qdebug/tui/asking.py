@@ -50,7 +50,8 @@ class Asking(Moving):
         self._input.cursor_position = len(question.text)
         self._footer.display, self._asking.display = False, True
         self._input.focus()
-        self.say(question.placeholder if question.text else "")
+        hidden = question.text or len(self._label_text) + len(question.placeholder) > self.size.width
+        self.say(question.placeholder if hidden else "")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Answer as the user types."""

@@ -111,8 +111,10 @@ def _path(scene: Scene, width: int) -> Line:
 
 
 def _heads(inputs: Sequence[Edge], outputs: Sequence[Edge], side: int, box: int) -> Line:
-    left = f" {len(inputs)} inputs, worst first".ljust(side + 4)[: side + 4]
-    return [(left + " node".ljust(box) + f"    read by {len(outputs)}", "accent")]
+    many = len(inputs)
+    said = " no inputs" if not many else " 1 input" if many == 1 else f" {many} inputs, worst first"
+    readers = f"    read by {len(outputs)}" if outputs else "    read by none"
+    return [(said.ljust(side + 4)[: side + 4] + " node".ljust(box) + readers, "accent")]
 
 
 def _column(scene: Scene, edges: Sequence[Edge], chosen: int, side: int, room: int, *, to_node: bool) -> list[Line]:
@@ -195,6 +197,8 @@ def _below(scene: Scene, width: int) -> list[Line]:
     """Say what the node was made of, its attributes and its median gain."""
     node = scene.opened.backend_graph.producer(scene.planned.tensor)
     said = []
+    if scene.planned.missing is not None:
+        said.append(f"not compared: {safe_text(scene.planned.missing)}")
     if scene.planned.match:
         said.append(f"paired by {scene.planned.match} with {safe_text(scene.planned.reference_tensor, limit=60)}")
     if node is not None and node.origin:

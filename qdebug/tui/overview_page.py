@@ -99,7 +99,7 @@ class OverviewPage(Page):
         """Draw the list."""
         ranked, glyphs = self.ranked(scene), scene.glyphs
         if not len(ranked):
-            return [_nothing(scene)]
+            return [_nothing(scene), [(glyphs.fit_end(_coverage(scene), width), "muted")]]
         shown = list(_COLUMNS)
         if all(_explained(scene, int(row)) is None for row in ranked[:height]):
             shown.pop()
@@ -216,8 +216,13 @@ def _coverage(scene: Scene) -> str:
     table = scene.table
     missing = table.size - table.comparable
     said = f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} nodes"
+    unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:
-        said += f", {numbers.grouped(missing)} have no partner (f is=missing)"
+        said += f", {numbers.grouped(missing)} {'has' if missing == 1 else 'have'} no partner"
+    if unlike:
+        said += f", {numbers.grouped(unlike)} cannot be compared"
+    if missing or unlike:
+        said += " (f is=missing)"
     excused = int(table.acknowledged.sum())
     if excused:
         said += f", {numbers.grouped(excused)} acknowledged"

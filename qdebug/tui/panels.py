@@ -263,6 +263,7 @@ class Panels(Screen[None]):
     def redraw(self) -> None:
         """Draw everything that depends on results, cursor or message."""
         self._fit_status()
+        self._fit_verdict()
         for widget in (self._verdict, self._profile, self._status):
             if widget.display:
                 widget.redraw()
@@ -278,6 +279,14 @@ class Panels(Screen[None]):
         long = not asking and len(self.message) >= self.size.width
         self._footer.display = not (long or asking)
         self._status.styles.height = 2 if long else 1
+
+    def _fit_verdict(self) -> None:
+        """Give the verdict the lines that it takes, up to those it may have."""
+        width, most = self.size.width, self._arrangement.verdict
+        lines = 1 if most == 1 else len(chrome.verdict_lines(self.now, width, most, self._look.glyphs))
+        least = min(most, 2)  # so that nothing moves while results come in
+        if self._verdict.styles.height is None or self._verdict.styles.height.value != max(lines, least):
+            self._verdict.styles.height = max(lines, least)
 
     def _draw_banner(self, width: int, _: int) -> Lines:
         which = f"{self.backend + 1}/{len(self.compared)}" if len(self.compared) > 1 else ""
@@ -339,7 +348,6 @@ class Panels(Screen[None]):
         self._tabs.display = chosen.usable and chosen.tabs
         self._small.display = not chosen.usable
         self._body.display = chosen.usable
-        self._verdict.styles.height = chosen.verdict
         self._profile.display = chosen.usable and chosen.profile > 0
         self._profile.styles.height = chosen.profile
         self._listing.display = chosen.nodes

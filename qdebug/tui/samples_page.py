@@ -201,4 +201,8 @@ def _agreement(scene: Scene) -> str:
         return f"all {compared} are beyond the limit here: look at reference, weights, calibration"
     if failing:
         return f"{failing} of {compared} backends are beyond the limit here"
-    return f"none of {compared} backends is beyond the limit here"
+    if not compared:
+        return "not compared on any backend, or not yet"
+    if compared < len(scene.backends):
+        return f"within the limit on {compared} of {len(scene.backends)} backends, not compared on the others"
+    return f"within the limit on all {compared} backends"
