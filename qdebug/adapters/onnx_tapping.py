@@ -19,7 +19,7 @@ import numpy as np
 from qdebug.adapters.onnx_session import Session, Settings
 from qdebug.adapters.onnx_tensor import RUNTIME_TYPES
 
-__all__ = ["TappedGraph", "chunks", "expose", "unreadable"]
+__all__ = ["TappedGraph", "chunks", "drop_doubles", "expose", "unreadable"]
 
 BUDGET = 64 << 20
 """Bytes of tapped tensors that one run may give."""
@@ -42,6 +42,7 @@ class TappedGraph:
 
     def __init__(self, path: Path, proto: Any, settings: Settings, taps: Sequence[str]) -> None:
         self._path = path
+        drop_doubles(proto.graph)
         self._proto = proto
         self._settings = settings
         self._finals = [value.name for value in proto.graph.output]
@@ -130,6 +131,22 @@ def expose(proto: Any, names: Sequence[str]) -> None:
     """Make tensors outputs of a model; their types are left for the runtime to find."""
     for name in names:
         proto.graph.output.add().name = name
+
+
+def drop_doubles(graph: Any) -> None:
+    """Take constants out of subgraphs that a Constant in there gives as well.
+
+    ONNX Runtime writes both where it keeps large constants in a file of their own, and refuses to load them then.
+    """
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                made = {name for other in inner.node for name in other.output}
+                kept = [constant for constant in inner.initializer if constant.name not in made]
+                if len(kept) < len(inner.initializer):
+                    del inner.initializer[:]
+                    inner.initializer.extend(kept)
+                drop_doubles(inner)
 
 
 def unreadable(kind: str) -> str | None:

@@ -150,6 +150,9 @@ class _Aligner:
         if self._judge.judge(tensor, named) < needed and self._judge.judge(tensor, reference) < needed:
             return False
         self._add_named(tensor, reference)
+        clamped = self._clamp_after(tensor, self.found[tensor].reference)
+        if clamped is not None:
+            self._clamped_later.setdefault(tensor, clamped)
         return True
 
     def _namesake(self, tensor: str) -> str | None:
@@ -278,10 +281,13 @@ class _Aligner:
             return None
         names = [pair.reference for pair in sources if pair is not None]
         answer = self._matcher.find(node, tensor, names, self._is_claimed)
-        if answer.tensor is not None and self._made_with_what_follows(tensor, answer.tensor):
-            reason = f"the reference computes it together with what follows, to {answer.tensor!r}"
-            return Answer(tensor=None, reason=reason)
-        return answer
+        return answer if answer.tensor is None else self._unless_made_later(tensor, answer, answer.tensor)
+
+    def _unless_made_later(self, tensor: str, answer: Answer, reference: str) -> Answer:
+        """Give an answer, or none where what follows has the better claim to the reference tensor."""
+        if not self._made_with_what_follows(tensor, reference):
+            return answer
+        return Answer(tensor=None, reason=f"the reference computes it together with what follows, to {reference!r}")
 
     def _is_claimed(self, reference: str) -> bool:
         """Tell whether a reference tensor is another's partner: found, or by a name that the graphs bear out."""
@@ -327,7 +333,9 @@ class _Aligner:
         """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""
         inputs = self.be.classes.data_inputs(node)
         pair = self.found.get(inputs[0]) if len(inputs) == 1 else None
-        if pair is None or pair.match is Match.EXACT or pair.backend in self.be.graph.inputs:
+        if pair is None or pair.backend in self.be.graph.inputs:
+            return False
+        if pair.match is Match.EXACT and node.op not in ("Relu", "Clip"):
             return False
         if any(same_family(plain_op(n), plain_op(node)) for n in self.ref.classes.consumers(pair.reference)):
             return False
@@ -360,8 +368,8 @@ class _Aligner:
     def _by_weight(self, tensor: str, node: Node, answer: Answer | None) -> Answer:
         """Look for the one reference node that has a node's weights, where its inputs lead to none."""
         found = self._matcher.with_weights_of(node, tensor, self.found.taken)
-        if found is not None:
-            return found
+        if found is not None and found.tensor is not None:
+            return self._unless_made_later(tensor, found, found.tensor)
         reason = f"an input of {node.op} {node.name!r} has no partner either" if answer is None else answer.reason
         namesake = self._namesake(tensor)
         if namesake is not None:

@@ -11,7 +11,7 @@ from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, reco
 from qdebug.analysis.band import norm, unit_roundoff
 from qdebug.analysis.compare import Comparison
 from qdebug.analysis.declared import Declared
-from qdebug.analysis.dynamic_check import DynamicCheck
+from qdebug.analysis.dynamic_check import DynamicCheck, lost_to_rounding
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.analysis.plan import PlannedNode
@@ -105,13 +105,26 @@ class DeclarationCheck:
                 found = any(self._differs_wide(entry, segment, place) for place in chosen)
             else:
                 found = any(self._differs(entry, node, segment, attribution, place) for place in chosen)
+            if not found and not segment.wide and self._declared.coded(segment):
+                return next(filter(None, (self._lost(entry, node, segment, place) for place in chosen)), None)
         except (KernelError, RecordingError):
             return None  # what cannot be replayed is judged without this check
         return self._declared.difference(node, segment) if found else None
 
-    def _differs(
-        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, place: tuple[int, int]
-    ) -> bool:
+    def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
+        """Say that too little is left of a product once its weights are rounded to codes."""
+        if not self._declared.multiplies_codes(node):
+            return None
+        theirs, ours = self._replayed(entry, node, segment, place)
+        if ours.shape != theirs.shape:
+            return None
+        with np.errstate(invalid="ignore", over="ignore"):
+            return lost_to_rounding(norm(theirs), norm(np.subtract(theirs, ours, dtype=np.float64)), "weights")
+
+    def _replayed(
+        self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Give what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
         sample, step = place
         theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
         ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
@@ -119,10 +132,18 @@ class DeclarationCheck:
         for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
             if clamp is not None and clamp != (None, None):
                 ours = np.clip(ours, *clamp)
+        if span != (None, None):  # what only comes from the backend may lie beyond the reference's codes
+            theirs = np.clip(theirs, *span)
+        return theirs, in_reference_order(ours, entry.pair.backend_view, theirs.shape)
+
+    def _differs(
+        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, place: tuple[int, int]
+    ) -> bool:
+        sample, step = place
+        theirs, ours = self._replayed(entry, node, segment, place)
         allowed = self._declared.rounding(node, sample=sample, step=step)
         if allowed is None:
             return False
-        ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
         if ours.shape != theirs.shape:
             return True
         if isinstance(allowed, np.ndarray):

@@ -192,6 +192,14 @@ class Declared:
             tensors[form].quant is not None for name in names for form in self._be.classes.members(name)
         )
 
+    def multiplies_codes(self, node: Node) -> bool:
+        """Tell whether a backend node multiplies with a constant of integer codes."""
+        form, _ = real_form(node, self._backend.graph.opset)
+        if form.op not in _PRODUCTS:
+            return False
+        weights = [name for name in form.inputs[1:2] if name and self._be.classes.folds(name)]
+        return any(self._replay.backend.levels(name) is not None for name in weights)
+
     def replay(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Replay a segment's nodes of the reference, see `ReferenceReplay.values`."""
         return self._replay.values(pair, segment, sample=sample, step=step)

@@ -24,7 +24,7 @@ from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 
-__all__ = ["DynamicCheck"]
+__all__ = ["DynamicCheck", "lost_to_rounding"]
 
 
 class DynamicCheck:
@@ -67,6 +67,9 @@ class DynamicCheck:
         if not same_elements(ours.shape, theirs.shape):
             return self._declared.difference(node, segment)
         ours = self._clamped(entry, ours.reshape(theirs.shape))
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        if span != (None, None):
+            theirs = np.clip(theirs, *span)
         difference = _minus(theirs, ours)
         known = self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])
 
@@ -98,20 +101,25 @@ class DynamicCheck:
         recorded = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
         recorded = in_reference_order(recorded, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
         whole = _minus(theirs, self._clamped(entry, recorded))
-        for error, what in ((by_weights, "weights"), (whole, "weights and data")):
-            left = _decibels(norm(theirs), norm(error))
-            if left < COARSE_SQNR:
-                return (
-                    f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {COARSE_SQNR:g} dB"
-                )
+        signal = norm(theirs)
+        by_weights_alone = lost_to_rounding(signal, norm(by_weights), "weights")
+        return by_weights_alone or lost_to_rounding(signal, norm(whole), "weights and data")
+
+
+def lost_to_rounding(signal: float, error: float, what: str) -> str | None:
+    """Say that rounding to codes leaves too little of a result; None where enough is left, or there was none.
+
+    Args:
+        signal: Norm of the result without rounding.
+        error: Norm of the error that rounding makes.
+        what: What is rounded.
+    """
+    left = 20 * math.log10(signal / error) if signal and error else math.inf
+    if not left < COARSE_SQNR:
         return None
+    return f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {COARSE_SQNR:g} dB"
 
 
 def _minus(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.subtract(theirs, ours, dtype=np.float64))
-
-
-def _decibels(signal: float, error: float) -> float:
-    """Give 20 log10(signal / error); infinity for no signal, of which nothing can be left."""
-    return math.inf if not signal or not error else 20 * math.log10(signal / error)

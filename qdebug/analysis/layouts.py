@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
-from qdebug.analysis.turning import drops_dimensions, turned_later_by, without_dimensions
+from qdebug.analysis.turning import drops_dimensions, turned_later_by, with_dimensions, without_dimensions
 from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
@@ -238,6 +238,9 @@ def _layout_of(
     readers = run.graph.consumers(tensor)
     if node.op == "Transpose" and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
         return _channels_last(len(perm)) if isinstance(perm := node.attrs.get("perm"), tuple) else None
+    if node.op == "Unsqueeze" and source in layouts and not run.classes.changes_layout(node):
+        partner = other.graph.producer(partners[tensor]) if tensor in partners else None
+        return with_dimensions(layouts[source], node, partner, runs)
     if node.op in _ENDS_LAYOUT and not run.classes.changes_layout(node):
         return None
     before = next((layouts[name] for name in node.inputs if name in layouts), None)

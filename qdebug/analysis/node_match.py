@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.analysis.alignment import Match
 from qdebug.analysis.clamps import bounds_of, codes_clamp
-from qdebug.analysis.ops import GO_INTO_WEIGHTS, alike, plain_op, same_family
+from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, alike, plain_op, same_family
 from qdebug.analysis.value_classes import Run
 from qdebug.analysis.weights import FAR, weight_distance, weight_of
 from qdebug.model import Node
@@ -18,6 +18,7 @@ __all__ = ["Answer", "NodeMatcher"]
 
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
+_ACTIVATIONS_BETWEEN = 2
 _TELLING = 16
 """Elements from which a weight tells a node from others."""
 
@@ -61,7 +62,8 @@ class NodeMatcher:
             return Answer(
                 tensor=None, reason=f"{len(candidates)} reference nodes fit equally well: {names}", undecided=True
             )
-        output, folded = self.through_folded(tensor, chosen.outputs[slot], into_weights=True)
+        weighted = any(name and self.be.folds(name) for name in node.inputs)
+        output, folded = self.through_folded(tensor, chosen.outputs[slot], into_weights=weighted)
         quantized = node.op != plain_op(node) and self.be.graph.tensors[tensor].quant is not None
         whole = " + ".join([chosen.op, *(n.op for n in folded)])
         reason = f"{node.op} reads and does what {whole} {chosen.name!r} does"
@@ -134,10 +136,20 @@ class NodeMatcher:
             reader = readers[0]
             if not (self._is_clamped(tensor, reader) or (into_weights and reader.op in GO_INTO_WEIGHTS)):
                 return output, folded
-            if any(same_family(plain_op(other), plain_op(reader)) for other in self.be.consumers(tensor)):
+            if self._done_later(tensor, reader):
                 return output, folded
             folded.append(reader)
             output = reader.outputs[0]
+
+    def _done_later(self, tensor: str, node: Node) -> bool:
+        """Tell whether the backend does what a reference node does right after a tensor, activations left aside."""
+        waiting = [tensor]
+        for _ in range(_ACTIVATIONS_BETWEEN):
+            readers = [reader for name in waiting for reader in self.be.consumers(name)]
+            if any(same_family(plain_op(reader), plain_op(node)) for reader in readers):
+                return True
+            waiting = [reader.outputs[0] for reader in readers if plain_op(reader) in ACTIVATIONS]
+        return False
 
     def _is_clamped(self, tensor: str, activation: Node) -> bool:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""

@@ -214,11 +214,18 @@ class ReferenceReplay:
             return real
         steps = self.reference.half_steps(name)
         if noise.constants > SINGLE:
-            steps = np.maximum(steps, np.abs(real) * noise.constants)
+            inexact = ~_held_in(real, noise.constants)  # an exponent of 2 is no less 2 in any format
+            steps = np.maximum(steps, np.abs(real) * noise.constants * inexact)
         if not np.any(steps):
             return real
         moved = real + (noise.rng.uniform(-SPAN, SPAN, real.shape) * steps).astype(real.dtype)
         return np.asarray(moved)
+
+
+def _held_in(values: np.ndarray, unit: float) -> np.ndarray:
+    """Tell of each value whether a float format of a unit roundoff holds its digits."""
+    digits = np.frexp(np.asarray(values, np.float64))[0] / unit
+    return np.asarray(digits == np.rint(digits))
 
 
 def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> np.ndarray:

@@ -98,8 +98,11 @@ class Rounding:
         return None
 
     def narrowest(self, names: set[str]) -> float:
-        """Give the largest unit roundoff of some constants; that of float32 if there are none."""
-        return max((self.unit(name) for name in names), default=SINGLE)
+        """Give the largest unit roundoff of some constants; that of float32 if there are none.
+
+        What fits no narrow format in a network of one was computed of several constants that were rounded to it.
+        """
+        return max((max(self.unit(name), self._usual) for name in names), default=SINGLE)
 
 
 def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:

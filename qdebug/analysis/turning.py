@@ -9,7 +9,7 @@ from qdebug.analysis.ops import plain_op, same_family
 from qdebug.analysis.value_classes import Run
 from qdebug.model import Node
 
-__all__ = ["drops_dimensions", "turned_later_by", "without_dimensions"]
+__all__ = ["drops_dimensions", "turned_later_by", "with_dimensions", "without_dimensions"]
 
 
 def drops_dimensions(node: Node) -> bool:
@@ -29,8 +29,30 @@ def without_dimensions(before: View, node: Node, run: Run) -> View | None:
     return View(transpose=turned) if gone and turned != tuple(range(len(left))) else None
 
 
+def with_dimensions(before: View, node: Node, partner: Node | None, runs: tuple[Run, Run]) -> View | None:
+    """Give the layout of what a node makes by putting dimensions of extent 1 into its input.
+
+    Args:
+        before: The layout of its input.
+        node: The node, an Unsqueeze.
+        partner: What makes the other run's tensor that answers to its output: it says where the model puts them.
+        runs: The other run and the node's.
+    """
+    added = _axes(node, runs[1])
+    if before.transpose is None or before.channel_block is not None or not added:
+        return None
+    rank = len(before.transpose) + len(added)
+    known = _axes(partner, runs[0]) if partner is not None and partner.op == node.op else ()
+    ours = sorted(axis % rank for axis in added)
+    theirs = sorted(axis % rank for axis in known) if len(known) == len(added) else ours
+    kept = [axis for axis in range(rank) if axis not in ours]
+    new, old = iter(ours), iter(before.transpose)
+    turned = tuple(next(new) if axis in theirs else kept[next(old)] for axis in range(rank))
+    return View(transpose=turned) if turned != tuple(range(rank)) else None
+
+
 def _axes(node: Node, run: Run) -> tuple[int, ...]:
-    """Give the dimensions that a node takes out, in the order that it sees them in; none if they are not known."""
+    """Give the dimensions that a node takes out or puts in, in the order that it sees them in; none if not known."""
     said = node.attrs.get("axes", node.attrs.get("axis"))
     if isinstance(said, int):
         return (said,)

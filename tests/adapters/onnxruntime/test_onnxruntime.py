@@ -213,6 +213,32 @@ def test_values_of_every_element_type_come_out_as_themselves(tmp_path, save_mode
     np.testing.assert_array_equal(recording.load("c").astype(np.float32), x.astype(dtype).astype(np.float32))
 
 
+def test_constants_inside_nested_branches_are_written_once(tmp_path, save_model):
+    pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    def branch(name: str, nodes: list, output: str):
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)])
+
+    def constant(value: float, output: str):
+        tensor = helper.make_tensor(output, TensorProto.FLOAT, [1], [value])
+        return helper.make_node("Constant", [], [output], value=tensor)
+
+    def choice(inner: str, nodes: list):
+        other = branch(f"{inner}_else", [helper.make_node("Identity", ["x"], [f"{inner}_e"])], f"{inner}_e")
+        return helper.make_node(
+            "If", ["yes"], [inner], then_branch=branch(f"{inner}_then", nodes, f"{inner}_t"), else_branch=other
+        )
+
+    deep = [constant(2.0, "c2"), helper.make_node("Mul", ["x", "c2"], ["deep_t"])]
+    shallow = [constant(3.0, "c1"), choice("deep", deep), helper.make_node("Add", ["deep", "c1"], ["y_t"])]
+    model = save_model([choice("y", shallow)], constants={"yes": np.array(True)})
+    x = np.arange(4, dtype=np.float32).reshape(1, 4)
+    for level in ("none", "extended", "all"):
+        _, recording = record(model, tmp_path / f"{level}.h5", x, level=level)
+        assert np.array_equal(recording.load("y"), 2 * x + 3)
+
+
 def test_weights_in_external_files_are_found_wherever_the_run_starts(tmp_path, save_model, monkeypatch):
     table = np.arange(4000, dtype=np.float32).reshape(1000, 4)
     path = save_model(

@@ -1,0 +1,192 @@
+"""Graphs that do one thing in other forms: where each is a form of the other, nothing is lost and nobody is accused."""
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.alignment import Kind, View
+from qdebug.analysis.layouts import layouts_of
+from qdebug.analysis.turning import with_dimensions
+from qdebug.analysis.value_classes import Run
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.replay.run import run_graph
+from qdebug.session import diff
+
+RNG = np.random.default_rng(8)
+X = RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)
+W = (RNG.normal(size=(5, 4, 3, 3)) * 0.3).astype(np.float32)
+STATS = {
+    "g": RNG.uniform(0.5, 2, 5).astype(np.float32),
+    "b": RNG.normal(size=5).astype(np.float32),
+    "m": RNG.normal(size=5).astype(np.float32),
+    "v": RNG.uniform(0.5, 2, 5).astype(np.float32),
+}
+
+
+def node(op, inputs, output, *, domain="", **attrs):
+    split = tuple("" if name == "-" else name for name in inputs.split())
+    return Node(name=f"n_{output}", op=op, domain=domain, inputs=split, outputs=(output,), attrs=attrs)
+
+
+def run(nodes, constants, x, *, quants=None):
+    """Record a graph as the interpreter computes it."""
+    known = quants or {}
+    made = {name for n in nodes for name in n.outputs}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT, quant=known.get(name)) for name in constants]
+    infos += [TensorInfo(name=name, quant=known[name]) for name in made if name in known]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=nodes[-1].outputs, opset={"": 17, "com.microsoft": 1})
+    arrays = {"x": x, **constants}
+    run_graph(graph, {"x": x}, constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+    return MemoryRecording.single(graph, {name: np.asarray(array) for name, array in arrays.items()})
+
+
+def check(one, other):
+    """Compare two recordings in both directions."""
+    for result in (diff(one, other), diff(other, one)):
+        assert result.exit_code == 0, result.verdict.sentence
+        assert [entry for entry in result.coverage.unmatched if entry.kind is Kind.LOST] == []
+
+
+def test_a_product_is_not_the_product_and_sum_of_the_reference_though_it_has_its_weights():
+    x = RNG.normal(size=(1, 32)).astype(np.float32)
+    constants = {"w": RNG.normal(size=(32, 1)).astype(np.float32), "b": np.float32([3.0])}
+    apart = run([node("MatMul", "x w", "p"), node("Add", "p b", "y")], constants, x)
+    check(run([node("Gemm", "x w b", "y")], constants, x), apart)
+
+
+def test_what_comes_after_a_relu_goes_into_no_weights():
+    scale = STATS["g"] / np.sqrt(STATS["v"] + np.float32(1e-5))
+    depthwise = {"w": W, "d": scale.reshape(5, 1, 1, 1), "o": STATS["b"] - STATS["m"] * scale}
+    plain = run(
+        [
+            node("Conv", "x w", "c"),
+            node("Relu", "c", "r"),
+            node("BatchNormalization", "r g b m v", "n", epsilon=1e-5),
+            node("Sigmoid", "n", "y"),
+        ],
+        {"w": W, **STATS},
+        X,
+    )
+    optimized = run(
+        [
+            node("FusedConv", "x w", "rectified", domain="com.microsoft", activation="Relu"),
+            node("Conv", "rectified d o", "n", group=5),
+            node("Sigmoid", "n", "y"),
+        ],
+        depthwise,
+        X,
+    )
+    check(plain, optimized)
+
+
+def coded(*, moved):
+    """Run Conv, Squeeze, Relu, Transpose on codes; an optimizer moves the codes to where the Relu was."""
+    quant = QuantParams(dtype="uint8", scale=np.float32(0.02), zero_point=0)
+    constants = {"w": W[:, :, :1, :1], "axes": np.array([0]), "s": np.float32(0.02), "z": np.uint8(0)}
+    start = [node("Conv", "x w", "c"), node("Squeeze", "c axes", "q")]
+    if moved:
+        end = [node("QuantizeLinear", "q s z", "q_codes"), node("Transpose", "q_codes", "t_codes", perm=(0, 2, 1))]
+    else:
+        end = [node("Relu", "q", "r"), node("Transpose", "r", "t", perm=(0, 2, 1))]
+        end.append(node("QuantizeLinear", "t s z", "t_codes"))
+    nodes = [*start, *end, node("DequantizeLinear", "t_codes s z", "real"), node("Sigmoid", "real", "y")]
+    return run(nodes, constants, X, quants={"t_codes": quant, "q_codes": quant})
+
+
+def test_codes_may_do_the_work_of_a_relu_whose_input_keeps_its_name():
+    check(coded(moved=False), coded(moved=True))
+
+
+def normalized(*, narrow):
+    """Run a normalization node by node on float32, or as one node in float16 that is kept as float32."""
+
+    def held(array):
+        return array.astype(np.float16).astype(np.float32) if narrow else array
+
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(8, 32)).astype(np.float32)
+    w, w2 = (held((rng.normal(size=(32, 32)) * 0.2).astype(np.float32)) for _ in range(2))
+    g = held(rng.uniform(1.0, 1.9, 32).astype(np.float32))
+    h = x @ w
+    eps = np.float32(1e-5)
+    root = np.sqrt((h**2).mean(-1, keepdims=True) + eps)
+    arrays = {"x": x, "w": w, "w2": w2, "g": g, "h": h, "n": held(h / root * g)}
+    arrays["y"] = arrays["n"] @ w2
+    first, last = node("MatMul", "x w", "h"), node("MatMul", "n w2", "y")
+    middle = [node("SimplifiedLayerNormalization", "h g", "n", axis=-1, epsilon=1e-5)]
+    if not narrow:
+        arrays |= {"two": np.float32(2), "eps": eps}
+        middle = [
+            node("Pow", "h two", "p"),
+            node("ReduceMean", "p", "mean", axes=(-1,), keepdims=1),
+            node("Add", "mean eps", "shifted"),
+            node("Sqrt", "shifted", "root"),
+            node("Div", "h root", "d"),
+            node("Mul", "d g", "n"),
+        ]
+        arrays |= {"p": h**2, "mean": (h**2).mean(-1, keepdims=True), "shifted": root**2, "root": root, "d": h / root}
+    nodes = [first, *middle, last]
+    made = {name for n in nodes for name in n.outputs}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in arrays if name not in made | {"x"}]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset={"": 17})
+    return MemoryRecording.single(graph, {name: np.asarray(array, np.float32) for name, array in arrays.items()})
+
+
+def test_an_exponent_of_two_is_not_rounded_to_half_precision():
+    result = diff(normalized(narrow=False), normalized(narrow=True))
+    assert result.exit_code == 0, result.verdict.sentence
+
+
+@pytest.mark.parametrize(("axes", "theirs"), [((1,), (2,)), ((2,), (1,)), ((0, 3), (0, 3)), ((-1,), (2,))])
+def test_a_turn_is_followed_through_new_dimensions(axes, theirs):
+    def unsqueezed(array, where, output):
+        nodes = [node("Unsqueeze", "x axes", output)]
+        infos = [TensorInfo(name="axes", role=Role.CONSTANT)]
+        graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=[output], opset={"": 17})
+        value = np.expand_dims(array, where)
+        arrays = {"x": array, "axes": np.array(where, np.int64), output: value}
+        return Run.of(MemoryRecording.single(graph, arrays)), value
+
+    model = RNG.normal(size=(2, 3)).astype(np.float32)
+    ref, expected = unsqueezed(model, theirs, "r")
+    be, found = unsqueezed(model.T, axes, "b")
+    view = with_dimensions(View(transpose=(1, 0)), be.graph.nodes[0], ref.graph.nodes[0], (ref, be))
+    assert view is not None
+    turned = found.transpose(view.transpose)
+    assert turned.shape == expected.shape
+    assert np.array_equal(turned, expected)
+    assert with_dimensions(View(channel_block=8), be.graph.nodes[0], None, (ref, be)) is None
+
+
+def test_new_dimensions_keep_the_layout_of_a_graph_of_channels_last():
+    nodes = [
+        node("NhwcMaxPool", "x", "pooled", domain="com.microsoft", kernel_shape=(1, 1)),
+        node("Unsqueeze", "pooled axes", "y"),
+    ]
+    infos = [TensorInfo(name="axes", role=Role.CONSTANT)]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset={"": 17})
+    arrays = {"x": X, "axes": np.array([0]), "pooled": X, "y": X[None]}
+    layouts = layouts_of(Run.of(MemoryRecording.single(graph, arrays)))
+    assert layouts["pooled"] == View(transpose=(0, 3, 1, 2))
+    assert layouts["y"] == View(transpose=(0, 1, 4, 2, 3))
+
+
+def cancelling(*, integers):
+    """Run a product that cancels out, with its weights as they are or rounded to codes of the scale they need."""
+    rng = np.random.default_rng(4)
+    row = rng.normal(size=(1, 48)).astype(np.float32)
+    x = np.linspace(1, 2, 6, dtype=np.float32)[:, None] * row
+    weight = rng.normal(size=(48, 16)).astype(np.float32)
+    weight -= row.T * (row @ weight) / (row @ row.T) * np.float32(0.9999)
+    if not integers:
+        return run([node("MatMul", "x w", "p"), node("Sigmoid", "p", "y")], {"w": weight}, x)
+    scale = np.float32(np.abs(weight).max() / 127)
+    constants = {"w_q": np.rint(weight / scale).astype(np.int8), "s": scale, "z": np.int8(0)}
+    nodes = [node("DequantizeLinear", "w_q s z", "w"), node("MatMul", "x w", "p"), node("Sigmoid", "p", "y")]
+    return run(nodes, constants, x, quants={"w_q": QuantParams(dtype="int8", scale=scale, zero_point=0)})
+
+
+def test_a_result_that_rounded_weights_leave_nothing_of_is_named():
+    result = diff(cancelling(integers=False), cancelling(integers=True))
+    assert "rounding weights to codes leaves an SQNR of" in result.verdict.sentence
+    assert (result.first_divergence, result.origin) == ("n_p", "n_p")
+    assert diff(cancelling(integers=True), cancelling(integers=True)).exit_code == 0
