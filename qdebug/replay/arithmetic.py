@@ -12,7 +12,7 @@ from qdebug.model.frozen import frozen_mapping
 from qdebug.replay.unit import KINDS, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
-__all__ = ["DEFAULTS", "Arithmetic"]
+__all__ = ["DEFAULTS", "Arithmetic", "kind_of"]
 
 _INSIDE = parse_variant("steps=mul,zp,even,sat")
 _WIDE_SOFTMAX = parse_variant("form=exp32 steps=div,even,zp,sat")
@@ -42,6 +42,15 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
 """What ONNX Runtime's x86 kernels compute, by kind of unit."""
 
 
+_PLANAR = frozenset({"grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma"})
+"""Forms of a bilinear resize, which no other is computed by."""
+
+
+def kind_of(key: str) -> str:
+    """Give the kind of unit that a key of `Arithmetic.variants` names."""
+    return key.partition(":")[0].partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
     """How quantized kernels compute where the operator's definition allows more than one way.
@@ -49,8 +58,9 @@ class Arithmetic:
     Float kernels take no notice of it.
 
     Args:
-        variants: Variants by kind of unit ("conv"), or by kind and dtypes of operands and output
-            ("conv:uint8,int8,uint8"), which goes first. What is not named takes `DEFAULTS`.
+        variants: Variants by kind of unit ("conv"), or by kind and function ("lookup.HardSwish"), either of them with
+            the dtypes of operands and output ("conv:uint8,int8,uint8"). What says more goes first, a function before
+            dtypes. What is not named takes `DEFAULTS`.
         name: What it is called.
 
     Raises:
@@ -62,7 +72,7 @@ class Arithmetic:
 
     def __post_init__(self) -> None:
         for key in self.variants:
-            if key.partition(":")[0] not in KINDS:
+            if kind_of(key) not in KINDS:
                 raise ValueError(f"{key!r} names no kind of unit; expected one of {KINDS}")
         object.__setattr__(self, "variants", frozen_mapping(self.variants))
 
@@ -72,15 +82,24 @@ class Arithmetic:
     def variant(self, unit: Unit) -> Variant:
         """Give the variant that computes a unit.
 
-        Averages of codes as they are stored know no scales: where input and output differ in theirs, the default is
-        taken in their place.
+        What works on codes as they are stored knows no scales: where input and output differ in theirs, the default is
+        taken in its place.
         """
-        for key in (f"{unit.kind}:{','.join(unit.dtypes)}", unit.kind):
-            if key in self.variants and (self.variants[key].form != "raw" or _same_codes(unit)):
-                return self.variants[key]
+        dtypes = ",".join(unit.dtypes)
+        for name in (f"{unit.kind}.{unit.function}", unit.kind):
+            for key in (f"{name}:{dtypes}", name):
+                if key in self.variants and _fits(self.variants[key], unit):
+                    return self.variants[key]
         # The table that the default softmax looks exponentials up in is one of 8-bit codes.
         wide = unit.kind == "softmax" and unit.operands[0].codes.dtype.itemsize > 1
         return _WIDE_SOFTMAX if wide else DEFAULTS[unit.kind]
+
+
+def _fits(variant: Variant, unit: Unit) -> bool:
+    """Tell whether a variant of the unit's kind can compute this one."""
+    if variant.form in _PLANAR:
+        return unit.attrs.get("mode") == "linear" and _same_codes(unit)
+    return variant.form != "raw" or _same_codes(unit)
 
 
 def _same_codes(unit: Unit) -> bool:

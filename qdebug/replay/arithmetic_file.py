@@ -6,9 +6,10 @@ name = "my-npu"
 base = "glow-cpu"           # the preset that says what is left out here; without it "onnx-spec"
 fused = true                # compute groups of a QDQ graph as one; what the base does if left out
 
-[variants]                  # a kind of unit, or a kind with the dtypes of its operands and output
+[variants]                  # a kind of unit, or with its function, or with the dtypes of operands and output, or both
 conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
 "add:uint8,uint8,uint8" = "form=fold-fma steps=even,sat"
+"lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.replay.arithmetic import Arithmetic
+from qdebug.replay.arithmetic import Arithmetic, kind_of
 from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import Variant, parse_variant
@@ -65,7 +66,7 @@ def read_arithmetic(path: str | Path) -> Preset:
     base = preset(tables.get("base", DEFAULT_PRESET))
     own = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
     # What the file says of a kind goes before what its base says of the kind with some types.
-    variants = {key: variant for key, variant in base.arithmetic.variants.items() if key.partition(":")[0] not in own}
+    variants = {key: variant for key, variant in base.arithmetic.variants.items() if kind_of(key) not in own}
     variants |= own
     name = tables.get("name", path.stem)
     return Preset(
@@ -78,7 +79,7 @@ def read_arithmetic(path: str | Path) -> Preset:
 
 
 def _variant(path: Path, key: str, text: object) -> Variant:
-    kind, colon, types = key.partition(":")
+    kind, (_, colon, types) = kind_of(key), key.partition(":")
     if kind not in KINDS:
         raise _wrong(path, f"{kind!r} names no kind of unit; known are {', '.join(KINDS)}")
     for dtype in types.split(",") if colon else ():

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.replay.interpolate import is_bilinear
 from qdebug.replay.requantizations import real_program, requantizations, whole_program
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import EXPRESSIONS, Multiplier, Variant, steps_of
@@ -36,7 +37,7 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
         own_bias_scale=unit.bias_scale is not None,
         transposed=unit.transposed,
         nearest=unit.attrs.get("mode", "nearest") == "nearest",
-        linear=unit.attrs.get("mode") == "linear",
+        linear=unit.kind == "resize" and is_bilinear(unit),
         same_quantization=_same_quantization(unit),
         beyond_padding=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
         powers_of_two=_powers_of_two(unit),

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.errors import KernelError
 from qdebug.numerics.fixedpoint import shift_right
 from qdebug.replay.columns import Columns
 from qdebug.replay.form_codes import fused
@@ -22,7 +23,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums
 
-__all__ = ["FRACTION", "interpolated", "interpolated_codes", "resized_axes"]
+__all__ = ["FRACTION", "interpolated", "interpolated_codes", "is_bilinear", "resized_axes"]
 
 FRACTION: Mapping[str, int] = MappingProxyType({"grid10": 20, "blend10": 20, "blend11": 22})
 """Columns that hold integers, and how many bits of them are a fraction."""
@@ -103,6 +104,16 @@ def interpolated_codes(call: Call, x: np.ndarray) -> np.ndarray | None:
     return np.asarray(whole.astype(x.dtype))
 
 
+def is_bilinear(unit: Unit) -> bool:
+    """Tell whether a resize is one that codes are interpolated for."""
+    x = unit.operands[0].codes
+    try:
+        _lines(Call(inputs=(x, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function), x)
+    except (ValueError, KernelError):
+        return False
+    return True
+
+
 def _lines(call: Call, x: np.ndarray) -> dict[int, _Line]:
     """Give what is to be done along each axis that is resized.
 
@@ -161,19 +172,30 @@ def _between(values: np.ndarray, axis: int, taps: _Taps, *, fma: bool) -> np.nda
 
 
 def _at_once(values: np.ndarray, lines: Mapping[int, _Line]) -> np.ndarray:
-    """Sum the four neighbours in the plane of the last two axes, each times the product of its two weights."""
-    if values.ndim < _PLANE or any(axis < values.ndim - _PLANE for axis in lines):
-        raise ValueError("all four neighbours are summed at once in the plane of the last two axes")
+    """Sum the four neighbours, each times the product of its two weights.
+
+    With fewer axes than two the plane is that of the last ones.
+    """
+    spare = [axis for axis in reversed(range(values.ndim)) if axis not in lines]
+    plane = sorted([*lines, *spare][:_PLANE])
+    if len(plane) < _PLANE:
+        return _between(values, 0, _divided(lines[0]), fma=False) if lines else values
     down, across = (
         _divided(lines.get(axis) or _Line(size=values.shape[axis], out=values.shape[axis], factor=1.0, mode=""))
-        for axis in (values.ndim - 2, values.ndim - 1)
+        for axis in plane
     )
     total = np.zeros((), np.float32)
     for row, by_row in ((down.low, down.below), (down.high, down.above)):
         for column, by_column in ((across.low, across.below), (across.high, across.above)):
-            weight = by_column.astype(np.float32) * by_row.astype(np.float32)[:, None]
-            total = total + values[..., row[:, None], column] * weight
+            weight = _along(by_row, plane[0], values.ndim) * _along(by_column, plane[1], values.ndim)
+            total = total + np.take(np.take(values, row, plane[0]), column, plane[1]) * weight
     return np.asarray(total)
+
+
+def _along(weights: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+    across = [1] * ndim
+    across[axis] = -1
+    return weights.astype(np.float32).reshape(across)
 
 
 def _on_grid(line: _Line) -> _Taps:

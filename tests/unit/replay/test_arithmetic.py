@@ -1,10 +1,11 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
-from qdebug.replay.arithmetic import DEFAULTS
+from qdebug.replay.arithmetic import DEFAULTS, kind_of
 from qdebug.replay.unit import KINDS
 
 
@@ -27,6 +28,26 @@ def test_types_go_before_kinds_and_kinds_before_defaults():
     assert chosen.variant(unit_of("requantize", np.int8)) == plain
     assert chosen.variant(unit_of("concat")) == DEFAULTS["concat"]
     assert pickle.loads(pickle.dumps(chosen)) == chosen  # noqa: S301  # our own bytes
+
+
+def test_a_function_goes_before_its_kind():
+    plain, own = parse_variant("form=table steps=div,even,zp,sat"), parse_variant("form=hswish16 steps=shr.away,zp,sat")
+    typed = parse_variant("form=table steps=div,away,zp,sat")
+    chosen = Arithmetic(variants={"lookup": plain, "lookup.HardSwish": own, "lookup:int8,int8": typed})
+    assert chosen.variant(replace(unit_of("lookup"), function="HardSwish")) == own
+    assert chosen.variant(replace(unit_of("lookup", np.int8), function="HardSwish")) == own
+    assert chosen.variant(replace(unit_of("lookup"), function="Tanh")) == plain
+    assert chosen.variant(replace(unit_of("lookup", np.int8), function="Tanh")) == typed
+    assert kind_of("lookup.HardSwish:int8,int8") == kind_of("lookup:int8,int8") == kind_of("lookup") == "lookup"
+
+
+def test_a_bilinear_resize_of_stored_codes_is_taken_only_where_it_is_one():
+    chosen = Arithmetic(variants={"resize": parse_variant("form=grid10 steps=shr.away,sat")})
+    unit = unit_of("resize")
+    same = replace(unit, out=replace(unit.out, scale=unit.operands[0].scale, zero_point=unit.operands[0].zero_point))
+    assert chosen.variant(replace(same, attrs={"mode": "linear"})).form == "grid10"
+    assert chosen.variant(replace(same, attrs={"mode": "nearest"})) == DEFAULTS["resize"]
+    assert chosen.variant(replace(unit, attrs={"mode": "linear"})) == DEFAULTS["resize"]
 
 
 def test_kinds_that_are_none_are_refused():

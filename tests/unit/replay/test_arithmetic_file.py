@@ -28,6 +28,16 @@ def test_what_is_written_is_read_back(tmp_path):
     assert not found.fused
 
 
+def test_a_function_has_its_own_line(tmp_path):
+    own = parse_variant("form=hswish16 steps=shr.away,zp,sat")
+    text = arithmetic_text({"lookup.HardSwish": own, "lookup.HardSwish:int8,int8": own}, name="x", base="glow-cpu")
+    found = read_arithmetic(write(tmp_path, text))
+    assert found.arithmetic.variants["lookup.HardSwish"] == own
+    assert found.arithmetic.variants["lookup.HardSwish:int8,int8"] == own
+    with pytest.raises(UsageError, match="'look' names no kind"):
+        read_arithmetic(write(tmp_path, text.replace("lookup.", "look.")))
+
+
 def test_a_base_says_what_is_left_out(tmp_path):
     text = arithmetic_text({"conv": DOUBLE}, name="x", base="glow-cpu")
     found = read_arithmetic(write(tmp_path, text))
