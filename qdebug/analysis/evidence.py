@@ -17,6 +17,7 @@ from qdebug.analysis.wrong_places import Layout
 from qdebug.errors import KernelError, UsageError
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
+from qdebug.replay.given import GIVEN
 from qdebug.replay.unit import Target, Unit
 from qdebug.replay.variant import Sums, Variant
 
@@ -181,7 +182,7 @@ def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarr
     if unit.out.dtype.kind not in "iu":
         return None
     fine = Target(dtype=np.dtype(np.int32), scale=unit.out.scale / _FINE, zero_point=np.zeros((), np.int32))
-    if variant.multiplier.number == "f32":
+    if variant.multiplier.real or variant.multiplier.number == GIVEN:
         variant = replace(variant, multiplier=replace(variant.multiplier, number="f64"))
     try:
         codes = finish(replace(unit, out=fine), columns, variant).astype(np.int64)

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from qdebug.analysis.evidence import residual_of
-from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation, Preset, RunnerUp
+from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation, Preset, Recorded, RunnerUp
 from qdebug.analysis.float_band import judge_float
 from qdebug.analysis.neighbours import with_neighbours
 from qdebug.analysis.pooling import Pooled, pool
@@ -25,6 +25,7 @@ from qdebug.analysis.varying import real_where_varying
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording
 from qdebug.replay.describe import describe
+from qdebug.replay.given import GIVEN
 from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
@@ -42,6 +43,8 @@ _DEFINED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Operators whose definition leaves nothing open where they are no unit: int32 codes, 8-bit floats, blocks."""
 _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
+_NEAR = 2.0**-7
+"""How far a recorded multiplier of 8 bits may be from the quotient of the scales."""
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
 
@@ -79,7 +82,7 @@ def explain_recording(
         for position, pooled in pool(findings).items():
             if pooled.doubt is not None:
                 findings[position] = findings[position].without_novel()
-            answers[position] = _answer(findings[position], pooled)
+            answers[position] = _with_recorded(_answer(findings[position], pooled))
     if progress is not None:
         progress(len(todo), len(todo), "")
     nodes = with_neighbours(recording.graph, answers)
@@ -223,6 +226,7 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
         witnesses=finding.witnesses,
         witness_elements=finding.witness_elements,
         tried=finding.tried,
+        recorded=_recorded(finding),
         runner_up=None
         if finding.runner_up is None
         else RunnerUp(variant=str(finding.runner_up), match=finding.runner_up_match),
@@ -247,6 +251,23 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
         return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
     return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes))
+
+
+def _recorded(finding: Finding) -> Recorded | None:
+    if finding.given is None:
+        return None
+    fits = any(variant.multiplier.number == GIVEN for variant in finding.matching)
+    return Recorded(reproduces=fits, ratio=finding.given)
+
+
+def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
+    """Say of a node that recorded integers do not reproduce that they do not."""
+    if answer.recorded is None or answer.recorded.reproduces:
+        return answer
+    said = "no program with the recorded multiplier and shift reproduces it"
+    if abs(answer.recorded.ratio - 1) > _NEAR:
+        said += f": they stand for {answer.recorded.ratio:.6g} times the quotient of the recorded scales"
+    return replace(answer, reason="; ".join(filter(None, (answer.reason, said))))
 
 
 def _types(dtypes: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ from qdebug.analysis.residual import Residual
 from qdebug.analysis.result import json_safe
 from qdebug.model import Fidelity, RunInfo
 
-__all__ = ["Band", "ExplainStatus", "Explanation", "NodeExplanation", "Preset", "RunnerUp"]
+__all__ = ["Band", "ExplainStatus", "Explanation", "NodeExplanation", "Preset", "Recorded", "RunnerUp"]
 
 
 class ExplainStatus(StrEnum):
@@ -49,6 +49,19 @@ class Preset:
     name: str
     provenance: str
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The integer multiplier and shift that a backend recorded with a node's output.
+
+    Args:
+        reproduces: Whether a program with them reproduces every element.
+        ratio: What they stand for over the quotient of the recorded scales, of the channel where it is furthest from 1.
+    """
+
+    reproduces: bool
+    ratio: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +112,7 @@ class NodeExplanation:
         runner_up: The best variant that does not reproduce it.
         residual: What the best variant leaves; None if nothing.
         tried: Number of variants tried.
+        recorded: The multiplier and shift that were recorded with it; None without.
         band: How far a float node is from its replay; None for a quantized one.
         accepted: Why an unexplained node is no failure; None if it is one.
     """
@@ -123,6 +137,7 @@ class NodeExplanation:
     runner_up: RunnerUp | None = None
     residual: Residual | None = None
     tried: int = 0
+    recorded: Recorded | None = None
     band: Band | None = None
     accepted: str | None = None
 
@@ -136,6 +151,7 @@ class NodeExplanation:
             "provenance": {preset.name: f"{preset.provenance}: {preset.detail}" for preset in self.presets},
             "runner_up": None if self.runner_up is None else asdict(self.runner_up),
             "residual": None if self.residual is None else self.residual.to_dict(),
+            "recorded": None if self.recorded is None else asdict(self.recorded),
             "band": None if self.band is None else asdict(self.band),
         }
 

@@ -20,8 +20,8 @@ _CONVINCING = 20
 """Elements that only a program nobody is known to use gets right: one of 2**13 does so by chance 1 time in 100."""
 _ASKED = 8
 """Siblings that a program nobody is known to use is held against."""
-_CHANCE = "a step program that nobody is known to use fits, but on too few elements to tell it from chance"
-_ALIEN = "a step program that nobody is known to use fits, but a known arithmetic reproduces its siblings"
+_CHANCE = "a step program that nobody is known to use fits ({}), but on too few elements to tell it from chance"
+_ALIEN = "a step program that nobody is known to use fits ({}), but a known arithmetic reproduces its siblings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,5 +115,5 @@ def _doubt(variant: Variant, findings: Sequence[Finding], known: Sequence[Findin
     if len(novel) < len(findings):
         return None
     if sum(novel) < _CONVINCING:
-        return _CHANCE
-    return None if all(reproduces(finding.source, variant) for finding in known[:_ASKED]) else _ALIEN
+        return _CHANCE.format(variant)
+    return None if all(reproduces(finding.source, variant) for finding in known[:_ASKED]) else _ALIEN.format(variant)

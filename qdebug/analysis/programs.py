@@ -23,11 +23,13 @@ __all__ = ["endings", "programs"]
 
 _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
 _REAL = ("mul", "scale,div", "scale,inv")
-_WHOLE_NUMBERS = ("q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "glow")
+_WHOLE_NUMBERS = (
+    "given", "q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "q15t", "q8", "q8t", "q7", "glow",
+)  # fmt: skip
 _HIGH = ("up", "away", "trunc", "floor")
 _ENDS = ("sat",)
 _WHOLE_ENDS = ("sat16,zp,sat",)
-_SHORT = ("m24", "m24s7", "q24", "q16", "q15", "glow")
+_SHORT = ("given", "m24", "m24s7", "q24", "q16", "q15", "q15t", "q8", "q8t", "q7", "glow")
 """Multipliers too short for the order of the expression to matter often."""
 
 
@@ -72,7 +74,8 @@ def _expressions(unit: Unit, *, most: int = len(EXPRESSIONS)) -> list[str]:
 
 def _real(unit: Unit, start: Variant) -> Iterator[Variant]:
     """Real multipliers: where the zero point is added and how it is rounded."""
-    for number, expression in product(("f32", "f64"), _expressions(unit)):
+    numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, most=1))]
+    for number, expression in numbers:
         multiplier = Multiplier(number=number, expression=expression)
         for scaling, rounding in product(_REAL, (*_ROUNDINGS, "plus")):
             for text in ("zp,{},sat", "{},zp,sat"):
@@ -85,7 +88,8 @@ def _whole(unit: Unit, start: Variant) -> Iterator[Variant]:
     middles = [f"{left}mul,shr.{last}" for left, last in product(("", "shl,"), (*_ROUNDINGS, "tosa"))]
     middles += [f"{left}mulhi.{high},shr.{last}" for left, high, last in product(("", "shl,"), _HIGH, _ROUNDINGS)]
     middles += [f"pre.{pre},mul,shr.{last}" for pre, last in product(("floor", "up"), _ROUNDINGS)]
-    for number in _WHOLE_NUMBERS:
+    recorded = unit.out.multiplier is not None or unit.out.shift is not None
+    for number in _WHOLE_NUMBERS if recorded else _WHOLE_NUMBERS[1:]:
         for expression in _expressions(unit, most=1 if number in _SHORT else len(EXPRESSIONS)):
             multiplier = Multiplier(number=number, expression=expression)
             for middle in middles:

@@ -20,6 +20,7 @@ from qdebug.errors import KernelError
 from qdebug.replay.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
+from qdebug.replay.given import given_ratio
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
@@ -58,6 +59,7 @@ class Finding:
         tried: Variants tried.
         unknown: Whether step programs that nobody is known to use would have been tried.
         reason: Why nothing could be tried; None if something was.
+        given: The recorded multiplier over the quotient of the scales; None if none was recorded.
         shape: The node without its values, if something reproduces it.
         novel: Of a node that only step programs reproduce which nobody is known to use, the elements among those that
             decide which the best known variant gets wrong; None of any other.
@@ -80,6 +82,7 @@ class Finding:
     unknown: bool = True
     reason: str | None = None
     novel: int | None = None
+    given: float | None = None
     shape: Shape | None = None
 
     def without_novel(self) -> Finding:
@@ -298,6 +301,7 @@ class _Search:
             elements=self._elements,
             tried=self._tried,
             novel=self._novel,
+            given=given_ratio(self._unit),
         )
         if not self._rates or not self._elements:
             empty = "its output has no elements" if not self._elements else "nothing could be tried"
@@ -311,7 +315,8 @@ class _Search:
         simplest = next(iter(self._rates))
         rivals = others[:_RIVALS]
         shares, missed = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
-        order = sorted(((shares[v], v) for v in rivals), key=lambda pair: -pair[0])
+        places = {variant: place for place, variant in enumerate(self._rates)}  # of equals the first, the simplest
+        order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], places[pair[1]]))
         if matching:
             shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})
             finding = replace(finding, matching=matching, best=matching[0], match=1.0, shape=shape)

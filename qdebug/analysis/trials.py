@@ -11,6 +11,7 @@ from qdebug.errors import KernelError, UsageError
 from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import finish, finish_many
+from qdebug.replay.given import given_variants
 from qdebug.replay.presets import PRESETS
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
@@ -36,8 +37,12 @@ def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def known_variants(unit: Unit) -> tuple[Variant, ...]:
-    """Give the variants of the catalogue, the simplest first, and those that known backends are said to use."""
-    return tuple(dict.fromkeys((*candidates(unit), *_stated(unit.kind, unit.dtypes))))
+    """Give what a unit may be computed by.
+
+    First the programs with the multiplier that was recorded with it, then the variants of the catalogue, the simplest
+    first, and those that known backends are said to use.
+    """
+    return tuple(dict.fromkeys((*given_variants(unit), *candidates(unit), *_stated(unit.kind, unit.dtypes))))
 
 
 @lru_cache(maxsize=64)

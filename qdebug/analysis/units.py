@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -67,7 +67,10 @@ class UnitSource:
             raise KernelError(f"The operands of node {self.node.name!r} do not fit it: {error}.") from error
         if unit is None:
             raise KernelError(_why_none(self.recording, self.computed))
-        return unit
+        quant = self.recording.graph.tensors[self.tensor].quant
+        if quant is None or (quant.multiplier is None and quant.shift is None):
+            return unit
+        return replace(unit, out=replace(unit.out, multiplier=quant.multiplier, shift=quant.shift))
 
     @property
     def moves(self) -> bool:

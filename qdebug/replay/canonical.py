@@ -14,7 +14,8 @@ import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.replay.columns import Columns
-from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of
+from qdebug.replay.given import GIVEN, whole_of
+from qdebug.replay.scaling import Fixed, Scales, fixed, float_multiplier, real_multiplier, scales_of
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Sums, Variant
 
@@ -23,7 +24,7 @@ __all__ = ["canonical", "functions"]
 _MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
 _OWN_SCALES = frozenset({"ls", "each", "leaky"})
 """Forms whose operand programs have multipliers that are not the unit's."""
-_NO_MULTIPLIER = frozenset({"common20", "common21", "grid10", "blend10", "blend11", "hswish16", "fixed16", "fixed31"})
+_NO_MULTIPLIER = frozenset({"common20", "common21", "grid10", "blend10", "blend11", "hswish16", "fixed16", "fixed31", "counted"})
 _DOUBLE_MATTERS = frozenset({"deq", "table", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
 _WHOLE = Multiplier(number="q31")
 _INT32_END = 2.0**31
@@ -68,21 +69,24 @@ class _Multipliers:
     """The multipliers that a unit's scales give, each computed once."""
 
     def __init__(self, unit: Unit, columns: Columns | None) -> None:
-        self.scales: Scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
+        self._unit = unit
+        self._scales: Scales = scales_of(unit, *(() if columns is None else (columns.count, columns.member)))
         self._real: dict[str, np.ndarray] = {}
         self._fixed: dict[tuple[str, str], Fixed] = {}
 
     def real(self, expression: str) -> np.ndarray:
         """Give the quotient of the scales in an order."""
         if expression not in self._real:
-            self._real[expression] = real_multiplier(self.scales, expression)
+            self._real[expression] = real_multiplier(self._scales, expression)
         return self._real[expression]
 
     def fixed(self, number: str, expression: str) -> Fixed:
         """Give the integers that stand for it."""
         key = number, expression
         if key not in self._fixed:
-            self._fixed[key] = fixed(self.real(expression), number)
+            given = number == GIVEN
+            whole = whole_of(self._unit, self._scales, Multiplier(number=number)) if given else None
+            self._fixed[key] = fixed(self.real(expression), number) if whole is None else whole
         return self._fixed[key]
 
 
@@ -124,7 +128,7 @@ def _without_unused(variant: Variant) -> Variant:
         if not found.multiplier.real:
             kept = _WHOLE
         else:
-            kept = Multiplier(number=number if found.form in _DOUBLE_MATTERS else "f32")
+            kept = Multiplier(number=number if number == "f64" and found.form in _DOUBLE_MATTERS else "f32")
         found = replace(found, multiplier=kept)
     return found
 
@@ -145,10 +149,10 @@ def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None, mult
 
 
 def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier:
-    dtype = np.float32 if multiplier.number == "f32" else np.float64
-    own = multipliers.real(multiplier.expression).astype(dtype)
+    number = multiplier.number
+    own = float_multiplier(multipliers.real(multiplier.expression), number)
     for expression in EXPRESSIONS:
-        if _equal(multipliers.real(expression).astype(dtype), own):
+        if _equal(float_multiplier(multipliers.real(expression), number), own):
             return replace(multiplier, expression=expression)
     return multiplier
 

@@ -25,6 +25,8 @@ _NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         "f32": "float32 multiplier",
         "f64": "float64 multiplier",
+        "f16": "float16 multiplier",
+        "bf16": "bfloat16 multiplier",
         "q31": "31-bit multiplier",
         "q31t": "31-bit multiplier, itself cut off",
         "q31e": "31-bit multiplier, itself rounded to even",
@@ -34,7 +36,12 @@ _NUMBERS: Mapping[str, str] = MappingProxyType(
         "q24": "24-bit multiplier of the exact quotient",
         "q16": "16-bit multiplier",
         "q15": "15-bit multiplier",
+        "q15t": "15-bit multiplier, itself cut off",
+        "q8": "8-bit multiplier",
+        "q8t": "8-bit multiplier, itself cut off",
+        "q7": "7-bit multiplier",
         "p8": "multiplier in 256ths",
+        "given": "recorded multiplier and shift",
         "glow": "8-bit multiplier between two shifts",
         "pow2": "nearest power of two",
     }
@@ -55,6 +62,7 @@ _FORMS: Mapping[str, str] = MappingProxyType(
     {
         "sum": "",
         "raw": "sums of codes with their zero point inside",
+        "counted": "31-bit multiplier with the count divided out of it",
         "offset": "sums of codes with their zero point inside, taken off as a whole number of output steps",
         "real": "averages of real values in float32",
         "taps": "averages of real values in float32 over all taps",

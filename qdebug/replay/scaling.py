@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import ml_dtypes
 import numpy as np
 
 from qdebug.numerics.fixedpoint import (
@@ -18,7 +19,7 @@ from qdebug.numerics.fixedpoint import (
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 
-__all__ = ["Fixed", "Scales", "fixed", "real_multiplier", "scales_of", "sum_scale"]
+__all__ = ["Fixed", "Scales", "fixed", "float_multiplier", "real_multiplier", "scales_of", "sum_scale"]
 
 _ONE = np.ones((), np.float32)
 
@@ -105,6 +106,21 @@ def real_multiplier(scales: Scales, expression: str) -> np.ndarray:
     return _FORMULAS[expression](scales)
 
 
+def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
+    """Give a real multiplier as the floating-point number that it is kept as.
+
+    Args:
+        real: What `real_multiplier` gives.
+        number: One of `NUMBERS` that is a floating-point number.
+
+    Returns:
+        float64 if that is the number, else float32, which holds the narrower ones exactly.
+    """
+    kept = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}.get(number)
+    wide = np.float64 if number == "f64" else np.float32
+    return np.asarray(real.astype(wide) if kept is None else real.astype(kept).astype(wide))
+
+
 def sum_scale(scales: Scales) -> np.ndarray:
     """Give the scale of integer sums, the product x w, rounded to float32."""
     x, w, _, _ = scales.single()
@@ -157,6 +173,6 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
             multiplier=multiplier << 7 if wide else multiplier, bits=31 if wide else 24, exponent=exponent, pre=none
         )
     rounding = {"t": "trunc", "e": "even"}.get(number[-1], "away")
-    bits = int(number[1:3])
+    bits = int(number[1:].rstrip("te"))
     multiplier, exponent = quantize_multiplier(real, bits=bits, rounding=rounding)
     return Fixed(multiplier=multiplier, bits=bits, exponent=exponent, pre=none)

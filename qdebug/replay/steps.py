@@ -11,8 +11,9 @@ import numpy as np
 
 from qdebug.numerics.fixedpoint import divide, multiply_high, shift_left, shift_right, wrap_to
 from qdebug.numerics.rounding import ROUNDINGS
+from qdebug.replay.given import whole_of
 from qdebug.replay.operations import Operation, Start
-from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, sum_scale
+from qdebug.replay.scaling import Fixed, Scales, float_multiplier, real_multiplier, sum_scale
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import FLOAT_STEPS, Multiplier, Step
 
@@ -71,7 +72,8 @@ def _real_operation(unit: Unit, start: Start, step: Step, multiplier: Multiplier
     if step.op not in FLOAT_STEPS:
         raise ValueError(f"the step {step} needs an integer multiplier")
     if step.op == "mul":
-        return _binary(np.multiply, real_multiplier(scales, multiplier.expression).astype(dtype))
+        real = real_multiplier(scales, multiplier.expression)
+        return _binary(np.multiply, float_multiplier(real, multiplier.number))
     if step.op == "scale":
         return _binary(np.multiply, sum_scale(scales).astype(dtype))
     if step.op == "div":
@@ -182,7 +184,7 @@ def _integer_operation(unit: Unit, start: Start, step: Step, multiplier: Multipl
     whole = memo.get(key) if start.whole is None else start.whole
     if whole is None:
         scales = replace(start.scales, n=_ONE) if averages else start.scales  # the step avg divides by the count
-        whole = memo[key] = fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
+        whole = memo[key] = whole_of(unit, scales, multiplier)
     left = np.maximum(whole.exponent, 0) if shl else np.zeros_like(whole.exponent)
     rest = left - whole.exponent + (0 if mulhi else whole.bits)
     return _shifting(step, whole, left, rest)

@@ -60,6 +60,8 @@ class Target:
         low: Lowest code in use; the dtype's if left out.
         high: Highest code in use; the dtype's if left out.
         clamp: Bounds of a fused activation, in codes; None where there is none.
+        multiplier: Integer multiplier that the backend recorded, one or one per channel; None where it recorded none.
+        shift: The shift that goes with it.
     """
 
     dtype: np.dtype
@@ -68,6 +70,8 @@ class Target:
     low: int | None = None
     high: int | None = None
     clamp: tuple[int, int] | None = None
+    multiplier: np.ndarray | None = None
+    shift: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         low, high = code_limits(logical_name(self.dtype))
@@ -152,4 +156,6 @@ def target_of(quant: QuantParams, *, clamp: tuple[int, int] | None = None) -> Ta
         low=quant.qmin,
         high=quant.qmax,
         clamp=clamp,
+        multiplier=quant.multiplier,
+        shift=quant.shift,
     )

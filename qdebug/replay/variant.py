@@ -83,14 +83,17 @@ over n elements divides by n last, or as the two forms with n say.
 """
 
 NUMBERS: tuple[str, ...] = (
-    "f32", "f64", "q31", "q31t", "q31e", "m24", "m24s7", "m15", "q24", "q16", "q15", "p8", "glow", "pow2",
+    "f32", "f64", "f16", "bf16", "q31", "q31t", "q31e", "m24", "m24s7", "m15", "q24", "q16", "q15", "q15t", "q8", "q8t",
+    "q7", "p8", "glow", "pow2", "given",
 )  # fmt: skip
 """Kinds of number that a multiplier is kept as.
 
-f32, f64: floating point. q31, q24, q16, q15: a significand of so many bits, rounded half away from zero (q31t: cut
-off, q31e: half to even). m24: the 24 bits of a float32's significand; m24s7: the same shifted left by 7. m15: its
-upper 15 bits, with all of the shift before the product. p8: a whole number of 256ths. glow: the 8 to 9 bits and two
-shifts that Glow's quantizeScaleOffset32To8 finds. pow2: the nearest power of two, as a shift.
+f32, f64: floating point. f16, bf16: a 16-bit float, multiplied in float32. q31, q24, q16, q15, q8, q7: a significand of
+so many bits, rounded half away from zero (q31t, q15t, q8t: cut off, q31e: half to even). m24: the 24 bits of a
+float32's significand; m24s7: the same shifted left by 7. m15: its upper 15 bits, with all of the shift before the
+product. p8: a whole number of 256ths. glow: the 8 to 9 bits and two shifts that Glow's quantizeScaleOffset32To8 finds.
+pow2: the nearest power of two, as a shift. given: the multiplier and shift that were recorded with the output; like q31
+where none were.
 """
 
 ACCUMULATES: tuple[str, ...] = ("wrap32", "exact", "pairsat16", "pairwrap16")
@@ -109,7 +112,7 @@ A bias at a scale of its own is brought to that of the sums in float32, or (glow
 FORMS: Mapping[str, str] = MappingProxyType(
     {form: form for form in ("sum", "raw", "real", "taps", "ort", "exp31", "exp32", "exp64")}
     | {form: form for form in ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma")}
-    | {"offset": "raw"}
+    | {"offset": "raw", "counted": "sum"}
     | dict.fromkeys(("fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15"), "codes")
     | dict.fromkeys(("each", "table", "table-fma", "stepped", "mlas", "leaky"), "codes")
     | dict.fromkeys(("hswish16", "fixed16", "fixed31"), "codes")
@@ -117,8 +120,8 @@ FORMS: Mapping[str, str] = MappingProxyType(
 """What a program starts from, and the columns that it is made of; two forms may share their columns.
 
 sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. offset: the same, with
-both zero points added by the step `zp`, that of the input as a whole number of the output's steps. real: real values,
-averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp31, exp32, exp64:
+both zero points added by the step `zp`, that of the input as a whole number of the output's steps. counted: centred
+integers, and a 31-bit multiplier that the count was divided out of. real: real values, averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp31, exp32, exp64:
 probabilities of a softmax, exp31 in fixed point.
 
 Codes interpolated between neighbours: by weights of so many bits, grid10 with outputs placed on a grid of 10 bits too,
@@ -199,7 +202,7 @@ class Multiplier:
     @property
     def real(self) -> bool:
         """Whether it is a floating-point number."""
-        return self.number in ("f32", "f64")
+        return self.number in ("f32", "f64", "f16", "bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

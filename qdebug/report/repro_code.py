@@ -7,8 +7,9 @@ from textwrap import indent
 
 import numpy as np
 
+from qdebug.replay.given import whole_of
 from qdebug.replay.registry import Call
-from qdebug.replay.scaling import Fixed, fixed, real_multiplier, scales_of, sum_scale
+from qdebug.replay.scaling import Fixed, float_multiplier, real_multiplier, scales_of, sum_scale
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Step, Variant
 from qdebug.replay.windows import window_of
@@ -140,11 +141,11 @@ def _steps(unit: Unit, variant: Variant, pool: ArrayPool) -> Iterator[str | None
     yield "v = sums()" + ("" if variant.accumulate == "exact" else ".astype(np.int32).astype(np.int64)  # as 32 bits")
     number = variant.multiplier.number
     if variant.multiplier.real:
-        yield f"v = v.astype(np.{'float32' if number == 'f32' else 'float64'})"
+        yield f"v = v.astype(np.{'float64' if number == 'f64' else 'float32'})"
         for step in variant.requantize:
             yield _real_step(unit, variant, step, pool)
         return
-    whole = fixed(real_multiplier(scales_of(unit), variant.multiplier.expression), number)
+    whole = whole_of(unit, scales_of(unit), variant.multiplier)
     ops = [step.op for step in variant.requantize]
     for step in variant.requantize:
         yield _integer_step(unit, step, whole, ops, pool)
@@ -152,10 +153,11 @@ def _steps(unit: Unit, variant: Variant, pool: ArrayPool) -> Iterator[str | None
 
 def _real_step(unit: Unit, variant: Variant, step: Step, pool: ArrayPool) -> str | None:
     scales = scales_of(unit)
-    dtype = np.float32 if variant.multiplier.number == "f32" else np.float64
+    number, expression = variant.multiplier.number, variant.multiplier.expression
+    dtype = np.float64 if number == "f64" else np.float32
     single = scales.y.astype(np.float32)
     factors: Mapping[str, tuple[str, Callable[[], np.ndarray], str]] = {
-        "mul": ("*", lambda: real_multiplier(scales, variant.multiplier.expression), _QUOTIENT),
+        "mul": ("*", lambda: float_multiplier(real_multiplier(scales, expression), number), _QUOTIENT),
         "scale": ("*", lambda: sum_scale(scales), "input scale * weight scale"),
         "div": ("/", lambda: single, "output scale"),
         "inv": ("*", lambda: np.asarray(1 / single), "1 / output scale"),

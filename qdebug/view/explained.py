@@ -210,6 +210,10 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.match is not None:
         facts.append(("match", share(node.match)))
     facts += _class_facts(node)
+    if node.recorded is not None:
+        fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
+        times = f"{node.recorded.ratio:.8g} times the quotient of the scales"
+        facts.append(("recorded", f"multiplier and shift {fits}; they stand for {times}"))
     if node.residual is not None:
         left = node.residual
         facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jsonschema
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from qdebug.analysis.explain import explain_recording, siblings, wanted
 from qdebug.analysis.explanation import ExplainStatus
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.numerics.fixedpoint import quantize_multiplier
 from qdebug.record.recorder import Recorder
 from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.evaluate import compute
@@ -304,3 +307,53 @@ def test_a_wrong_scale_is_not_explained_by_a_program_made_up_for_it():
     found = explain_recording(MemoryRecording(graph, arrays | {("cs", 0, 0): np.asarray(wrong)})).nodes
     assert [str(node.status) for node in found] == ["unexplained", "explained"]
     assert "nobody is known to use" in found[0].reason
+
+
+def recorded_with(quantized, variant, **facts):
+    """Record a convolution with an integer multiplier and shift beside its output."""
+    plain = quantized.conv(variant, scales=quantized.generic)
+    info = plain.graph.tensors["y"]
+    quant = replace(info.quant, **{name: np.asarray(value) for name, value in facts.items()})
+    tensors = [replace(info, quant=quant) if name == "y" else known for name, known in plain.graph.tensors.items()]
+    graph = Graph(plain.graph.nodes, tensors=tensors, inputs=["x"], outputs=["y"], opset={"": 13})
+    return MemoryRecording(
+        graph, {(n, s, 0): plain.load(n, s) for n in plain.names for s in range(2) if plain.has(n, s)}
+    )
+
+
+def test_recorded_integers_are_tried_first_and_it_is_said_that_they_fit(quantized):
+    x, w, y = (float(np.float32(scale)) for scale in quantized.generic)
+    multiplier, exponent = quantize_multiplier(x * w / y)
+    node = only(
+        recorded_with(quantized, "m=q31:d:xw/y steps=mul,shr.up,zp,sat", multiplier=multiplier, shift=-exponent)
+    )
+    assert node.variants[0] == "m=given:xw/y steps=mul,shr.up,zp,sat"
+    assert node.words.startswith("recorded multiplier and shift, ties up")
+    assert node.recorded.reproduces
+    assert node.to_dict()["recorded"] == {"reproduces": True, "ratio": pytest.approx(1)}
+    assert "tvm-qnn-upward" in [preset.name for preset in node.presets]
+
+
+def test_recorded_integers_that_do_not_fit_are_said_not_to(quantized):
+    node = only(recorded_with(quantized, "", multiplier=[1 << 30], shift=[36]))
+    assert node.status is ExplainStatus.EXPLAINED
+    assert node.variants[0] == "m=f32:xw/y"
+    assert not node.recorded.reproduces
+    assert "no program with the recorded multiplier and shift reproduces it" in node.reason
+    assert "times the quotient of the recorded scales" in node.reason
+
+
+def test_recorded_integers_explain_what_the_scales_do_not(quantized):
+    """A backend whose multiplier is another than its scales say computes by it all the same."""
+    x, w, y = (float(np.float32(scale)) for scale in quantized.generic)
+    multiplier, exponent = quantize_multiplier(1.07 * x * w / y)
+    wrong = (quantized.generic[0], quantized.generic[1], quantized.generic[2] / 1.07)
+    moved = quantized.conv("m=q31:d:xw/y steps=mul,shr.up,zp,sat", scales=wrong)
+    facts = recorded_with(quantized, "", multiplier=multiplier, shift=31 - exponent)
+    arrays = {(n, s, 0): facts.load(n, s) for n in facts.names for s in range(2) if facts.has(n, s)}
+    arrays |= {("y", sample, 0): moved.load("y", sample) for sample in range(2)}
+    node = only(MemoryRecording(facts.graph, arrays))
+    assert node.status is ExplainStatus.EXPLAINED
+    assert node.recorded.reproduces
+    assert node.recorded.ratio == pytest.approx(1.07, rel=1e-6)
+    assert all("given" in text for text in node.variants)
