@@ -42,37 +42,53 @@ class ExponentCounter:
     def __init__(self) -> None:
         self._biased = np.zeros(2 * _BIAS + 2, np.int64)
         self._tiny = np.zeros(-1022 - _LOWEST, np.int64)
-        self._tiny_in_all = 0
-        self._left_out = 0
+        self._tiny_in_all = self._left_out = 0
 
-    def add(self, magnitudes: np.ndarray, left_out: int = 0, *, index: np.ndarray | None = None) -> None:
+    def add(self, values: np.ndarray, left_out: int = 0, *, index: np.ndarray | None = None) -> int:
         """Count a stretch of magnitudes.
 
         Args:
-            magnitudes: 1-D contiguous float64, not negative, no NaN; an infinite one is the difference of two finite
+            values: 1-D contiguous float64, not negative, no NaN; an infinite one is the difference of two finite
                 values and counts as 2**1024.
             left_out: How many more elements have none.
             index: An int64 buffer at least as long, to be overwritten; None for a new one.
+
+        Returns:
+            How many are 0.
         """
         self._left_out += left_out
-        bits = magnitudes.view(np.int64)
-        exponents = np.right_shift(bits, 52, out=None if index is None else index[: magnitudes.size])
-        zeros = int(self._biased[0])
+        small = self.count(values, index=index)
+        zeros = int(np.count_nonzero(np.equal(values, 0.0))) if small else 0
+        self.split_small(values, small, zeros)
+        return zeros
+
+    def count(self, values: np.ndarray, *, index: np.ndarray | None = None) -> int:
+        """Count a stretch as `add` does, but for what `split_small` has to do then.
+
+        Returns:
+            How many are 0 or denormal, which have the same upper bits.
+        """
+        bits = values.view(np.int64)
+        exponents = np.right_shift(bits, 52, out=None if index is None else index[: values.size])
+        before = int(self._biased[0])
         np.add.at(self._biased, exponents, 1)  # faster than bincount, which looks for the largest first
-        if self._biased[0] != zeros:  # a biased exponent of 0 is shared by zero and the denormal numbers
-            small = magnitudes[magnitudes < 2.0**-1022]
-            tiny = small[small > 0.0]
-            if tiny.size:
-                self._tiny_in_all += tiny.size
-                self._tiny += np.bincount(np.frexp(tiny)[1] - 1 - _LOWEST, minlength=self._tiny.size)
+        return int(self._biased[0]) - before
+
+    def split_small(self, values: np.ndarray, small: int, zeros: int) -> None:
+        """Tell the denormal magnitudes of a stretch by their power of two; of `small` such or 0, `zeros` are 0."""
+        if small > zeros:
+            tiny = values[values < 2.0**-1022]
+            tiny = tiny[tiny > 0.0]
+            self._tiny_in_all += tiny.size
+            self._tiny += np.bincount(np.frexp(tiny)[1] - 1 - _LOWEST, minlength=self._tiny.size)
 
     @property
     def infinite(self) -> int:
-        """How many magnitudes were infinite or NaN."""
+        """How many magnitudes were infinite or NaN, and are not taken back."""
         return int(self._biased[-1])
 
     def forget_infinite(self, count: int) -> None:
-        """Take back so many elements that were added as infinite."""
+        """Take back so many elements that were added as infinite or NaN."""
         self._biased[-1] -= count
 
     def histogram(self) -> ExponentHistogram:

@@ -197,9 +197,9 @@ class Profiler:
             a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
             left_out = finite.size - a.size
         out, index = buffers.doubles[3], buffers.index
-        self._errors.add(magnitudes, left_out, index=index)
+        equal = self._errors.add(magnitudes, left_out, index=index)
         if a.size:
-            self._relative.add(magnitudes, a, out=out, index=index)
+            self._relative.add(magnitudes, a, out=out, index=index, equal=equal)
             if self._ulp is not None:
                 self._ulp.add(*(singles or (a, b)), buffers)
 

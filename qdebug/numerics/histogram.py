@@ -203,6 +203,7 @@ class PairBinCounter:
             # The roundings of low, difference, factor and product, each half of 2**-23 of its size, in bins; doubled.
             self._slack = (4.0 * bins + 2.0 * largest * per_unit) * 2.0**-23
         self._table = np.zeros(bins * bins, np.int64) if self._slack < _MOST_SLACK else None
+        self._tabled = False
 
     def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
         """Count a stretch of both tensors.
@@ -226,6 +227,7 @@ class PairBinCounter:
         cells = buffers.doubles[3][:n].view(np.int64)
         np.copyto(cells, ours)
         np.add.at(self._table, cells, 1)
+        self._tabled = True
 
     def _holds(self, values: np.ndarray) -> bool:
         """Tell whether all values are within the limits; not of NaN."""
@@ -249,9 +251,10 @@ class PairBinCounter:
 
     def histograms(self) -> tuple[ValueHistogram, ValueHistogram]:
         """Give the counts of the reference and of the backend so far."""
-        if self._table is not None:
+        if self._table is not None and self._tabled:
             table = self._table.reshape(self._bins, self._bins)
             self._sides[0].add_counts(table.sum(axis=1))
             self._sides[1].add_counts(table.sum(axis=0))
             self._table[:] = 0
+            self._tabled = False
         return self._sides[0].histogram(), self._sides[1].histogram()

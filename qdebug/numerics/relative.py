@@ -41,6 +41,7 @@ class RelativeCounter:
         *,
         out: np.ndarray | None = None,
         index: np.ndarray | None = None,
+        equal: int | None = None,
     ) -> None:
         """Count a stretch of elements that are finite on both sides.
 
@@ -49,17 +50,22 @@ class RelativeCounter:
             reference: Reference values, 1-D float64; neither is written to.
             out: A float64 buffer at least as long, to be overwritten; None for a new one.
             index: An int64 buffer likewise.
+            equal: How many of the differences are 0; None to count them.
         """
         quotients = np.divide(magnitudes, reference, out=None if out is None else out[: magnitudes.size])
         np.absolute(quotients, out=quotients)
         infinite = self._quotients.infinite
-        self._quotients.add(quotients, index=index)
-        if self._quotients.infinite == infinite:
-            return
-        zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count non-zero numbers
-        self._zero_refs += zeros
-        self._hit += int(np.count_nonzero(np.isnan(quotients)))  # 0/0
-        self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
+        small = self._quotients.count(quotients, index=index)
+        hit = 0
+        if self._quotients.infinite != infinite:
+            zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count what is not 0
+            hit = int(np.count_nonzero(np.isnan(quotients)))  # 0/0
+            self._zero_refs += zeros
+            self._hit += hit
+            self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
+        if equal is None:
+            equal = int(np.count_nonzero(np.equal(magnitudes, 0.0)))
+        self._quotients.split_small(quotients, small, equal - hit)
 
     def errors(self) -> RelativeErrors:
         """Give the counts so far."""
