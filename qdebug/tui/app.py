@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,4 +152,12 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits: Limits
     def writing() -> bool:
         return any(getattr(side, "state", None) == "writing" for side in sides)
 
-    return Opening(names=names, compare=compare, refresh=refresh if choices.follow else None, writing=writing)
+    def notes() -> Mapping[str, str]:
+        from qdebug.tui.application import LIMITS_FILE
+        from qdebug.workflow.limits_file import load_notes
+
+        return load_notes(choices.limits_file or LIMITS_FILE)
+
+    return Opening(
+        names=names, compare=compare, refresh=refresh if choices.follow else None, writing=writing, notes=notes
+    )

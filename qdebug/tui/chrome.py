@@ -218,7 +218,9 @@ def _row_words(navigator: Navigator) -> str:
         word += ", acknowledged"
     result = table.results[row]
     why = table.rows[row].missing if result is None else result.reason if navigator.sample is None else None
-    return f"{safe_text(table.names[row], limit=60)}: {word}" + (f", {safe_text(why)}" if why else "")
+    note = navigator.trail.notes.get(row)
+    said = f" ({safe_text(note)})" if note else ""
+    return f"{safe_text(table.names[row], limit=60)}: {word}{said}" + (f", {safe_text(why)}" if why else "")
 
 
 def footer(width: int) -> list[Line]:

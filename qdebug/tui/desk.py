@@ -186,4 +186,6 @@ def start(opened: Opened, where: Start, *, before: Navigator | None = None, agai
             navigator.go(navigator.cursor if before.cursor else wish[0])
             navigator.choose_sample(wish[1])
             navigator.choose_filter(before.filter or wish[2])
+    for node, text in opened.notes.items():
+        navigator.note(node, text)
     return navigator

@@ -82,6 +82,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     first = navigator.table.first_divergence() == row
     said = f"{'! first divergence, ' if first else ''}{'' if first else sign}{state.word}"
     lines += _wrapped(f"{said}: {why}" if why else said, width, "muted" if state is State.PENDING else style, glyphs)
+    if row in navigator.trail.notes:
+        lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
         lines += _wrapped(f"paired by {result.match}: {result.match_reason}", width, "muted", glyphs)[:2]
         if result.declared:

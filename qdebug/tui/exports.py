@@ -6,7 +6,7 @@ import csv
 import datetime as dt
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -103,7 +103,9 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
     if path.suffix == ".csv":
         rows = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
         kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
-        return path, partial(_write_csv, rows=kept, states=scene.table.state.tolist())
+        trail = scene.navigator.trail
+        marks = {row: trail.notes.get(row, "") for row in (*trail.marks, *trail.notes)}
+        return path, partial(_write_csv, rows=kept, states=scene.table.state.tolist(), marks=marks)
     if path.suffix == ".json":
         result = scene.result
         if result is None:
@@ -129,13 +131,14 @@ def _write_csv(
     *,
     rows: Sequence[tuple[int, PlannedRow, NodeResult | None]],
     states: Sequence[int],
+    marks: Mapping[int, str],
 ) -> str:
     """Write the nodes of the list; numbers in full, texts so that no spreadsheet takes them for a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     metrics = [name for name in METRIC_CHOICES if name != "introduced"]
     heads = ["row", "node", "op", "tensor", "reference_tensor", "state", "reason", *metrics]
-    writer.writerow([*heads, "introduced_rel_l2", "propagated_rel_l2", "gain", "explained"])
+    writer.writerow([*heads, "introduced_rel_l2", "propagated_rel_l2", "gain", "explained", "marked", "note"])
     for row, planned, result in rows:
         texts = (planned.node, planned.op, planned.tensor, planned.reference_tensor, State(states[row]).word)
         reason = planned.missing if result is None else result.reason
@@ -145,7 +148,17 @@ def _write_csv(
         numbers.append(None if result is None else result.gain)
         explained = "" if result is None else result.explained or ""
         cells = [_number(value) for value in numbers]
-        writer.writerow([row, *map(_cell, texts), _cell(reason or ""), *cells, _cell(explained)])
+        writer.writerow(
+            [
+                row,
+                *map(_cell, texts),
+                _cell(reason or ""),
+                *cells,
+                _cell(explained),
+                row in marks,
+                _cell(marks.get(row, "")),
+            ]
+        )
     return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} nodes")
 
 

@@ -206,6 +206,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(
         keys=("i",), action="acknowledge", group="Do", help="accept the node's error with a reason, in the limits file"
     ),
+    KeyRow(keys=("a",), action="note", group="Do", help="note on the node, which marks it; kept in the limits file"),
     KeyRow(keys=("y",), action="copy", group="Do", help="send the name to the terminal's clipboard"),
     KeyRow(
         keys=("Y",), action="copy_command", group="Do", help="send the command that shows this again to the clipboard"

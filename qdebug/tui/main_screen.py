@@ -16,7 +16,7 @@ from qdebug.tui.help_screen import HelpScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.page import Scene
-from qdebug.tui.source import AcceptRequest, ExportRequest
+from qdebug.tui.source import AcceptRequest, ExportRequest, NoteRequest
 from qdebug.tui.walk import carried, own_share, walk_to_origin, worst_input
 from qdebug.tui.widgets import RowPicked
 from qdebug.view import numbers
@@ -200,6 +200,31 @@ class MainScreen(Asking):
             Question(
                 label=f"accept {safe_text(node, limit=24)} because",
                 placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
+                given=given,
+            )
+        )
+
+    def action_note(self) -> None:
+        """Ask what to remember of the node."""
+        scene = self.scene
+        if scene is None:
+            return self.say("there is no node yet")
+        node, backend = scene.planned.node or scene.planned.tensor, self.backend
+        path = cast("QdebugApp", self.app).limits_file
+        known = scene.navigator.trail.notes.get(scene.row, "")
+
+        def given(text: str) -> str:
+            kept = "" if text.strip() == exports.TAKE_BACK else text.strip()
+            if not text.strip():
+                return f"nothing noted; {exports.TAKE_BACK} takes a note out"
+            self._ask(NoteRequest(backend=backend, node=node, text=kept, path=path))
+            return f"writing {safe_text(path, limit=60)} .."
+
+        return self.ask_for(
+            Question(
+                label=f"note on {safe_text(node, limit=24)}",
+                placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
+                text=known,
                 given=given,
             )
         )

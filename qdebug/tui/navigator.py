@@ -137,6 +137,8 @@ class Navigator:
             return "there is no node to mark"
         marked = self.trail.toggle(self.cursor)
         many = len(self.trail.marks)
+        if self.cursor in self.trail.notes:
+            return f"{'marked' if marked else 'mark taken away, its note is kept'}; a changes the note; {many} marked"
         return f"{'marked' if marked else 'mark taken away'}; {many} marked, ' goes to the next, f is=marked lists them"
 
     def next_mark(self) -> str:
@@ -145,7 +147,15 @@ class Navigator:
         if row is None:
             return "nothing is marked; m marks the node"
         at = self.trail.marks.index(row) + 1
-        return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}"
+        note = self.trail.notes.get(row)
+        said = f": {safe_text(note, limit=200)}" if note else ""
+        return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}{said}"
+
+    def note(self, node: str, text: str) -> None:
+        """Put a note on the first row of a node; "" takes it away."""
+        row = self.table.find(node)
+        if row is not None:
+            self.trail.note(row, text)
 
     def block(self, direction: int) -> str:
         """Go to the first row of the next or previous block: the part of the names before the last slash or dot."""

@@ -22,7 +22,7 @@ from qdebug.tui.overview_page import strip_lines
 from qdebug.tui.page import BackendColumn, Page, Scene
 from qdebug.tui.pages import make_pages
 from qdebug.tui.profile import Piece, column_to_row, profile_lines
-from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Named, Opened, Request, Said
+from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Named, Noted, Opened, Request, Said
 from qdebug.tui.widgets import FixedLines, NodeList, TextScroll
 
 __all__ = ["Compared", "Panels"]
@@ -210,6 +210,10 @@ class Panels(Screen[None]):
         elif isinstance(event, DetailReady):
             self._desk.take(event)
             self._show_detail()
+        elif isinstance(event, Noted):
+            for each in self.compared:
+                if each.navigator is not None:
+                    each.navigator.note(event.node, event.text)
         elif isinstance(event, Said):
             self.say(event.message)
         elif isinstance(event, Failed):

@@ -10,8 +10,9 @@ import datetime as dt
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ from qdebug.tui.source import (
     Finished,
     Job,
     Named,
+    Noted,
+    NoteRequest,
     Opening,
     Request,
     Said,
@@ -184,6 +187,7 @@ class Reader(threading.Thread):
             source = comparison.source = comparison.opening.compare()
             writing = comparison.opening.writing
             opened = describe(source, comparison.at, writing=writing is not None and writing())
+            opened = replace(opened, notes=self._notes(comparison.opening))
             comparison.table, comparison.left = opened.table, source.results()
             self._post(opened)
             opened.table.prepare()
@@ -195,6 +199,13 @@ class Reader(threading.Thread):
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun
         self._post(Finished(backend_at=comparison.at, result=source.result()))
+
+    def _notes(self, opening: Opening) -> Mapping[str, str]:
+        try:
+            return {} if opening.notes is None else opening.notes()
+        except QdebugError as error:  # a file with a mistake is no reason to show nothing
+            self._post(Said(message=f"notes are not shown: {safe_text(error, limit=200)}"))
+            return {}
 
     def _hand_over(self, comparison: _Comparison, results: Sequence[NodeResult]) -> None:
         """Put results where the screen takes them from; one event at a time is under way, however many results."""
@@ -256,6 +267,8 @@ class Reader(threading.Thread):
                 self._post(Said(message=f"wrote {safe_text(job.path, limit=60)}: {what}"))
             elif isinstance(job, AcceptRequest):
                 self._accept(job)
+            else:
+                self._note(job)
         except (QdebugError, OSError, ValueError) as error:
             self._post(Said(message=safe_text(error, limit=200)))
 
@@ -280,6 +293,15 @@ class Reader(threading.Thread):
                     self._hand_over(comparison, result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
         what = "accepted" if job.reason else "no longer accepted:"
+        self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
+
+    def _note(self, job: NoteRequest) -> None:
+        """Write a note, or take it out."""
+        from qdebug.workflow.limits_file import write_note
+
+        write_note(job.path, job.node, job.text)
+        self._post(Noted(node=job.node, text=job.text))
+        what = "note kept on" if job.text else "no note any more on"
         self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
 
     def _answerable(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,8 @@ __all__ = [
     "Finished",
     "Job",
     "Named",
+    "NoteRequest",
+    "Noted",
     "Opened",
     "Opening",
     "PairValues",
@@ -163,12 +165,14 @@ class Opening:
         refresh: Takes in what a recorder has written since, and tells whether that is anything: then `compare` is
             called again; None for recordings that are finished.
         writing: Tells whether a recorder still adds to one of them; None if none does.
+        notes: Gives what was noted on nodes earlier, by node; None if nothing is kept.
     """
 
     compare: Callable[[], DiffSource]
     names: Callable[[], Sequence[str]] | None = None
     refresh: Callable[[], bool] | None = None
     writing: Callable[[], bool] | None = None
+    notes: Callable[[], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +239,24 @@ class Withdraw:
     """Nobody waits for what was asked about a row any more; it need not be found out."""
 
 
-Job = ExportRequest | AcceptRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRequest:
+    """Ask to keep a note on a node.
+
+    Args:
+        backend: Which comparison.
+        node: The backend's node.
+        text: What to remember; "" to take the note out.
+        path: The limits file to write it into.
+    """
+
+    backend: int
+    node: str
+    text: str
+    path: Path
+
+
+Job = ExportRequest | AcceptRequest | NoteRequest
 """What is done however much else is asked."""
 
 Request = DetailRequest | Withdraw | Job
@@ -267,10 +288,12 @@ class Opened:
         samples, steps: How many the recordings share.
         limits: What counts as divergence.
         writing: Whether a recorder still adds to one of them.
+        notes: What was noted on nodes earlier, by node.
     """
 
     backend_at: int = 0
     writing: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
     reference: RunInfo
     backend: RunInfo
     reference_graph: Graph
@@ -335,6 +358,19 @@ class DetailReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """A note on a node is kept, or taken out.
+
+    Args:
+        node: The backend's node.
+        text: The note; "" if there is none any more.
+    """
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """Something asked for is done, or could not be done.
 
@@ -360,5 +396,5 @@ class Failed:
     error: BaseException
 
 
-Event = Named | Opened | Computed | Finished | DetailReady | Said | Failed
+Event = Named | Opened | Computed | Finished | DetailReady | Noted | Said | Failed
 """Whatever the reader thread has to say."""

@@ -16,6 +16,7 @@ class Trail:
         self._rows: list[int] = []
         self._at = -1
         self.marks: list[int] = []
+        self.notes: dict[int, str] = {}
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -56,6 +57,8 @@ class Trail:
         other._rows = [row for _, row in kept if row is not None]
         other._at = sum(1 for at, row in kept if row is not None and at <= self._at) - 1
         other.marks = sorted(row for row in map(row_of, self.marks) if row is not None)
+        noted = [(row_of(row), text) for row, text in self.notes.items()]
+        other.notes = {row: text for row, text in noted if row is not None}
         return other
 
     def toggle(self, row: int) -> bool:
@@ -66,6 +69,14 @@ class Trail:
         self.marks.append(row)
         self.marks.sort()
         return True
+
+    def note(self, row: int, text: str) -> None:
+        """Put a note on a row, which marks it; "" takes note and mark away."""
+        if bool(text) != (row in self.marks):
+            self.toggle(row)
+        self.notes.pop(row, None)
+        if text:
+            self.notes[row] = text
 
     def next_mark(self, row: int) -> int | None:
         """Give the next marked row, around the end; None if nothing is marked."""

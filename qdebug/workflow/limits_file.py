@@ -14,6 +14,10 @@
     reason = "rounds half up"
     expires = 2027-01-31        # the last day on which it holds; without it, it holds for ever
 
+    [[note]]                    # something to remember of a node; it changes no verdict
+    node = "conv3"
+    text = "ask the vendor"
+
     [allow]                     # what may be missing, as on the command line
     partial = false
     unfaithful = false
@@ -38,7 +42,7 @@ from qdebug.analysis.limits import Limits
 from qdebug.errors import LimitsError
 from qdebug.workflow.limits_text import LimitsText, without_entries
 
-__all__ = ["acknowledge", "find_limits", "load_limits", "quoted", "withdraw"]
+__all__ = ["acknowledge", "find_limits", "load_limits", "load_notes", "quoted", "withdraw", "write_note"]
 
 _PROJECT = "pyproject.toml"
 _MOST_BYTES = 16 << 20
@@ -128,8 +132,7 @@ def acknowledge(
     _, named = _tables(path, text)
     if named is not None:
         return acknowledge(named, node, reason=reason, expires=expires, today=today)
-    gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
-    changed = text + gap + _block(entry, _prefix(path))
+    changed = _with_block(text, _block(entry, _prefix(path)))
     # Read before it is written: a file in which the entry cannot stand at the end must not be spoilt.
     limits = LimitsText(str(path), changed, prefix=_prefix(path)).limits(_tables(path, changed)[0], day)
     _write(path, changed)
@@ -176,6 +179,70 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
         )
     _write(path, changed)
     return limits
+
+
+def load_notes(path: str | Path) -> dict[str, str]:
+    """Read what was noted on nodes, by node; nothing if there is no such file.
+
+    Args:
+        path: A limits file, or a pyproject.toml.
+
+    Raises:
+        LimitsError: It cannot be read, or a note means nothing.
+    """
+    path = Path(path)
+    if not path.exists():
+        return {}
+    text = _read(path)
+    tables, named = _tables(path, text)
+    if named is not None:
+        return load_notes(named)
+    return dict(LimitsText(str(path), text, prefix=_prefix(path)).notes(tables))
+
+
+def write_note(path: str | Path, node: str, text: str) -> None:
+    """Write a note on a node into a limits file, in the place of the one before; the rest stays as it is.
+
+    Args:
+        path: A limits file, or a pyproject.toml; one that does not exist is made.
+        node: Exact name of a backend node; of a graph input, the tensor's.
+        text: What to remember; "" to take the note out.
+
+    Raises:
+        LimitsError: There is no note to take out, the file is laid out in another way than one table after the other,
+            or it cannot be read or written.
+    """
+    path = Path(path)
+    old = _read(path) if path.exists() else _HEAD
+    tables, named = _tables(path, old)
+    if named is not None:
+        write_note(named, node, text)
+        return
+    before = LimitsText(str(path), old, prefix=_prefix(path)).notes(tables)
+    if not text.strip() and all(other != node for other, _ in before):
+        raise LimitsError(f"{str(path)!r} has no note on {node!r}.", hint="Write one with the key a of qdebug tui.")
+    wanted = [pair for pair in before if pair[0] != node]
+    changed = without_entries(old, f"{_prefix(path)}note", [other == node for other, _ in before])
+    if text.strip():
+        wanted.append((node, text.strip()))
+        head = f"[[{_prefix(path)}note]]"
+        changed = _with_block(changed, f"{head}\nnode = {quoted(node)}\ntext = {quoted(text.strip())}\n")
+    # Read before it is written: whatever else the file says must still be said.
+    now = LimitsText(str(path), changed, prefix=_prefix(path)).notes(_tables(path, changed)[0])
+    if list(now) != wanted or _but_notes(path, changed) != _but_notes(path, old):
+        hint = "Take it out by hand."
+        raise LimitsError(f"The note on {node!r} in {str(path)!r} cannot be told from what is around it.", hint=hint)
+    _write(path, changed)
+
+
+def _but_notes(path: Path, text: str) -> dict[str, Any]:
+    return {name: table for name, table in _tables(path, text)[0].items() if name != "note"}
+
+
+def _with_block(text: str, block: str) -> str:
+    """Put a table at the end of a file, after an empty line."""
+    gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
+    return text + gap + block
 
 
 def _prefix(path: Path) -> str:

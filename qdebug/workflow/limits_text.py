@@ -15,10 +15,11 @@ from qdebug.errors import LimitsError
 
 __all__ = ["LimitsText", "without_entries"]
 
-_TABLES = ("default", "limit", "acknowledged", "allow")
+_TABLES = ("default", "limit", "acknowledged", "allow", "note")
 _PATTERNS = ("tensor", "node", "op")
 _RULE = (*_PATTERNS, *BOUNDS)
 _ACKNOWLEDGED = ("node", "reason", "expires")
+_NOTE = ("node", "text")
 _ALLOW = ("partial", "unfaithful", "uncompared")
 
 
@@ -50,6 +51,7 @@ class LimitsText:
         self._known(default, BOUNDS, "default")
         rules = tuple(self._rule(entry, at) for entry, at in self._entries(tables, "limit"))
         acknowledged = [self._acknowledged(entry, at, today) for entry, at in self._entries(tables, "acknowledged")]
+        self.notes(tables)
         allow = self._table(tables, "allow")
         self._known(allow, _ALLOW, "allow")
         return Limits(
@@ -61,6 +63,18 @@ class LimitsText:
             allow_unfaithful=self._flag(allow, "unfaithful"),
             allow_uncompared=self._uncompared(allow.get("uncompared", ())),
         )
+
+    def notes(self, tables: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+        """Give nodes and what was noted on them, in their order.
+
+        Raises:
+            LimitsError: A key or a value means nothing.
+        """
+        found = []
+        for entry, at in self._entries(tables, "note"):
+            self._known(entry, _NOTE, at)
+            found.append((self._text(entry, "node", at), self._text(entry, "text", at)))
+        return tuple(found)
 
     def _table(self, tables: Mapping[str, Any], name: str) -> dict[str, Any]:
         found = tables.get(name, {})

@@ -1,7 +1,10 @@
 """The line that asks for text, and what the keys do that use it; several backends."""
 
+from dataclasses import replace
+
 import pytest
 
+from qdebug.errors import LimitsError
 from qdebug.tui.arrangement import View
 
 pytestmark = pytest.mark.asyncio
@@ -293,3 +296,53 @@ async def test_what_the_command_line_asked_for_holds_unless_a_key_said_otherwise
         navigator = main.navigator
         assert (navigator.cursor, navigator.sample, navigator.filter) == (10, 1, "row>5")
         assert navigator.trail.marks == [0]
+
+
+async def test_a_note_marks_its_node_and_is_kept(make_app, make_session, settle, opened, tmp_path):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "exclamation_mark", "a", "enter")
+        assert "nothing noted" in main.message
+        await opened(pilot, "a", list("ask Ann"), "enter")
+        await settle(pilot, until=lambda main: "note kept on block2/qlinearadd_9" in main.message)
+        assert main.navigator.trail.marks == [9]
+        assert 'text = "ask Ann"' in (tmp_path / "qdebug-limits.toml").read_text()
+        await opened(pilot, "j", "k")
+        text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+        assert "block2/qlinearadd_9: diverged (ask Ann)" in text
+        await opened(pilot, "g", "apostrophe")
+        assert main.message == "mark 1 of 1: ask Ann"
+        await opened(pilot, "e", "ctrl+u", list("n.csv"), "enter")
+        await settle(pilot, until=lambda main: main.message.startswith("wrote n.csv"))
+        assert (tmp_path / "n.csv").read_text().splitlines()[10].endswith("True,ask Ann")
+        await opened(pilot, "a", "ctrl+u", "minus", "enter")
+        await settle(pilot, until=lambda main: "no note any more" in main.message)
+        assert not main.navigator.trail.marks
+        await opened(pilot, "a", "minus", "enter")
+        await settle(pilot, until=lambda main: "has no note" in main.message)
+
+
+async def test_notes_come_back_with_the_next_start(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    opening = app._reader._comparisons[0].opening
+    app._reader._comparisons[0].opening = replace(opening, notes=lambda: {"block2/relu_10": "old", "gone": "x"})
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        assert main.navigator.trail.notes == {10: "old"}
+        await opened(pilot, "apostrophe", "4")
+        text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+        assert "note: old" in text
+
+
+async def test_notes_that_cannot_be_read_are_no_reason_to_show_nothing(make_app, make_session, settle):
+    def broken():
+        raise LimitsError("'x.toml' is no TOML.", hint="Correct it.")
+
+    app = make_app(make_session(pause_at=5))
+    app._reader._comparisons[0].opening = replace(app._reader._comparisons[0].opening, notes=broken)
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot, until=lambda main: "no TOML" in main.message)
+        app._reader._comparisons[0].source.resume.set()
+        await settle(pilot)
+        assert main.message.startswith("notes are not shown")

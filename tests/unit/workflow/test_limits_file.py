@@ -8,7 +8,7 @@ import pytest
 from qdebug.analysis.limit_rules import Acknowledgement, LimitRule
 from qdebug.analysis.limits import Limits
 from qdebug.errors import LimitsError
-from qdebug.workflow.limits_file import acknowledge, find_limits, load_limits, withdraw
+from qdebug.workflow.limits_file import acknowledge, find_limits, load_limits, load_notes, withdraw, write_note
 
 DAY = dt.date(2026, 6, 1)
 
@@ -272,3 +272,48 @@ def test_a_file_in_which_the_entry_cannot_be_told_is_left_alone(text, file):
 def test_only_what_is_accepted_can_be_taken_back(file):
     with pytest.raises(LimitsError, match="acknowledges no node 'conv'"):
         withdraw(file(FULL), "conv")
+
+
+@pytest.mark.parametrize("name", ["limits.toml", "pyproject.toml"])
+def test_a_note_is_kept_replaced_and_taken_out_and_the_rest_stays(name, tmp_path):
+    path = tmp_path / name
+    prefix = "tool.qdebug." if name == "pyproject.toml" else ""
+    before = f"# ours\n[{prefix}default]\nmin_sqnr = 30  # dB\n"
+    path.write_text(before)
+    write_note(path, "conv1", "ask the vendor")
+    write_note(path, "conv2", 'a "quoted" one')
+    write_note(path, "conv1", "  answered  ")
+    assert load_notes(path) == {"conv2": 'a "quoted" one', "conv1": "answered"}
+    assert path.read_text().startswith(before)
+    assert load_limits(path).min_sqnr == 30
+    for node in ("conv1", "conv2"):
+        write_note(path, node, "")
+    assert path.read_text().rstrip() == before.rstrip()
+    with pytest.raises(LimitsError, match="has no note on 'conv1'"):
+        write_note(path, "conv1", "")
+
+
+def test_a_note_makes_the_file_and_changes_no_verdict(tmp_path):
+    path = tmp_path / "new.toml"
+    assert load_notes(path) == {}
+    write_note(path, "\x1b]0;x\x07\u202e", "odd name")
+    assert load_notes(path) == {"\x1b]0;x\x07\u202e": "odd name"}
+    assert "\x1b" not in path.read_text()
+    assert not load_limits(path).acknowledged
+
+
+def test_a_note_that_means_nothing_is_refused(tmp_path):
+    path = tmp_path / "limits.toml"
+    path.write_text('[[note]]\nnode = "a"\nsaid = "b"\n')
+    for read in (load_notes, load_limits):
+        with pytest.raises(LimitsError, match=r"line 3: note\[1\]\.said means nothing"):
+            read(path)
+
+
+def test_a_note_in_a_file_laid_out_otherwise_is_left_alone(tmp_path):
+    path = tmp_path / "limits.toml"
+    text = 'note = [{node = "a", text = "b"}]\n'
+    path.write_text(text)
+    with pytest.raises(LimitsError):
+        write_note(path, "a", "c")
+    assert path.read_text() == text
