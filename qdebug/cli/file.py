@@ -201,7 +201,7 @@ def _pack(arguments: argparse.Namespace) -> int:
             options.file,
             options.output,
             codec=options.codec,
-            level=min(options.level, 9),
+            level=options.level,
             force=options.force,
             progress=note,
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 import qdebug
 
-__all__ = ["cpu_flags", "cpu_model", "machine", "package_versions", "run_facts"]
+__all__ = ["cpu_flags", "cpu_model", "machine", "package_versions", "recorded_facts", "run_facts"]
 
 _ARITHMETIC_FLAGS = (
     *("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx_vnni"),
@@ -24,6 +24,7 @@ _ARITHMETIC_FLAGS = (
 )
 """Instruction sets that change how sums and products are computed, as Linux spells them."""
 
+_OF_A_RUN = ("backend", "model", "model_sha256", "taps", "versions", "options", "cpu_flags")
 _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 
 
@@ -75,6 +76,15 @@ def run_facts(
         "cpu_flags": tuple(cpu_flags() if flags is None else flags),
         "options": dict(options or {}),
     }
+
+
+def recorded_facts(run: object) -> dict[str, Any]:
+    """Give the facts of a run as arguments of `Recorder`.
+
+    Args:
+        run: What has them as attributes: a `RunInfo`, or what an adapter says of a run.
+    """
+    return {name: getattr(run, name) for name in _OF_A_RUN}
 
 
 @cache

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from qdebug.model.recording import no_values, not_in_full
 from qdebug.record.recovery import Account
 from qdebug.store.journal_bodies import JournalEvent
 from qdebug.store.journal_reader import JournalReader, journal_at
+from qdebug.store.lifetime import Closable
 from qdebug.store.lock import lock_holder
 from qdebug.store.reader import FileRecording
 
@@ -35,7 +35,7 @@ class FollowState(StrEnum):
     """Its process is gone without closing it; what it recorded is here and can be recovered."""
 
 
-class FollowedRecording:
+class FollowedRecording(Closable):
     """A recording that may still grow. Implements `qdebug.model.Recording`, as of the last `refresh`.
 
     Nothing changes but in `refresh`: between two calls `graph`, `names`, `samples`, `steps` and `info` are as fixed as
@@ -210,14 +210,6 @@ class FollowedRecording:
             self._reader.close()
         if self._file is not None:
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FollowedRecording, (self.path.absolute(),)

@@ -119,6 +119,7 @@ class Ledger:
                 self.sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
             if keep.anything:
                 self._keep(name, data, place, keep, quant, truncated=keep is not wanted)
+                self._skipped.pop(name, None)
             self._names.setdefault(name, dtype)
             if place is not None:
                 self._places.add((name, *place))

@@ -250,7 +250,10 @@ class Recorder:
         self._sample, self._step = place
 
     def skip(self, tensor: str, reason: str) -> None:
-        """Note that a tensor of the run is not recorded, and why."""
+        """Note that a tensor of the run is not recorded, and why.
+
+        The last word holds: values put later take it back, and values put before stay.
+        """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
         with self._alone():

@@ -52,7 +52,9 @@ class Account:
     def __init__(self, reader: JournalReader) -> None:
         self._reader = reader
         self._builder: GraphBuilder | None = None
-        self.skipped: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
+        """Tensors of which values are damaged or missing, with what is to be said of them."""
+        self._skipped: dict[str, str] = {}
         self.names: dict[str, None] = {}
         self._doubts: dict[str, str] = {}
         self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
@@ -75,6 +77,7 @@ class Account:
                 role = Role.CONSTANT if entry.constant else None
                 self.builder.note(entry.name, entry.shape, NodeFacts(), dtype=entry.dtype, role=role)
                 self.names.setdefault(entry.name)
+                self._skipped.pop(entry.name, None)  # the last word holds
                 return {}
             return self._take_note(self.builder, entry)
         except (TypeError, ValueError, GraphError) as exc:
@@ -89,7 +92,7 @@ class Account:
         if "outputs" in note:
             builder.outputs([str(name) for name in note["outputs"]])
         if "skip" in note:
-            self.skipped[str(note["skip"])] = str(note.get("reason", ""))
+            self._skipped[str(note["skip"])] = str(note.get("reason", ""))
         if "fidelity" in note:
             self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
         return {}
@@ -111,7 +114,7 @@ class Account:
             complete=complete,
             fidelity=fidelity,
             fidelity_detail=detail,
-            skipped=self.skipped,
+            skipped={**self._skipped, **self.lost},
             doubts=self._doubts,
         )
 
@@ -242,7 +245,7 @@ class _Rebuilding:
         name, sample, step = _place(event)
         if not self._reader.is_whole(event):
             self._lost.append((name, sample, step))
-            self._account.skipped[name] = "its values were damaged or missing when the run was recovered"
+            self._account.lost[name] = "its values were damaged or missing when the run was recovered"
             return
         facts: dict[str, Any] = {"sample": sample, "step": step, "constant": event.constant, "quant": quant}
         kept = self._reader.kept(event)

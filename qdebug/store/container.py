@@ -12,6 +12,7 @@ import numpy as np
 from h5py import h5f, h5p
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
+from qdebug.store.journal import MAGIC as JOURNAL_MAGIC
 from qdebug.store.layout import (
     FORMAT_NAME,
     FORMAT_VERSION,
@@ -30,7 +31,7 @@ from qdebug.store.safety import (
     read_bytes,
     read_text_attribute,
 )
-from qdebug.store.target import journal_of, recover_hint, unfinished
+from qdebug.store.target import journal_of, part_of, recover_command, recover_hint, unfinished
 
 __all__ = ["BAD_FILE", "Container", "damaged"]
 
@@ -196,8 +197,27 @@ def _open_regular(path: Path) -> int:
                 f"{str(path)!r} is JSON, such as a manifest, and no recording file.",
                 hint="Give the recordings that it names.",
             )
+        if start.startswith(JOURNAL_MAGIC):
+            raise _lone_journal(path)
         raise NotARecordingError(f"{str(path)!r} is no qdebug recording.", hint=_RECORD)
     return fd
+
+
+def _lone_journal(path: Path) -> RecordingError:
+    """Make the error for a journal whose run cannot be told from its name, or has no values beside it."""
+    named = path.name.endswith(".journal")
+    part = part_of(path.with_name(path.name.removesuffix(".journal")))
+    if named and not part.exists():
+        return RecordingError(
+            f"{str(path)!r} is the journal of a run that did not finish; {str(part)!r}, which holds the values, is "
+            "missing.",
+            hint=f"Put that file back beside it, then: {recover_command(path)}.",
+        )
+    out = "" if named else " -o OUT.h5"
+    return RecordingError(
+        f"{str(path)!r} is the journal of a recording, not the recording itself.",
+        hint=f"Rebuild the recording: {recover_command(path)}{out}.",
+    )
 
 
 def _check_finished(path: Path) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from qdebug.errors import GraphError, NotARecordingError, RecordingError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.kept import Kept
 from qdebug.model.recording import no_values, not_in_full
+from qdebug.store.lifetime import Closable
 from qdebug.store.reader import FileRecording
 
 __all__ = ["JoinedRecording", "Part"]
@@ -35,7 +35,7 @@ class Part:
     first_sample: int = 0
 
 
-class JoinedRecording:
+class JoinedRecording(Closable):
     """Several recordings as one. Implements `qdebug.model.Recording`.
 
     Args:
@@ -183,14 +183,6 @@ class JoinedRecording:
         """Close the files. Again does nothing."""
         for file in self._files:
             file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JoinedRecording, (self._parts, self.path.absolute())

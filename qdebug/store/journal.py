@@ -43,7 +43,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-__all__ = ["MAX_BODY", "Frame", "Journal", "Kind", "decode_json", "encode_json", "read_frames"]
+__all__ = ["MAGIC", "MAX_BODY", "Frame", "Journal", "Kind", "decode_json", "encode_json", "read_frames"]
 
 MAGIC = b"QDJ1\r\n\x1a\n"
 MAX_BODY = 1 << 28

@@ -33,6 +33,7 @@ _SMALL = 1024
 """Payloads up to this size are left as they are: a chunk index costs more than compression gains."""
 _MOST_RATIO = 1000
 """Zeros shrink further than that with zstd, further than a reader believes."""
+_MOST_LEVEL = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +66,23 @@ def pack(
         path: A finished recording.
         out: The file to make; None packs in place.
         codec: One of `CODECS`.
-        level: How hard to try.
+        level: How hard to try, 1 to 9.
         force: Replace `out` if it exists.
         progress: Called with the number of payloads done and their total.
 
     Raises:
-        UsageError: There is no such codec.
+        UsageError: There is no such codec or level.
         MissingExtraError: The codec's package is not installed.
         OutputExistsError: `out` exists and `force` is not set.
         RecordingError: The recording is damaged, or the file cannot be written; then everything is as it was.
     """
     if codec not in CODECS:
         raise UsageError(f"There is no codec {codec!r}; known are {', '.join(CODECS)}.", hint="Use gzip.")
+    if not 1 <= level <= _MOST_LEVEL:
+        raise UsageError(
+            f"There is no level {level}; the levels are 1 to {_MOST_LEVEL}.",
+            hint="Give 9 for the smallest file: qdebug file pack FILE --level 9.",
+        )
     if codec == "zstd":
         zstd_module()
     target = Path(os.path.realpath(out or path))

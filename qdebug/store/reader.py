@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -32,6 +31,7 @@ from qdebug.store.event_index import EventIndex
 from qdebug.store.kept_reader import KeptReader
 from qdebug.store.kept_rows import PARTLY, check_optional
 from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES
+from qdebug.store.lifetime import Closable
 from qdebug.store.payload import from_physical
 from qdebug.store.payload_reader import Expected, payload_digest, read_payload
 
@@ -81,7 +81,7 @@ def open_file(path: str | os.PathLike[str]) -> FileRecording:
     return FileRecording(path)
 
 
-class FileRecording:
+class FileRecording(Closable):
     """A recording file, open for reading. Implements `qdebug.model.Recording`.
 
     It can be handed to another process, which opens the file anew.
@@ -320,14 +320,6 @@ class FileRecording:
     def close(self) -> None:
         """Close the file; arrays that were loaded stay valid. Again does nothing."""
         self._container.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileRecording, (self.path.absolute(),)

@@ -8,7 +8,17 @@ from pathlib import Path
 from qdebug.errors import OutputExistsError, QdebugError, RecordingError
 from qdebug.store.journal import Kind, read_frames
 
-__all__ = ["cannot_write", "cause", "check_target", "exists", "journal_of", "part_of", "recover_hint", "unfinished"]
+__all__ = [
+    "cannot_write",
+    "cause",
+    "check_target",
+    "exists",
+    "journal_of",
+    "part_of",
+    "recover_command",
+    "recover_hint",
+    "unfinished",
+]
 
 
 def part_of(path: Path) -> Path:
@@ -37,10 +47,11 @@ def unfinished(path: Path) -> bool:
 
 def recover_hint(path: Path) -> str:
     """Say how to come to the values of a run that did not finish."""
-    return f"Rebuild it: {_recover(path)}."
+    return f"Rebuild it: {recover_command(path)}."
 
 
-def _recover(path: Path) -> str:
+def recover_command(path: Path) -> str:
+    """Give the command that rebuilds the recording of such a run."""
     return f"qdebug file recover {str(path)!r}"
 
 
@@ -59,7 +70,7 @@ def check_target(path: Path, *, force: bool) -> None:
         if path.name.endswith(ending) and unfinished(path.with_name(path.name.removesuffix(ending))):
             raise RecordingError(
                 f"{str(path)!r} belongs to a run that did not finish, and is all that is left of it.",
-                hint=f"Give another name, or rebuild that first: {_recover(path)}.",
+                hint=f"Give another name, or rebuild that first: {recover_command(path)}.",
             )
     if path.exists() and not force:
         raise exists(path, "Give another name, or overwrite it: --force (in Python: force=True).")

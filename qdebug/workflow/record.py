@@ -15,6 +15,7 @@ from qdebug.adapters import load_backend
 from qdebug.adapters.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Recording
+from qdebug.record.environment import recorded_facts
 from qdebug.record.policy import KeepPolicy
 from qdebug.record.recorder import Recorder
 from qdebug.record.stopping import RecordingStopped
@@ -218,20 +219,9 @@ def _model(path: Path) -> Path | Recording:
 def _recorder(
     run: BackendRun, out: Path, *, force: bool, on_tensor: Callable[[], None] | None, keep: KeepPolicy | None
 ) -> Recorder:
-    facts = run.facts
-    recorder = _WatchedRecorder(
-        out,
-        backend=facts.backend,
-        graph=run.graph,
-        force=force,
-        model=facts.model,
-        model_sha256=facts.model_sha256,
-        taps=facts.taps,
-        versions=facts.versions,
-        options=facts.options,
-        cpu_flags=facts.cpu_flags or None,
-        keep=keep,
-    )
+    facts = recorded_facts(run.facts)
+    facts["cpu_flags"] = facts["cpu_flags"] or None  # None: those of this machine
+    recorder = _WatchedRecorder(out, graph=run.graph, force=force, keep=keep, **facts)
     recorder.on_tensor = on_tensor
     return recorder
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from qdebug.model import Recording
+from qdebug.record.environment import recorded_facts
 from qdebug.record.recorder import Recorder
 from qdebug.store.target import check_target
 
@@ -38,20 +39,7 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
             partial.unlink(missing_ok=True)
         return
     info = recording.info
-    with Recorder(
-        path,
-        backend=info.backend,
-        graph=recording.graph,
-        force=force,
-        model=info.model,
-        model_sha256=info.model_sha256,
-        taps=info.taps,
-        versions=info.versions,
-        options=info.options,
-        cpu_flags=info.cpu_flags,
-    ) as recorder:
-        for tensor, reason in info.skipped.items():
-            recorder.skip(tensor, reason)
+    with Recorder(path, graph=recording.graph, force=force, **recorded_facts(info)) as recorder:
         for name in recording.names:
             if recording.graph.is_constant(name):
                 recorder.constant(name, recording.load(name))
@@ -61,3 +49,5 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
                 for name in recording.names:
                     if not recording.graph.is_constant(name) and recording.has(name, sample, step):
                         recorder.put(name, recording.load(name, sample, step))
+        for tensor, reason in info.skipped.items():
+            recorder.skip(tensor, reason)

@@ -452,6 +452,18 @@ def test_skipped_tensors_and_missing_outputs_are_listed(record):
     assert recording.graph.outputs == ("a", "gone")
 
 
+def test_the_last_word_holds_of_what_is_skipped_and_put(record):
+    def body(rec):
+        rec.skip("late", "too large")
+        rec.put("late", [1.0])
+        rec.put("given_up", [1.0])
+        rec.skip("given_up", "too slow")
+
+    recording = record(body)
+    assert recording.info.skipped == {"given_up": "too slow"}
+    assert recording.load("late").tolist() == recording.load("given_up").tolist() == [1.0]
+
+
 def test_a_forked_child_is_refused_and_disturbs_nothing(path):
     program = textwrap.dedent("""
         import os, pathlib, sys

@@ -46,6 +46,9 @@ def fill(rec):
     rec.put("same", np.full((1, 4), 1, np.float32))
     rec.outputs("y")
     rec.skip("z", "too large")
+    rec.skip("same", "put after all")
+    rec.at(2)
+    rec.put("same", np.full((1, 4), 1, np.float32))
 
 
 def left_behind(path, what=fill, **options):
@@ -74,7 +77,7 @@ def test_everything_that_was_said_comes_back(tmp_path):
     with Recorder(tmp_path / "whole.h5", backend="npu", model="net", options={"opt": 1}) as rec:
         fill(rec)
     done = recover(tmp_path / "run.h5")
-    assert (done.path, done.tensors, done.complete, done.lost) == (tmp_path / "run.h5", 8, False, ())
+    assert (done.path, done.tensors, done.complete, done.lost) == (tmp_path / "run.h5", 9, False, ())
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.h5", "whole.h5"]
     rescued, whole = same_recording(tmp_path / "run.h5", tmp_path / "whole.h5")
     assert not rescued.complete
@@ -305,7 +308,7 @@ def test_nothing_is_written_over_what_is_being_recovered(tmp_path, ending):
     with pytest.raises(RecordingError, match=r"belongs to a run that did not finish, and is all that is left of it"):
         recover(path, tmp_path / f"run.h5{ending}", force=True)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    assert recover(path).tensors == 8
+    assert recover(path).tensors == 9
 
 
 @pytest.mark.parametrize("name", [".", "/"])

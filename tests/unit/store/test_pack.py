@@ -229,3 +229,13 @@ def test_damaged_values_are_blamed_on_the_file_that_has_them(tmp_path):
         pack(path)
     assert path.read_bytes() == before
     assert [left.name for left in tmp_path.iterdir()] == ["a.h5"]
+
+
+@pytest.mark.parametrize("level", [0, -1, 10, 99])
+def test_a_level_that_there_is_not(tmp_path, level):
+    path = write(tmp_path / "run.h5", {"a": np.zeros(9)})
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=f"no level {level}; the levels are 1 to 9") as error:
+        pack(path, level=level)
+    assert "--level 9" in error.value.hint
+    assert path.read_bytes() == before

@@ -72,6 +72,22 @@ class TestWhatIsNoRecording:
             open_file(tmp_path / "run.h5.part")
         writer.discard()
 
+    def test_a_journal_without_its_values(self, tmp_path):
+        writer = RecordingWriter(tmp_path / "run.h5")
+        writer.append("x", np.zeros(3))
+        writer.leave()
+        (tmp_path / "run.h5.part").unlink()
+        with pytest.raises(
+            RecordingError, match=r"journal of a run that did not finish.*run\.h5\.part.*missing"
+        ) as error:
+            open_file(tmp_path / "run.h5.journal")
+        assert "Put that file back" in error.value.hint
+        assert "qdebug file recover" in error.value.hint
+        (tmp_path / "run.h5.journal").rename(tmp_path / "odd.name")
+        with pytest.raises(RecordingError, match="is the journal of a recording, not the recording") as error:
+            open_file(tmp_path / "odd.name")
+        assert "odd.name' -o OUT.h5" in error.value.hint
+
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_an_unreadable_file(self, recorded):
         recorded.chmod(0)
