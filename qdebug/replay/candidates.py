@@ -95,7 +95,7 @@ _REAL_ENDS = tuple(
     for last in ("div", "inv")
     for order in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat", "plus,zp,sat")
 )
-_OPERAND_PROGRAMS = ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up", "mul,shr.away")
+_WHOLE_PROGRAMS = ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up", "mul,shr.away")
 _GLOW = "pre.floor,mul,wrap32,shr.up"
 
 
@@ -164,8 +164,8 @@ def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
     yield Variant(form="fixed15", requantize=steps_of("mul,away,zp,sat"))
     whole = Multiplier(number="q31", expression="d:xw/y")
     for shift in (20, 15):
-        for first in _OPERAND_PROGRAMS:
-            for last in _OPERAND_PROGRAMS:
+        for first in _WHOLE_PROGRAMS:
+            for last in _WHOLE_PROGRAMS:
                 yield Variant(
                     form="ls",
                     shift=shift,
@@ -176,7 +176,7 @@ def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
     yield Variant(
         form="each", multiplier=Multiplier(number="glow"), operand=steps_of(_GLOW), requantize=steps_of("zp,sat")
     )
-    for first in _OPERAND_PROGRAMS:
+    for first in _WHOLE_PROGRAMS:
         yield Variant(form="each", multiplier=whole, operand=steps_of(first), requantize=steps_of("zp,sat"))
     for rounding in ("even", "away"):
         yield Variant(form="each", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
@@ -212,9 +212,13 @@ def _means(traits: _Traits) -> Iterator[Variant]:
             yield Variant(form="taps", requantize=steps_of(end))
     yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
     for order in ("x/(y*n)", "d:xw/y") if traits.kind != "average_pool" else ():
-        for program in ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up", "mul,shr.away"):
+        for program in _WHOLE_PROGRAMS:
             multiplier = Multiplier(number="q31", expression=order)
             yield Variant(form="offset", multiplier=multiplier, requantize=steps_of(f"{program},zp,sat"))
+    for order in _MEAN_ORDERS[:3] if traits.kind != "average_pool" else ():
+        yield replace(real_program("mul,zp,even,sat", order), form="offset")
+    for program in _WHOLE_PROGRAMS if traits.kind != "average_pool" else ():
+        yield Variant(form="counted", requantize=steps_of(f"{program},zp,sat"))
     for rounding in ("away", "up"):
         yield whole_program(f"{_GLOW},avg.{rounding},zp,sat", "glow", "xw/y")
     for rounding in ("away", "even", "up", "floor", "trunc") if traits.same_quantization else ():
@@ -259,7 +263,7 @@ def _functions(traits: _Traits) -> Iterator[Variant]:
         for rounding in ("away", "up"):
             yield Variant(form="hswish16", requantize=steps_of(f"shr.{rounding},zp,sat"))
     if traits.function == "LeakyRelu":
-        for program in (*_OPERAND_PROGRAMS, _GLOW):
+        for program in (*_WHOLE_PROGRAMS, _GLOW):
             number = Multiplier(number="glow" if program == _GLOW else "q31", expression="xw/y")
             for order in ("xw/y", "d:xw/y"):
                 multiplier = replace(number, expression=order)
@@ -279,7 +283,7 @@ def _probabilities(traits: _Traits) -> Iterator[Variant]:
     for end in ("sat", "wrap") if traits.types[0].itemsize == 1 else ():
         yield Variant(form="ort", requantize=steps_of(f"even,zp,{end}"))
     if traits.types[0].itemsize == 1:
-        yield Variant(form="exp31", multiplier=Multiplier(number="q31"), requantize=steps_of("zp,sat"))
+        yield Variant(form="exp31", requantize=steps_of("zp,sat"))
     for form in ("exp32", "exp64"):
         for end in _REAL_ENDS:
             yield Variant(form=form, requantize=steps_of(end))

@@ -24,7 +24,9 @@ __all__ = ["canonical", "functions"]
 _MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
 _OWN_SCALES = frozenset({"ls", "each", "leaky"})
 """Forms whose operand programs have multipliers that are not the unit's."""
-_NO_MULTIPLIER = frozenset({"common20", "common21", "grid10", "blend10", "blend11", "hswish16", "fixed16", "fixed31", "counted"})
+_NO_MULTIPLIER = frozenset(
+    {"common20", "common21", "grid10", "blend10", "blend11", "hswish16", "fixed16", "fixed31", "counted"}
+)
 _DOUBLE_MATTERS = frozenset({"deq", "table", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
 _WHOLE = Multiplier(number="q31")
 _INT32_END = 2.0**31
@@ -98,7 +100,7 @@ def _of_unit(variant: Variant, unit: Unit, columns: Columns | None, multipliers:
         found = replace(found, accumulate="wrap32", bias="int32")
     elif unit.bias is None:
         found = replace(found, bias="int32", requantize=_without(found.requantize, "bias"))
-    if not np.any(unit.out.zero_point):
+    if not np.any(unit.out.zero_point) and found.form != "offset":  # which adds more by the step
         found = replace(found, requantize=_without(found.requantize, "zp"))
     if found.form == "mlas" and unit.function != "Sigmoid":
         found = replace(found, form="table")

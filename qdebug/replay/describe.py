@@ -63,7 +63,7 @@ _FORMS: Mapping[str, str] = MappingProxyType(
         "sum": "",
         "raw": "sums of codes with their zero point inside",
         "counted": "31-bit multiplier with the count divided out of it",
-        "offset": "sums of codes with their zero point inside, taken off as a whole number of output steps",
+        "offset": "sums of codes with their zero point inside, taken off in output steps",
         "real": "averages of real values in float32",
         "taps": "averages of real values in float32 over all taps",
         "ort": "scaled exponentials from a table, summed in order",

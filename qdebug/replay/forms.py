@@ -15,7 +15,7 @@ from qdebug.replay.form_codes import leaky, tabled
 from qdebug.replay.form_pairs import common, dequantized, each, fixed_point_15, folded, ratios, shifted
 from qdebug.replay.interpolate import FRACTION
 from qdebug.replay.operations import Start, load, number_type
-from qdebug.replay.scaling import Fixed, scales_of
+from qdebug.replay.scaling import Fixed, fixed, real_multiplier, scales_of
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -40,12 +40,25 @@ def _blended(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _offset(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Take sums of codes with their zero point inside, which leaves z s / sc to subtract, as a whole number."""
+    """Take sums of codes with their zero point inside: z s / sc is left to subtract, of integers a whole number."""
     start = _loaded(unit, columns, variant)
     x = unit.operands[0]
     inside = x.zero_point.astype(np.float32) * x.scale.astype(np.float32) / unit.out.scale.astype(np.float32)
-    zero = np.asarray(unit.out.zero_point.astype(np.int64) - round_values(inside, "away").astype(np.int64))
-    return replace(start, zero=zero, tag="offset")
+    if not variant.multiplier.real:
+        inside = round_values(inside, "away")
+    return replace(start, zero=np.asarray(unit.out.zero_point.astype(np.float32) - inside), tag="offset")
+
+
+def _counted(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Take sums, with the count divided out of the 31-bit multiplier, cut off (kernels/internal/reference/reduce.h)."""
+    del variant
+    scales = scales_of(unit, columns.count)
+    plain = fixed(real_multiplier(replace(scales, n=np.ones((), np.float32)), "d:xw/y"), "q31")
+    count = scales.n.astype(np.int64)
+    # As many bits as the count has are made room for, unless the shift that is left would go beyond 31.
+    room = np.minimum(np.frexp(count.astype(np.float64))[1] - 1, plain.bits + plain.exponent)
+    whole = replace(plain, multiplier=(plain.multiplier << room) // count, exponent=plain.exponent - room)
+    return Start(operation=load(np.int64), dtype=np.int64, scales=scales, whole=whole, tag="counted")
 
 
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
@@ -55,7 +68,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
     | dict.fromkeys(("deq", "deq-fma"), dequantized)
     | dict.fromkeys(("common20", "common21"), common)
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
-    | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset}
+    | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset, "counted": _counted}
     | {"leaky": leaky, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
 )
 

@@ -120,8 +120,9 @@ FORMS: Mapping[str, str] = MappingProxyType(
 """What a program starts from, and the columns that it is made of; two forms may share their columns.
 
 sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. offset: the same, with
-both zero points added by the step `zp`, that of the input as a whole number of the output's steps. counted: centred
-integers, and a 31-bit multiplier that the count was divided out of. real: real values, averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp31, exp32, exp64:
+both zero points added by the step `zp`, that of the input in steps of the output, as a whole number beside an integer
+multiplier. counted: centred integers, and a 31-bit multiplier that the count was divided out of. real: real values,
+averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp31, exp32, exp64:
 probabilities of a softmax, exp31 in fixed point.
 
 Codes interpolated between neighbours: by weights of so many bits, grid10 with outputs placed on a grid of 10 bits too,

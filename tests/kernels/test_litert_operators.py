@@ -1,0 +1,140 @@
+"""Single operators as four sets of TensorFlow Lite's kernels compute them, each by a variant that the search tries.
+
+What the cases leave open is stated as well: where only one variant is left, no other may reproduce every case.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qdebug.model import Node, QuantParams
+from qdebug.replay import Coded, accumulate, candidates, compute, finish, parse_variant, unit_of_codes
+
+HERE = Path(__file__).resolve().parent
+spec = importlib.util.spec_from_file_location("make_litert_operators", HERE / "make_litert_operators.py")
+maker = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(maker)
+GOLDEN = json.loads(maker.FILE.read_text(encoding="utf-8"))
+
+DOUBLE, UP_UP = "m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat", "m=q31:d:xw/y steps=shl,mulhi.up,shr.up,zp,sat"
+SINGLE = "m=q31:d:xw/y steps=mul,shr.away,zp,sat"
+EVEN, MOVED = "steps=mul,even,zp,sat", "steps=scale,div,even,zp,sat"
+HARD_SWISH = "form=hswish16 steps=shr.away,zp,sat"
+LEAKY = "form=leaky m=q31:xw/y operand=shl,mulhi.up,shr.away steps=zp,sat"
+TABLE, FIXED16 = "form=table steps=div,even,zp,sat", "form=fixed16 steps=shr.away,zp,sat"
+EXP31, EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
+GRID, RAW = "form=grid10 steps=shr.away,sat", "form=raw m=q31 steps=avg.away,sat"
+COUNTED = "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
+ADD = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
+
+EXPECTED = {
+    # reference, optimized, default, for microcontrollers
+    "hard swish": (HARD_SWISH, HARD_SWISH, HARD_SWISH, HARD_SWISH),
+    "leaky relu": (LEAKY, LEAKY, "form=leaky m=p8 operand=mul,shr.up steps=zp,sat", LEAKY),
+    "relu": (DOUBLE, DOUBLE, DOUBLE, DOUBLE),
+    "requantize": (DOUBLE, UP_UP, "m=p8 steps=mul,shr.up,zp,sat", DOUBLE),
+    "sigmoid": (TABLE, TABLE, TABLE, "form=fixed31 steps=shr.away,zp,sat"),
+    "tanh": (TABLE, TABLE, TABLE, "form=fixed31 steps=shr.away,zp,sat"),
+    "sigmoid of 16 bits": ("", FIXED16, FIXED16, ""),
+    "tanh of 16 bits": ("", FIXED16, FIXED16, ""),
+    "softmax": (EXP31, EXP32, EXP32, EXP31),
+    "bilinear": (GRID, GRID, "form=blend11 steps=shr.up,sat", GRID),
+    "nearest": (MOVED, MOVED, MOVED, MOVED),
+    "mean": (COUNTED, COUNTED, "form=offset steps=mul,zp,even,sat", COUNTED),
+    "mean of planes": (COUNTED, "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat", EVEN, COUNTED),
+    "add": (ADD, ADD, "form=common20 steps=shr.up,zp,sat", ADD),
+    "sub": (ADD, ADD, "form=common20 steps=shr.up,zp,sat", ADD),
+    "mul": (DOUBLE, DOUBLE, EVEN, DOUBLE),
+    "average pool": (RAW, RAW, RAW, RAW),
+    "max pool": (MOVED, MOVED, MOVED, MOVED),
+    "pad": (MOVED, MOVED, MOVED, MOVED),
+    "conv": (DOUBLE, UP_UP, EVEN, DOUBLE),
+    "depthwise": (DOUBLE, UP_UP, EVEN, DOUBLE),
+    "transposed": (DOUBLE, UP_UP, EVEN, DOUBLE),
+    "fully connected": (SINGLE, UP_UP, EVEN, DOUBLE),
+    "batch matmul": (DOUBLE, DOUBLE, EVEN, DOUBLE),
+}
+"""By family of cases: the variant of each set of kernels; empty where none is known."""
+
+KERNELS = ("reference", "optimized", "default", "micro")
+ALONE = {
+    ("hard swish", "reference"): 1,
+    ("leaky relu", "default"): 2,
+    ("requantize", "default"): 1,
+    ("requantize", "optimized"): 2,
+    ("softmax", "reference"): 1,
+    ("tanh of 16 bits", "optimized"): 1,
+    ("bilinear", "reference"): 1,
+    ("bilinear", "default"): 1,
+    ("mean", "reference"): 1,
+    ("mean", "default"): 3,
+    ("mean of planes", "optimized"): 2,
+    ("add", "default"): 1,
+}
+"""How many of the variants reproduce all cases of a family: more than one where expressions of a multiplier agree."""
+
+
+def quant_of(codes):
+    return QuantParams(
+        dtype=codes.values.dtype.name, scale=codes.scales, zero_point=np.array(codes.zeros), axis=codes.axis
+    )
+
+
+def coded(given):
+    if given is None or isinstance(given, np.ndarray):
+        return None if given is None else Coded(values=given)
+    return Coded(values=given.values, quant=quant_of(given))
+
+
+def unit_of(case):
+    node = Node(name="n", op=case.op, inputs=("i",) * len(case.inputs), outputs=("o",), attrs=case.attrs)
+    return unit_of_codes(node, [coded(given) for given in case.inputs], quant_of(case.out))
+
+
+def units(family):
+    for case in maker.cases():
+        if case.family == family:
+            yield GOLDEN[f"{case.family} {case.name}"], unit_of(case)
+
+
+def laid_out(unit, codes):
+    return np.moveaxis(codes, 1, -1) if unit.channels_last else codes
+
+
+@pytest.mark.parametrize(("family", "texts"), EXPECTED.items(), ids=list(EXPECTED))
+def test_every_set_of_kernels_is_reproduced(family, texts):
+    count = 0
+    for golden, unit in units(family):
+        for kernels, text in zip(KERNELS, texts, strict=True):
+            if not text:
+                continue
+            variant = parse_variant(text)
+            assert variant in candidates(unit), text
+            assert maker.hashed(compute(unit, variant)) == golden[kernels], (kernels, text)
+            count += 1
+    assert count
+
+
+@pytest.mark.parametrize(("family", "kernels"), ALONE)
+def test_no_other_arithmetic_does(family, kernels):
+    left = None
+    for golden, unit in units(family):
+        columns, found = {}, set()
+        for variant in candidates(unit):
+            sums = variant.sums
+            columns[sums] = columns.get(sums) or accumulate(unit, sums)
+            codes = finish(unit, columns[sums], variant).reshape(columns[sums].shape)
+            if maker.hashed(laid_out(unit, codes)) == golden[kernels]:
+                found.add(variant)
+        left = found if left is None else left & found
+    assert parse_variant(EXPECTED[family][KERNELS.index(kernels)]) in left
+    assert len(left) == ALONE[family, kernels], [str(variant) for variant in left]
+
+
+def test_every_case_is_looked_at():
+    cases = list(maker.cases())
+    assert {case.family for case in cases} == set(EXPECTED)
+    assert {f"{case.family} {case.name}" for case in cases} == set(GOLDEN)
