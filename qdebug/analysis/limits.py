@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qdebug.analysis.alignment import Unmatched
-from qdebug.analysis.attribute import Attribution
 from qdebug.analysis.limit_rules import BOUNDS, Acknowledgement, LimitRule, check_bounds
 from qdebug.analysis.result import Status
 from qdebug.numerics.stats import ErrorStats, Rails
+
+if TYPE_CHECKING:  # limits are read before anything is replayed
+    from qdebug.analysis.attribute import Attribution
 
 __all__ = ["DEFAULT_MIN_SQNR", "Limits"]
 

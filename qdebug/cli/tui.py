@@ -106,7 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"qdebug: {missing}, so this is the report of: qdebug diff")
         return _report(options, given_limits(options))
     from qdebug.tui.app import TuiChoices, run_tui
-    from qdebug.workflow.limits_file import find_limits
 
     choices = TuiChoices(
         node=options.node,
@@ -118,10 +117,17 @@ def run(arguments: argparse.Namespace) -> int:
         follow=options.follow,
         limits=partial(given_limits, options),
         open_recording=open_source,
-        limits_file=options.limits or find_limits(),
+        limits_file=partial(_limits_file, options.limits),
         command=["qdebug", "tui", *_limit_words(options)],
     )
     return run_tui(options.reference, options.backends, choices=choices)
+
+
+def _limits_file(given: Path | None) -> Path | None:
+    """Give the limits file in force; None if there is none."""
+    from qdebug.workflow.limits_file import find_limits
+
+    return given or find_limits()
 
 
 def _limit_words(options: TuiOptions) -> list[str]:

@@ -36,7 +36,7 @@ class TuiChoices:
         mouse: Whether the terminal reports the mouse; without, it selects text as usual.
         limits: Gives what counts as divergence; a stated default if None.
         open_recording: Opens a finished recording; the plain way if None.
-        limits_file: Where acknowledgements are written; None for a file of its own.
+        limits_file: Gives where acknowledgements are written; None for a file of its own.
         command: The command that opens the same recordings with the same limits.
         follow: Whether the recordings are still being written.
     """
@@ -49,7 +49,7 @@ class TuiChoices:
     mouse: bool = True
     limits: Callable[[], Limits] | None = None
     open_recording: Callable[[Path], Recording] | None = None
-    limits_file: Path | None = None
+    limits_file: Callable[[], Path | None] | None = None
     command: Sequence[str] = ("qdebug", "tui")
     follow: bool = False
 
@@ -93,15 +93,15 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         from qdebug.tui.glyphs import locale_glyphs
         from qdebug.tui.palette import DARK, LIGHT, named_palette
 
-        limits = None if chosen.limits is None else chosen.limits()
+        limits_file = (None if chosen.limits_file is None else chosen.limits_file()) or LIMITS_FILE
         begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
         app = QdebugApp(
-            [_opening(reference, backend, chosen, limits) for backend in backends],
+            [_opening(reference, backend, chosen, limits_file) for backend in backends],
             titles=[(reference.name, backend.name) for backend in backends],
             begin=begin,
             glyphs=locale_glyphs(),
             palette=named_palette(chosen.theme) if chosen.theme else LIGHT if is_light() else DARK,
-            limits_file=chosen.limits_file or LIMITS_FILE,
+            limits_file=limits_file,
             command_words=[*chosen.command, str(reference), *map(str, backends)],
         )
     try:
@@ -119,44 +119,48 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     return code
 
 
-def _opening(reference: Path, backend: Path, choices: TuiChoices, limits: Limits | None) -> Opening:
+def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path) -> Opening:
     """Tell how to open a comparison; all of it happens on the reader thread."""
     from qdebug.tui.source import Opening
 
-    sides: list[Recording] = []
+    sides: dict[str, Recording] = {}
     states: list[str] = []
 
-    def names() -> Sequence[str]:
+    def opened(side: str, path: Path) -> Recording:
         from qdebug.record.opening import open_recording
 
-        for path in (reference, backend):
-            if choices.follow:
-                sides.append(open_recording(path, follow=True))
-            else:
-                sides.append((choices.open_recording or open_recording)(path))
-        return sides[1].names
+        if choices.follow:
+            sides[side] = open_recording(path, follow=True)
+        else:
+            sides[side] = (choices.open_recording or open_recording)(path)
+        return sides[side]
+
+    def names() -> Sequence[str]:
+        return opened("backend", backend).names
 
     def compare() -> DiffSource:
         from qdebug.session import DiffSession
 
-        return DiffSession(*sides, limits=limits, cache=not choices.follow)
+        limits = None if choices.limits is None else choices.limits()
+        if "reference" not in sides:
+            opened("reference", reference)
+        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=not choices.follow)
 
     def refresh() -> bool:
         from qdebug.record.follow import FollowedRecording
 
-        followed = [side for side in sides if isinstance(side, FollowedRecording)]
+        followed = [side for side in sides.values() if isinstance(side, FollowedRecording)]
         new = [bool(side.refresh()) for side in followed]
         before, states[:] = list(states), [side.state for side in followed]
         return any(new) or (bool(before) and before != states)  # a recorder that closed its file is news too
 
     def writing() -> bool:
-        return any(getattr(side, "state", None) == "writing" for side in sides)
+        return any(getattr(side, "state", None) == "writing" for side in sides.values())
 
     def notes() -> Mapping[str, str]:
-        from qdebug.tui.application import LIMITS_FILE
         from qdebug.workflow.limits_file import load_notes
 
-        return load_notes(choices.limits_file or LIMITS_FILE)
+        return load_notes(limits_file)
 
     return Opening(
         names=names, compare=compare, refresh=refresh if choices.follow else None, writing=writing, notes=notes
