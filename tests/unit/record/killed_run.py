@@ -93,9 +93,11 @@ def judge(path, workload, acknowledged):
 def main():
     folder, workload, seed, runs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     rng = random.Random(seed)  # noqa: S311  seeded on purpose
-    begin = time.perf_counter()
-    record(folder / "whole.h5", workload, os.open(os.devnull, os.O_WRONLY))
-    whole = time.perf_counter() - begin
+    whole = 0.0
+    for attempt in range(2):  # the first also loads what is needed, which no child does: all would be done by then
+        begin = time.perf_counter()
+        record(folder / f"whole{attempt}.h5", workload, os.open(os.devnull, os.O_WRONLY))
+        whole = time.perf_counter() - begin
     for number in range(runs):
         path = folder / f"{number}.h5"
         acknowledged = run(path, workload, rng.uniform(0, whole))
