@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,12 +68,31 @@ def worst_elements(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tensor:
-    """The two tensors that are looked at."""
+class _Tensors:
+    """The tensors that are looked at: one of each side, or several of one shape in a row."""
 
     number: int
-    sides: tuple[RealBlocks, RealBlocks]
+    sides: Sequence[tuple[RealBlocks, RealBlocks]]
     steps: Steps
+
+    def locate(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Give the number of the tensor and the flat index in it of elements counted from the first tensor's first."""
+        if len(self.sides) == 1:
+            return np.full(flat.size, self.number), flat
+        numbers, places = np.divmod(flat, self.sides[0][1].size)
+        return numbers + self.number, places
+
+    def codes(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Give codes of a side as Python integers; None on a side without, and for float codes."""
+        if not self.sides[0][position].quantized:
+            return _nothing(places.size)
+        codes = np.full(places.size, None)
+        integer = is_integer(self.sides[0][position].stored(0, 1).dtype.name)
+        for row, (number, place) in enumerate(zip(numbers.tolist(), places.tolist(), strict=True)):
+            code = self.sides[number - self.number][position].stored(place, place + 1)[0]
+            if integer or float(code).is_integer():
+                codes[row] = int(code)
+        return codes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,13 +142,25 @@ class WorstPlaces:
         self._k = k
         self._floor = -1.0
         self._seen: list[tuple[int, int, tuple[int, ...]]] = []
-        self._tensor: _Tensor | None = None
+        self._tensors: _Tensors | None = None
         self._found: tuple[np.ndarray, ...] = ()
 
     def start(self, sides: tuple[RealBlocks, RealBlocks], steps: Steps, sample: int, step: int = 0) -> None:
         """Begin with the tensors of a sample and step of a stateful net; `steps` is the size of an LSB."""
-        self._tensor = _Tensor(len(self._seen), sides, steps)
-        self._seen.append((sample, step, sides[1].shape))
+        self.start_several([sides], steps, [(sample, step)])
+
+    def start_several(
+        self, sides: Sequence[tuple[RealBlocks, RealBlocks]], steps: Steps, places: Sequence[tuple[int, int]]
+    ) -> None:
+        """Begin with tensors of one shape, whose elements come as one stretch.
+
+        Args:
+            sides: Those of the reference and the backend.
+            steps: Size of an LSB, the same in all.
+            places: Sample and step of each.
+        """
+        self._tensors = _Tensors(len(self._seen), sides, steps)
+        self._seen += [(*place, sides[0][1].shape) for place in places]
 
     def add(self, block: Block, magnitudes: np.ndarray, largest: float | None = None) -> None:
         """Take in a stretch of the tensors begun with.
@@ -141,7 +173,7 @@ class WorstPlaces:
         Raises:
             UsageError: `start()` was not called.
         """
-        if self._tensor is None:
+        if self._tensors is None:
             raise UsageError("There is no tensor to look at.", hint="Call start() before add().")
         if largest is None:
             largest = float(magnitudes.max())
@@ -149,8 +181,10 @@ class WorstPlaces:
             return
         ranks = magnitudes if math.isfinite(largest) else _ranks(block, magnitudes)
         places = _largest(ranks, self._k, self._floor)
+        if places.size > self._k:
+            places = places[np.argsort(-ranks[places], kind="stable")[: self._k]]
         if places.size:
-            self._merge(_columns(self._tensor, block, ranks[places], places))
+            self._merge(_columns(self._tensors, block, ranks[places], places))
 
     def _merge(self, fresh: tuple[np.ndarray, ...]) -> None:
         found = fresh
@@ -199,7 +233,7 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
     return np.sort(np.concatenate((above, np.flatnonzero(ranks == least)[: k - above.size])))
 
 
-def _columns(tensor: _Tensor, block: Block, ranks: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, ...]:
+def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, ...]:
     """Give what is to be known of some elements of a block."""
     rests = (block.reference_rest, block.backend_rest)
     picked = Block(
@@ -212,35 +246,13 @@ def _columns(tensor: _Tensor, block: Block, ranks: np.ndarray, places: np.ndarra
     )
     reference = real_values(picked.reference, picked.reference_rest)
     backend = real_values(picked.backend, picked.backend_rest)
-    flat = places + block.start
+    numbers, flat = tensors.locate(places + block.start)
     lsb = _nothing(places.size)
-    if tensor.steps.known:
-        lsb = difference_in_steps(reference, backend, tensor.steps.at(flat)).astype(object)
-    return (
-        ranks,
-        np.full(places.size, tensor.number),
-        flat,
-        reference,
-        backend,
-        exact_difference(picked),
-        lsb,
-        *(_codes(side, block, places) for side in tensor.sides),
-    )
+    if tensors.steps.known:
+        lsb = difference_in_steps(reference, backend, tensors.steps.at(flat)).astype(object)
+    codes = (tensors.codes(position, numbers, flat) for position in range(2))
+    return (ranks, numbers, flat, reference, backend, exact_difference(picked), lsb, *codes)
 
 
 def _nothing(size: int) -> np.ndarray:
     return _NOTHING[:size] if size <= _NOTHING.size else np.full(size, None)
-
-
-def _codes(side: RealBlocks, block: Block, places: np.ndarray) -> np.ndarray:
-    """Give the codes of some elements as Python integers; None on a side without, and for float codes."""
-    if not side.quantized:
-        return _nothing(places.size)
-    codes = np.full(places.size, None)
-    stored = side.stored(block.start, block.start + block.reference.size)[places]
-    if is_integer(stored.dtype.name):
-        codes[:] = [int(code) for code in stored]
-    else:
-        whole = stored.astype(np.float64)
-        codes[:] = [int(code) if code.is_integer() else None for code in whole.tolist()]
-    return codes

@@ -27,9 +27,10 @@ from threadpoolctl import threadpool_limits
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.blocks import RealBlocks
-from qdebug.numerics.full_tier import profile_tensor
+from qdebug.numerics.full_tier import Profiler, profile_tensor
 from qdebug.numerics.lsb import Steps
 from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
+from qdebug.numerics.tally import Tally
 
 SIZES = (256, 1024, 65_536, 2**20, 2**24)
 POLYGRAPHY_MOST = 2**20
@@ -53,6 +54,22 @@ def packed_report(a: np.ndarray, b: np.ndarray) -> object:
     sides = RealBlocks(a), RealBlocks(b)
     pair = PackedPair(reference=sides[0], backend=sides[1], steps=Steps(None, b.shape))
     return [tally and tally.stats() for tally in packed_tallies([pair] * PACKED)]
+
+
+def packed_detail(a: np.ndarray, b: np.ndarray) -> object:
+    """Profile several small tensors as the samples of one, the metrics of the core tier first."""
+    pairs = [
+        PackedPair(reference=RealBlocks(a), backend=RealBlocks(b), steps=Steps(None, b.shape), sample=sample)
+        for sample in range(PACKED)
+    ]
+    total = Tally()
+    for tally in packed_tallies(pairs):
+        if tally is not None:
+            total.merge(tally)
+    profiler = Profiler(total.stats())
+    for sample in range(PACKED):
+        profiler.add(a, b, sample=sample)
+    return profiler.profile()
 
 
 def naive_report(reference: np.ndarray, backend: np.ndarray) -> tuple[object, ...]:
@@ -118,6 +135,7 @@ def measure(size: int, rounds: int) -> list[str]:
     }
     if size <= MOST_PACKED:
         jobs["packed"] = lambda: packed_report(a, b)
+        jobs["packed detail"] = lambda: packed_detail(a, b)
     polygraphy = polygraphy_job(a, b) if size <= POLYGRAPHY_MOST else None
     if polygraphy is not None:
         jobs["polygraphy"] = polygraphy
@@ -132,8 +150,10 @@ def measure(size: int, rounds: int) -> list[str]:
         f"{times['naive'] / full:.1f}",
         f"{times['allclose'] / full:.2f}",
         f"{times['polygraphy'] / full:.0f}" if "polygraphy" in times else "-",
+        f"{times['polygraphy'] / times['packed'] * PACKED:.0f}" if {"polygraphy", "packed"} <= set(times) else "-",
         f"{times['int8'] / full:.2f}",
         f"{times['detail'] / times['allclose']:.2f}",
+        f"{times['packed detail'] / PACKED / times['allclose']:.2f}" if "packed detail" in times else "-",
     ]
 
 
@@ -153,14 +173,16 @@ def main() -> int:
         "x naive float64",
         "allclose / full",
         "x Polygraphy",
+        "packed x Polygraphy",
         "int8 pair / float32",
         "full tier / allclose",
+        "packed full tier / allclose",
     ):
         table.add_column(head, justify="right")
     with threadpool_limits(1):
         for size in options.sizes:
             table.add_row(*measure(size, options.rounds))
-    Console(width=120).print(table)
+    Console(width=160).print(table)
     return 0
 
 
