@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 
 from qdebug import __version__
-from qdebug.cli import completion, demo, diff, explain, export, file, info, probe, record, topics, tui
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
 from qdebug.cli.interrupts import interrupts_kept
 from qdebug.cli.parser import Parser
@@ -43,14 +44,39 @@ exit codes:
 qdebug VERB --help explains a verb, qdebug help answers common questions."""
 
 
-def build_parser() -> Parser:
-    """Make the parser of the whole command line, verbs in the order in which they are used."""
+_VERBS: Mapping[str, str] = MappingProxyType(
+    {
+        "demo": "demo",
+        "record": "record",
+        "info": "info",
+        "diff": "diff",
+        "explain": "explain",
+        "tui": "tui",
+        "probe": "probe",
+        "export": "export",
+        "file": "file",
+        "help": "topics",
+        "completion": "completion",
+    }
+)
+"""The module of each verb, in the order in which they are used."""
+
+_NEEDS_ALL = "completion"
+"""The verb that works on the whole command line."""
+
+
+def build_parser(verb: str | None = None) -> Parser:
+    """Make the parser of the command line.
+
+    Args:
+        verb: The only verb that is going to be parsed, so that the others need not be loaded; None for the whole.
+    """
     parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_STORY)
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
     parser.set_defaults(run=None, debug=False, untrusted=False, whole=parser)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
-    for verb in (demo, record, info, diff, explain, tui, probe, export, file, topics, completion):
-        verb.add_parser(verbs)
+    for module in _VERBS.values() if verb is None else [_VERBS[verb]]:
+        import_module(f"qdebug.cli.{module}").add_parser(verbs)
     return parser
 
 
@@ -64,8 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no name may stop a report in a poor locale
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    known = bool(words) and words[0] in _VERBS and words[0] != _NEEDS_ALL
+    parser = build_parser(words[0] if known else None)
+    arguments = parser.parse_args(words)
     if arguments.run is None:
         parser.print_help(sys.stderr)
         return COULD_NOT_RUN

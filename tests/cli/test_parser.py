@@ -1,14 +1,18 @@
 """Arguments that several verbs share, and how a wrong one is told."""
 
 import argparse
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from qdebug.cli.main import _VERBS, build_parser
 from qdebug.cli.parser import Parser, decibels, limit, natural, positive, suffix_format, typed
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.sources import command
+from qdebug.errors import QdebugError
 
 
 @pytest.mark.parametrize(
@@ -99,3 +103,22 @@ def test_options_are_never_abbreviated(capsys):
 def test_a_command_to_type_is_quoted_and_safe():
     assert command("qdebug", "diff", Path("a b.h5"), "x;rm") == "qdebug diff 'a b.h5' 'x;rm'"
     assert "\x1b" not in command("--node", "a\x1b[2J")
+
+
+@pytest.mark.parametrize("verb", list(_VERBS))
+def test_a_verb_alone_is_parsed_as_among_all(verb, capsys):
+    told = []
+    for parser in (build_parser(), build_parser(verb)):
+        for words in ([verb, "--help"], [verb, "--no-such-option"], [verb, "a", "b", "c", "d", "--nor-this"]):
+            with pytest.raises((SystemExit, QdebugError)) as stopped:
+                parser.parse_args(words)
+            told.append((str(stopped.value), capsys.readouterr()))
+    assert told[:3] == told[3:]
+
+
+def test_only_the_verb_that_is_asked_for_is_loaded():
+    words = "import sys; from qdebug.cli.main import main\ntry: main(['info', '--help'])\nexcept SystemExit: pass\n"
+    words += "print(sorted(name for name in sys.modules if name.startswith('qdebug.cli.')), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert "'qdebug.cli.info'" in done.stderr
+    assert "'qdebug.cli.diff'" not in done.stderr
