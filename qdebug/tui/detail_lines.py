@@ -145,16 +145,27 @@ def _sides(
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
     whose = "" if ready is None or values is None or len(detail.result.samples) < 2 else f"sample {ready.values_sample}"
     head: Line = [(whose.ljust(label), "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
+    lines: list[Line] = [head]
+    for row in rows:
+        lines += _two_cells(row, label, side, glyphs)
+    return lines
+
+
+def _two_cells(row: tuple[str, str, str], label: int, side: int, glyphs: GlyphSet) -> list[Line]:
+    """Put both sides of a fact next to each other; sentences go on in the next line, names lose their middle."""
+    name, left, right = row
+    cells = [
+        textwrap.wrap(text, side, break_long_words=False, break_on_hyphens=False) if len(text) > side else [text]
+        for text in (left, right)
+    ]
+    style = "plain" if left != right or name == "tensor" else "muted"
     return [
-        head,
-        *(
-            [
-                (name.ljust(label), "muted"),
-                (glyphs.fit(left, side) + " ", "plain"),
-                (glyphs.fit(right, side), "plain" if left != right or name == "tensor" else "muted"),
-            ]
-            for name, left, right in rows
-        ),
+        [
+            ((name if not at else "").ljust(label), "muted"),
+            (glyphs.fit(cells[0][at] if at < len(cells[0]) else "", side) + " ", "plain"),
+            (glyphs.fit(cells[1][at] if at < len(cells[1]) else "", side), style),
+        ]
+        for at in range(max(map(len, cells)))
     ]
 
 
@@ -250,7 +261,8 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
     if indent + len(drawn) + 2 + len(said) <= width:
         return [[*head, (said, "plain")]]
-    return [head, [(" " * indent, "muted"), (glyphs.fit(said, width - indent).rstrip(), "plain")]]
+    rest = textwrap.wrap(glyphs.plain(said), max(width - indent, 10))
+    return [head, *([(" " * indent, "muted"), (line, "plain")] for line in rest)]
 
 
 def _worst(ready: DetailReady, width: int, glyphs: GlyphSet) -> list[Line]:

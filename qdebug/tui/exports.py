@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from qdebug.analysis.result import NodeResult
+from qdebug.analysis.node_result import NodeResult
 from qdebug.errors import UsageError
 from qdebug.tui.arrangement import View
 from qdebug.tui.page import Scene

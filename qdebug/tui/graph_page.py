@@ -149,7 +149,7 @@ def _edge_style(scene: Scene, edge: Edge) -> str:
 
 
 def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
-    """Say what an edge carries: its error, its type where there is room, its scale."""
+    """Say what an edge carries: its error, and its gain and type where there is room."""
     info = edge.info
     dtype = numbers.MISSING if info is None else (info.quant.dtype if info.quant and not info.dtype else info.dtype)
     if edge.constant:
@@ -162,8 +162,10 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
         return f"pending {dtype or ''}"
     error = "not comparable" if edge.error is None or np.isinf(edge.error) else f"rel {numbers.number(edge.error)}"
     gain = "" if result.gain is None else f" x{numbers.number(result.gain)}"
-    said = f"{sign_of(scene.table, edge.row)}{error}{gain}"
-    return f"{said} {dtype}" if dtype and len(said) + len(dtype) < room else said
+    said = f"{sign_of(scene.table, edge.row)}{error}"
+    for more in (gain, f" {dtype}" if dtype else ""):
+        said += more if len(said) + len(more) <= room else ""
+    return said
 
 
 def _box(scene: Scene, width: int) -> list[Line]:

@@ -67,8 +67,10 @@ class Moving(Panels):
         self._arrange()
         page = self.pages.get(view)
         if page is not None:
-            return f"{view}: {page.hint}" if page.hint else str(view)
-        return "tensor: j k scroll, enter goes to the values" if view is View.TENSOR else "nodes: all of them"
+            self.hint = f"{view}: {page.hint}" if page.hint else str(view)
+        else:
+            self.hint = "tensor: j k scroll, enter goes to the values" if view is View.TENSOR else "nodes: all of them"
+        return self.hint
 
     def action_move(self, lines: int) -> None:
         """Move the cursor, or scroll."""

@@ -24,7 +24,7 @@ _COLUMNS = (("rel L2", 8), ("introduced", 10), ("LSB", 7), ("sat", 7), ("propaga
 _LEAVE_FIRST = ("explained", "propagated", "LSB", "rel L2")
 """Columns that go where there is no room, the first one first."""
 _OP = 12
-_LEAST_NAME = 18
+_LEAST_NAME = 24
 
 
 def culprits(table: NodeTable, origin: int | None) -> np.ndarray:

@@ -92,6 +92,7 @@ class Panels(Screen[None]):
         self.view = begin.view
         self.zoomed = False
         self.message = ""
+        self.hint = ""
         self.elements = ElementCursor()
         self.pages: Mapping[View, Page] = make_pages(self.elements)
         self._desk = DetailDesk(ask)
@@ -280,7 +281,7 @@ class Panels(Screen[None]):
         if not self._arrangement.usable:
             return
         asking = bool(self._asking.display)
-        long = not asking and len(self.message) >= self.size.width
+        long = not asking and self.message != self.hint and len(self.message) >= self.size.width
         self._footer.display = not (long or asking)
         self._status.styles.height = 2 if long else 1
 

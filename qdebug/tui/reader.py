@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from qdebug.analysis.result import NodeResult
+from qdebug.analysis.node_result import NodeResult
 from qdebug.errors import AlignmentError, QdebugError
 from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.rows import Batch, NodeTable

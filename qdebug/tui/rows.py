@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from qdebug.analysis.result import NodeResult
+from qdebug.analysis.node_result import NodeResult
 from qdebug.tui.planned import PlannedRow, display_name
 from qdebug.tui.states import STATE_OF, State
 from qdebug.view.rows import on_rails

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from qdebug.analysis.result import NodeResult, Status
+from qdebug.analysis.node_result import NodeResult, Status
 from qdebug.model import Graph, TensorInfo
 from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.rows import NodeTable

@@ -1,0 +1,98 @@
+"""The fake session, an application on it, and what it takes to bring it to rest."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
+from qdebug.analysis.residual import Residual
+from qdebug.tui.application import QdebugApp
+from qdebug.tui.desk import Start
+from qdebug.tui.glyphs import UNICODE
+from qdebug.tui.palette import DARK
+from qdebug.tui.source import Opening
+
+
+def fake_session(**options):
+    path = Path(__file__).parents[1] / "unit" / "tui" / "fake_session.py"
+    spec = importlib.util.spec_from_file_location("snapshot_fake_session", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.FakeSession(**options)
+
+
+@pytest.fixture(autouse=True)
+def made_up_search(monkeypatch):
+    """Let the search for an arithmetic find the same at once: the fake session has no values that fit together."""
+
+    def search(_, *, node, **__):
+        left = Residual(
+            wrong=90,
+            total=144,
+            max_lsb=5,
+            pattern="channels",
+            detail="channels 2 to 3 of 4",
+            likely="a block of filters that the kernel skips",
+        )
+        found = NodeExplanation(
+            node=node,
+            op="QLinearAdd",
+            tensor=f"{node}_out",
+            status=ExplainStatus.UNEXPLAINED,
+            reason="90 of 144 elements are not what QLinearAdd gives",
+            match=0.375,
+            tried=113,
+            elements=144,
+            residual=left,
+        )
+        return SimpleNamespace(nodes=(found,))
+
+    monkeypatch.setattr("qdebug.workflow.explain.explain", search)
+
+
+@pytest.fixture
+def make_picture_app():
+    """Give a function that makes an application on fake sessions."""
+
+    def make(*, glyphs=UNICODE, palette=DARK, screen="nodes", backends=1, **options):
+        sessions = [fake_session(**options) for _ in range(backends)]
+        titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][:backends]
+        openings = [Opening(compare=lambda each=each: each) for each in sessions]
+        return QdebugApp(openings, titles=titles, begin=Start(screen=screen), glyphs=glyphs, palette=palette)
+
+    return make
+
+
+async def until(pilot, condition):
+    """Wait for something to be on the screen."""
+    for _ in range(1000):
+        await pilot.pause(0.01)
+        if condition(pilot.app.screen_stack[0]):
+            await pilot.pause(0.06)  # what comes in is drawn every 0.05 s
+            return
+    raise TimeoutError("the interface did not come to rest")
+
+
+def computed(main):
+    """Tell whether all is compared."""
+    return all(each.result is not None for each in main.compared)
+
+
+def shown(main):
+    """Tell whether all that the screen shows of the tensor is there."""
+    ready, missing = main.detail_ready, main.scene.planned.missing
+    if not main.detail_shown or missing is not None:
+        return True
+    if ready is None or not ready.complete:
+        return False
+    return (ready.slab is not None or not main.view.of_tensor) and (ready.explained or main.view != "explain")
+
+
+@pytest.fixture
+def settled():
+    """Give functions that wait until all is compared, and until all that the screen shows is there."""
+    return SimpleNamespace(until=until, computed=computed, shown=shown)
