@@ -8,6 +8,8 @@ paired by a name's ending or by position.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qdebug.analysis.alignment import Alignment, Match, View
 from qdebug.analysis.clamps import bounds_of, code_span, codes_clamp, is_after_codes
 from qdebug.analysis.found import Found
@@ -293,25 +295,34 @@ class _Aligner:
         """Tell whether a reference tensor is another's partner: found, or by a name that the graphs bear out."""
         if reference in self.found.taken:
             return True
-        holder = self.be.graph.tensors.get(reference)
-        if holder is None or holder.stands_for is not None or holder.name in self.found:
+        forms = self.ref.classes.members(reference)
+        names = dict.fromkeys((*forms, *(self.ref.graph.tensors[form].stands_for or form for form in forms)))
+        return any(name in self.be.graph.tensors and self._claims(name, forms) for name in names)
+
+    def _claims(self, holder: str, forms: Sequence[str]) -> bool:
+        """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
+        named = None if holder in self.found else self._namesake(holder)
+        if named is None or named not in forms:
             return False
-        return self._judge.judge(reference, reference) is Evidence.STRONG
+        return any(self._judge.judge(holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
 
     def _made_with_what_follows(self, tensor: str, reference: str) -> bool:
         """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
         seen = tensor
+        first = self.be.graph.producer(tensor)
+        merged = {"Transpose"} if first is not None and first.op == "Transpose" else ACTIVATIONS | GO_INTO_WEIGHTS
         for _ in range(4):
-            readers = self.be.classes.consumers(seen)
+            readers = [node for node in self.be.classes.consumers(seen) if node.op != "Shape"]
             if len(readers) != 1 or len(self.be.classes.data_inputs(readers[0])) != 1:
                 return False
             reader = readers[0]
-            if reader.op not in ACTIVATIONS | GO_INTO_WEIGHTS:
+            if reader.op not in merged:
                 return False
             seen = reader.outputs[0]
             forms = self.be.classes.members(seen)
             for name in forms:
-                if self._namesake(name) == reference:
+                other = self._namesake(name)
+                if other is not None and self.ref.classes.root(other) == self.ref.classes.root(reference):
                     if self.ref.graph.producer(reference) is None or self._is_clamped_later(name, reference, reader):
                         return False
                     return self._judge.used_alike(name, reference)
@@ -327,7 +338,7 @@ class _Aligner:
         if pair is None:
             return False
         readers = self.ref.classes.consumers(pair.reference)
-        return not any(plain_op(n) == "Transpose" and n.outputs[0] not in self.found.taken for n in readers)
+        return not any(plain_op(n) == "Transpose" and not self._is_claimed(n.outputs[0]) for n in readers)
 
     def _by_absorption(self, tensor: str, node: Node) -> bool:
         """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""

@@ -140,7 +140,8 @@ def _only_moves(tensor: str, classes: ValueClasses, paired: set[str]) -> bool:
         return node is not None and (node.op in MOVES_VALUES or node.op in KEEPS_VALUES)
 
     return moved(tensor) and all(
-        any(form in paired for form in classes.members(output))
+        classes.of_shape(output)
+        or any(form in paired for form in classes.members(output))
         or (moved(output) and _only_moves(output, classes, paired))
         for reader in graph.consumers(tensor)
         for output in reader.outputs

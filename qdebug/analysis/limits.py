@@ -204,16 +204,22 @@ def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[St
     elif not reproduced and stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
         return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
     elif attribution.clipped is not None and attribution.coded is not None:
-        return _judge_codes(attribution.clipped, attribution.coded)
+        return _judge_codes(attribution.clipped, attribution.coded, attribution.propagated)
     return Status.WITHIN, None
 
 
-def _judge_codes(clipped: ErrorStats, coded: ErrorStats) -> tuple[Status, str | None]:
-    """Judge whether a tensor's scale and range fit the reference's values, though every code is the right one."""
+def _judge_codes(clipped: ErrorStats, coded: ErrorStats, propagated: ErrorStats | None) -> tuple[Status, str | None]:
+    """Judge whether a tensor's scale and range fit the reference's values, though every code is the right one.
+
+    What was lost before it came to this tensor is not lost to its codes.
+    """
+    before = None if propagated is None else propagated.rmse
     for stats, floor, what, why in (
         (clipped, DEFAULT_MIN_SQNR, "saturation", "its range is too narrow"),
         (coded, COARSE_SQNR, "rounding to its codes", "its scale does not fit"),
     ):
+        if before is not None and stats.rmse is not None and stats.rmse <= before:
+            continue
         if stats.mismatches and stats.sqnr_db is not None and stats.sqnr_db < floor:
             left = f"{what} leaves an SQNR of {stats.sqnr_db:.3g} dB of the reference's values"
             return Status.DIVERGED, f"{left}, below {floor:g} dB: {why}"

@@ -64,13 +64,10 @@ class NameJudge:
         return Evidence.WEAK if reads and (used or several) else Evidence.NONE
 
     def _same_inputs(self, ours: Node, theirs: Node) -> bool:
-        roots = []
-        for name in self._be.classes.data_inputs(ours):
-            pair = self._found.get(name)
-            if pair is None:
-                return False
-            roots.append(self._ref.classes.root(pair.reference))
-        return sorted(roots) == sorted(map(self._ref.classes.root, self._ref.classes.data_inputs(theirs)))
+        mine = [self._found.get(name) for name in self._be.classes.data_inputs(ours)]
+        known = [pair.reference for pair in mine if pair is not None]
+        classes = self._ref.classes
+        return len(known) == len(mine) and classes.alike(known, classes.data_inputs(theirs), in_order=False)
 
     def _same_entries(self, tensor: str, reference: str) -> tuple[bool, bool]:
         """Tell whether what leads to two tensors begins at the same ones, and whether it is more than one node.

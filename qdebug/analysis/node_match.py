@@ -53,8 +53,10 @@ class NodeMatcher:
         candidates = [other for other in self.ref.consumers(sources[0]) if self._reads_same(node, other, sources)]
         slot = node.outputs.index(tensor)
         candidates = [c for c in candidates if slot < len(c.outputs) and c.outputs[slot]]
+        if self.be.of_shape(tensor):  # extents may be picked in another order, for a tensor that is turned
+            candidates = [c for c in candidates if self.same_kind(c.outputs[slot], tensor)]
         fresh = [c for c in candidates if not taken(c.outputs[slot])]
-        chosen = self._choose(node, fresh or candidates)
+        chosen = self._choose(node, fresh or self._by_attributes(node, candidates))
         if chosen is None:
             if not candidates:
                 return Answer(tensor=None, reason=f"no {plain_op(node)} of the reference reads the same tensors")
@@ -74,9 +76,8 @@ class NodeMatcher:
     def _reads_same(self, node: Node, other: Node, sources: Sequence[str]) -> bool:
         if not alike(node, other):
             return False
-        ours = [self.ref.root(name) for name in sources]
-        theirs = [self.ref.root(name) for name in self.ref.data_inputs(other)]
-        return sorted(ours) == sorted(theirs) if plain_op(node) in _COMMUTATIVE else ours == theirs
+        in_order = plain_op(node) not in _COMMUTATIVE
+        return self.ref.alike(sources, self.ref.data_inputs(other), in_order=in_order)
 
     # -- several candidates --------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -99,6 +99,20 @@ class ValueClasses:
     def number(self, tensor: str) -> int:
         """Give a number that tensors share if the same operators make them of the same inputs (value numbering)."""
         return self._numbers.get(tensor, -1)
+
+    def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
+        """Tell whether two lists of tensors hold the same real numbers, one by one or in any order.
+
+        What the same operators make of the same inputs twice over is the same: an optimizer keeps one of the two.
+        """
+        if len(one) != len(other):
+            return False
+        arranged = list if in_order else sorted
+        mine, theirs = ([self.root(name) for name in names] for names in (one, other))
+        if arranged(mine) == arranged(theirs):
+            return True
+        numbers = ([self.number(name) for name in names] for names in (mine, theirs))
+        return arranged(next(numbers)) == arranged(next(numbers))
 
     def root(self, tensor: str) -> str:
         """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""

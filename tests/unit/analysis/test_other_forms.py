@@ -190,3 +190,77 @@ def test_a_result_that_rounded_weights_leave_nothing_of_is_named():
     assert "rounding weights to codes leaves an SQNR of" in result.verdict.sentence
     assert (result.first_divergence, result.origin) == ("n_p", "n_p")
     assert diff(cancelling(integers=True), cancelling(integers=True)).exit_code == 0
+
+
+def test_what_was_computed_twice_and_is_computed_once_keeps_its_readers():
+    def net(*, twice):
+        nodes = [node("Neg", "x", "one"), node("Exp", "one", "e")]
+        if twice:
+            nodes.append(node("Neg", "x", "other"))
+        nodes.append(node("Mul", "e other" if twice else "e one", "p"))
+        nodes += [node("Sigmoid", "p", "gate"), node("Mul", "p gate", "y")] if twice else []
+        nodes += [] if twice else [node("QuickGelu", "p", "y", domain="com.microsoft", alpha=1.0)]
+        return nodes
+
+    apart = run(net(twice=True), {}, X)
+    values = {name: apart.load(name) for name in ("x", "one", "e", "p", "y")}
+    once = MemoryRecording.single(Graph(net(twice=False), inputs=["x"], outputs=["y"], opset={"": 17}), values)
+    result = diff(apart, once)
+    assert result.exit_code == 0, result.verdict.sentence
+    assert {"p", "y"} <= {n.tensor for n in result.nodes}
+
+
+def extents(*, turned):
+    """Reshape to an extent read off a tensor, at once or out of its extents in another order."""
+    constants = {"at": np.array(1 if turned else 2), "order": np.array([0, 2, 1, 3])}
+    constants |= {"rest": np.array([-1]), "first": np.array([0])}
+    nodes = [node("Abs", "x", "a"), node("Shape", "a", "s")]
+    nodes += [node("Gather", "s order", "mixed", axis=0)] if turned else []
+    nodes += [node("Gather", "mixed at" if turned else "s at", "extent", axis=0)]
+    nodes += [node("Unsqueeze", "extent first", "many"), node("Concat", "many rest", "shape", axis=0)]
+    return run([*nodes, node("Reshape", "a shape", "y")], constants, X)
+
+
+def test_extents_picked_in_another_order_answer_to_nothing_of_another_shape():
+    check(extents(turned=False), extents(turned=True))
+
+
+def test_a_turn_answers_to_no_other_turn_that_has_a_partner_of_its_own():
+    def net(*, both):
+        turns = [node("Transpose", "a", "read", perm=(0, 2, 1)), node("Shape", "read", "s")] if both else []
+        shape = [] if both else [node("Shape", "a", "s")]
+        last = [node("Transpose", "a", "steps", perm=(2, 0, 1)), node("Sigmoid", "steps", "y")]
+        return run([node("Abs", "x", "a"), *turns, *shape, *last], {}, X[0])
+
+    check(net(both=True), net(both=False))
+
+
+def test_a_product_is_not_what_an_output_of_codes_stands_for():
+    x = RNG.normal(size=(1, 32)).astype(np.float32)
+    constants = {"w": RNG.normal(size=(32, 1)).astype(np.float32), "b": np.float32([3.0])}
+    codes = {"s": np.float32(0.1), "z": np.uint8(128)}
+    quant = QuantParams(dtype="uint8", scale=codes["s"], zero_point=128)
+    whole = [
+        node("Gemm", "x w b", "real"),
+        node("QuantizeLinear", "real s z", "q"),
+        node("DequantizeLinear", "q s z", "y"),
+    ]
+    apart = [node("MatMul", "x w", "p"), node("Add", "p b", "y")]
+    check(run(whole, {**constants, **codes}, x, quants={"q": quant}), run(apart, constants, x))
+
+
+def picked(*, coded):
+    """Pick the smallest of some values; in codes of a scale that suits them all, nothing is left of it."""
+    x = np.array([[3.0, -2.0, 1e-6, 2e-6]], np.float32)
+    constants = {"from": np.array([2]), "to": np.array([4]), "axes": np.array([1]), "s": np.float32(0.02)}
+    constants["z"] = np.uint8(100)
+    quant = QuantParams(dtype="uint8", scale=np.float32(0.02), zero_point=100)
+    nodes = [node("Identity", "x", "i"), node("Slice", "i from to axes", "y")]
+    if coded:
+        nodes = [node("QuantizeLinear", "x s z", "i"), node("Slice", "i from to axes", "c")]
+        nodes.append(node("DequantizeLinear", "c s z", "y"))
+    return run(nodes, constants, x, quants={"i": quant, "c": quant})
+
+
+def test_what_was_lost_before_is_not_lost_to_the_codes_of_a_part():
+    assert diff(picked(coded=False), picked(coded=True)).origin is None
