@@ -26,7 +26,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import run_node
 
-__all__ = ["FloatFinding", "judge_float", "to_tf32"]
+__all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "to_tf32"]
 
 _SINGLE = 2.0**-24
 _SUMS = frozenset({"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
@@ -72,6 +72,28 @@ class FloatFinding:
     match: float
     elements: int
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FloatReplay:
+    """One sample of a float node beside its replay.
+
+    Args:
+        recorded: What was recorded, as real numbers.
+        replayed: What the replay gives.
+        allowed: The norm that their difference may have; 0 for an operator that rounds nothing.
+    """
+
+    recorded: np.ndarray
+    replayed: np.ndarray
+    allowed: float
+
+    @property
+    def error(self) -> float:
+        """Norm of the difference where both are finite; infinite if one of them alone is not."""
+        if np.any(_finite(self.recorded) != _finite(self.replayed)):
+            return np.inf
+        return norm(_difference(self.recorded, self.replayed))
 
 
 @dataclass(slots=True)
@@ -135,6 +157,27 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     return replace(found, reason=said)
 
 
+def replay_float(recording: Recording, node: Node, tensor: str, place: Place, precision: str) -> FloatReplay:
+    """Replay one sample of a float node in a precision.
+
+    Args:
+        recording: The backend's recording.
+        node: The node.
+        tensor: One of its outputs.
+        place: The sample and step.
+        precision: What `Band.precision` says of the node, or of its siblings.
+
+    Raises:
+        KernelError: The node cannot be replayed.
+        RecordingError: A value cannot be read.
+    """
+    case = _Case(recording, node, tensor)
+    number, _, what = precision.partition(" ")
+    narrow = _ACCUMULATORS.get(number) if what == "accumulator" else None
+    ours, replayed, allowed = case.compare(place, cast=_INPUTS.get(number), bias=what != "inputs", narrow=narrow)
+    return FloatReplay(recorded=ours, replayed=replayed, allowed=0.0 if node.op in _EXACT else allowed)
+
+
 def _missing(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.isnan(_wide(values)))
 
@@ -159,20 +202,31 @@ class _Case:
     def __init__(self, recording: Recording, node: Node, tensor: str) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
+        self._lone = False  # whether a precision of the inputs leaves few elements wrong: then no other explains them
 
     def compare(
-        self, place: Place, *, cast: Callable[[np.ndarray], np.ndarray] | None = None, narrow: float | None = None
+        self,
+        place: Place,
+        *,
+        cast: Callable[[np.ndarray], np.ndarray] | None = None,
+        bias: bool = True,
+        narrow: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """Give the recorded values, the replay, and the norm that their difference may have.
 
         Args:
             place: The sample and step.
             cast: What is done to the inputs first.
+            bias: Whether to the bias, too.
             narrow: Unit roundoff of the format that sums are held in, if it is not float32.
         """
         values = self._values(place)
         if cast is not None:
-            values = {name: cast(array) if array.dtype.kind == "f" else array for name, array in values.items()}
+            narrowed = self._form.inputs[: None if bias else 2]
+            values = {
+                name: cast(array) if array.dtype.kind == "f" and name in narrowed else array
+                for name, array in values.items()
+            }
         replayed = run_node(self._form, values, self._opset)[self._tensor]
         quant = self._recording.graph.tensors[self._tensor].quant
         ours = dequantize(self._recording.load(self._tensor, *place), quant)
@@ -198,20 +252,28 @@ class _Case:
         if self._form.op not in _SUMS:
             return
         for name, cast in _INPUTS.items():
-            yield f"{name} inputs", self._ratio(at, cast=cast)
+            yield f"{name} inputs", self._ratio(at, cast=cast, bias=False)
+            if len(self._form.inputs) > 2:
+                yield f"{name} inputs and bias", self._ratio(at, cast=cast)
         for name, unit in _ACCUMULATORS.items():
             yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
 
     def _ratio(
-        self, at: Sequence[Place], *, cast: Callable[[np.ndarray], np.ndarray], narrow: float | None = None
+        self,
+        at: Sequence[Place],
+        *,
+        cast: Callable[[np.ndarray], np.ndarray],
+        bias: bool = True,
+        narrow: float | None = None,
     ) -> float:
         run = _Run()
         for place in at:
-            ours, replayed, allowed = self.compare(place, cast=cast, narrow=narrow)
-            error = _difference(ours, replayed)
-            if narrow is not None and np.median(np.abs(error)) < _EVERYWHERE * norm(error) / np.sqrt(error.size):
+            ours, replayed, allowed = self.compare(place, cast=cast, bias=bias, narrow=narrow)
+            if not _everywhere(ours, replayed):
+                self._lone = True
+            if narrow is not None and (self._lone or not _everywhere(*self.compare(place)[:2])):
                 return np.inf
-            run.add(error, allowed)
+            run.add(_difference(ours, replayed), allowed)
         return run.ratio
 
     def spread(self, place: Place) -> float | None:
@@ -240,6 +302,15 @@ class _Case:
         layout = Layout(channel=0, spatial=tuple(range(1, ours.ndim - 1)))
         found = places(wrong, layout)
         return f", {found[0].detail}" if found else ""
+
+
+def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
+    """Tell whether an error is spread over all elements, as one by rounding is, and not the mistake of a few.
+
+    Elements that are 0 on both sides, as after a Relu, say nothing.
+    """
+    error = _difference(ours, replayed)[(_wide(ours) != 0) | (_wide(replayed) != 0)]
+    return not error.size or bool(np.median(np.abs(error)) >= _EVERYWHERE * norm(error) / np.sqrt(error.size))
 
 
 def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:

@@ -23,15 +23,17 @@ _DESCRIPTION = """\
 Write a part of a recording, or of a comparison, in a form that other programs read."""
 
 _REPRO_DESCRIPTION = """\
-Write a pytest file for one quantized node: its inputs, weights and parameters, the
-output that the backend gave, and the arithmetic it should have followed, in plain
-numpy. The file runs anywhere without qdebug: on the real backend where it is
+Write a pytest file for one node: its inputs, weights and parameters, the output
+that the backend gave, and the arithmetic it should have followed, in plain numpy.
+The file runs anywhere without qdebug: on the real backend where it is
 installed (ONNX Runtime), else on the recorded output. It fails as long as the node
 is wrong, so it is a bug report and the test of the fix at once.
 
 The arithmetic is the one that reproduces the node; if none does, the one that
 reproduces other nodes of its kind in the same run. A large node is cut to what its
-wrong elements need, unless --whole is given."""
+wrong elements need, unless --whole is given. A float node is held against a replay,
+within what the order and the precision of its sums account for; the file says how
+much that is."""
 
 _REPRO_EPILOG = """\
 examples:
@@ -93,21 +95,36 @@ def run_repro(arguments: argparse.Namespace) -> int:
     options = typed(ReproOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     reference, backend = open_source(options.reference), open_source(options.backend)
+    from qdebug.workflow.repro_float import is_float_node
+
+    compared = _compared(reference, backend, options.node)
+    made = _float if is_float_node(backend, options.node) else _quantized
+    text, passes = made(backend, options, compared)
+    write_result(text, options.output)
+    if passes:
+        say(passes)
+    say(f"next: {command('pytest', options.output)}")
+    return 0
+
+
+def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
+    """Give the text of a quantized node's file, and why its test passes; "" if it does not."""
     from qdebug.report.repro_file import reproducer_text
     from qdebug.workflow.repro import make_reproducer
 
-    found = make_reproducer(
-        backend,
-        options.node,
-        sample=options.sample,
-        whole=options.whole,
-        reference=_compared(reference, backend, options.node),
-    )
-    write_result(reproducer_text(found, options.output), options.output)
-    if not found.wrong:
-        say(f"every code is what {found.variant} gives: the test passes")
-    say(f"next: {command('pytest', options.output)}")
-    return 0
+    found = make_reproducer(backend, options.node, sample=options.sample, whole=options.whole, reference=compared)
+    said = "" if found.wrong else f"every code is what {found.variant} gives: the test passes"
+    return reproducer_text(found, options.output), said
+
+
+def _float(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
+    """Give the text of a float node's file, and why its test passes; "" if it does not."""
+    from qdebug.report.repro_float import float_reproducer_text
+    from qdebug.workflow.repro_float import make_float_reproducer
+
+    found = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)
+    said = f"the error is within what {found.precision} accounts for: the test passes" if found.within else ""
+    return float_reproducer_text(found, options.output), said
 
 
 def _compared(reference: Recording, backend: Recording, node: str) -> str:

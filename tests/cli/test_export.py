@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from qdebug.cli.main import main
+from qdebug.record.recorder import Recorder
 from qdebug.workflow.demo import PLANTED, run_demo
 
 
@@ -48,6 +50,28 @@ def test_a_right_node_becomes_a_test_that_passes(demo, tmp_path, capsys):
     assert export(demo, target, "--node", "conv1_quant", "--sample", "3", "--whole") == 0
     assert "the test passes" in capsys.readouterr().err
     assert "2 passed" in pytest_run(target).stdout
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_float_node_becomes_a_test_too(tmp_path, capsys, planted):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(4, 32)).astype(np.float32), rng.normal(size=(32, 8)).astype(np.float32)
+    for name in ("ref", "dev"):
+        y = x[:, ::-1] @ w[::-1] if name == "dev" else x @ w
+        y[:, -1] += planted and name == "dev"
+        with Recorder(tmp_path / f"{name}.h5", backend=name) as rec:
+            rec.put("x", x)
+            rec.constant("w", w)
+            rec.put("y", y, node="fc", op="MatMul", inputs=("x", "w"))
+            rec.outputs("y")
+    target = tmp_path / "test_fc.py"
+    files = [str(tmp_path / "ref.h5"), str(tmp_path / "dev.h5")]
+    assert main(["export", "repro", *files, "--node", "fc", "-o", str(target)]) == 0
+    assert ("the test passes" in capsys.readouterr().err) is not planted
+    assert "The tolerance is a norm of" in target.read_text()
+    run = pytest_run(target)
+    assert run.returncode == int(planted), run.stdout
+    assert ("times what is allowed" in run.stdout.replace("\n", " ")) is planted
 
 
 def test_a_file_is_not_overwritten_unasked(demo, tmp_path, capsys):

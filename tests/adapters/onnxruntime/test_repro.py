@@ -17,9 +17,11 @@ from qdebug.analysis.explanation import ExplainStatus
 from qdebug.model import MemoryRecording
 from qdebug.record.recorder import Recorder
 from qdebug.report.repro_file import reproducer_text
+from qdebug.report.repro_float import float_reproducer_text
 from qdebug.session import open_recording
 from qdebug.workflow.record import record_run
 from qdebug.workflow.repro import make_reproducer
+from qdebug.workflow.repro_float import is_float_node, make_float_reproducer
 
 pytest.importorskip("onnxruntime")
 
@@ -148,3 +150,16 @@ def test_a_wrong_tail_is_found_and_its_reproducer_passes_on_the_runtime(tmp_path
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(AssertionError, match="the recording: 256 of 24576 codes are wrong"):
         names[CHECK]()
+
+
+def test_float_nodes_run_alone_on_the_runtime_within_their_band(tmp_path):
+    with np.load(SAMPLES / "digits_test.npz") as arrays:
+        feed = {"x": arrays["x"][:1]}
+    recording = record(SAMPLES / "digits.onnx", feed, tmp_path / "float.h5")
+    nodes = [node for node in recording.graph.nodes if is_float_node(recording, node.name)]
+    assert {"Conv", "Relu", "MaxPool", "Gemm"} & {node.op for node in nodes}
+    for node in nodes:
+        found = make_float_reproducer(recording, node.name)
+        names = ran(float_reproducer_text(found, Path("test_node.py")))
+        assert names["backend_output"]()[1].startswith("onnxruntime "), node.op
+        names["test_the_backend_is_as_near_the_replay_as_rounding_allows"]()

@@ -134,3 +134,45 @@ def test_an_elementwise_function_has_a_band_too():
 def test_tf32_keeps_ten_bits_and_what_is_not_finite():
     values = np.array([1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-11, -0.0, np.inf, np.nan], np.float32)
     np.testing.assert_array_equal(to_tf32(values), [1 + 2**-10, 1, 1 + 2**-9, -0.0, np.inf, np.nan])
+
+
+@pytest.mark.parametrize("rounded", [lambda v: v, lambda v: v.astype(ml_dtypes.bfloat16).astype(np.float32)])
+def test_a_few_slightly_wrong_elements_are_no_coarse_sums(rounded):
+    """One column off by 1 % is less than sums of 16 bits may be off: but those are off everywhere."""
+    a, b = operands()
+    y = rounded(a) @ rounded(b)
+    y[:, -1] *= np.float32(1.01)
+    found = judged(a, b, y)
+    assert not found.within
+    assert found.reason
+
+
+def test_a_bias_that_is_not_rounded_with_the_inputs():
+    a, b = operands()
+    bias = np.linspace(-300, 300, b.shape[1], dtype=np.float32)
+    short = [values.astype(ml_dtypes.bfloat16).astype(np.float32) for values in (a, b, bias)]
+    node = Node(name="fc", op="Gemm", inputs=("a", "b", "c"), outputs=("y",))
+    for used, precision in ((bias, "bf16 inputs"), (short[2], "bf16 inputs and bias")):
+        y = short[0] @ short[1] + used
+        graph = Graph([node], inputs=["a", "b", "c"], outputs=["y"], opset={"": 13})
+        recording = MemoryRecording.single(graph, {"a": a, "b": b, "c": bias, "y": y})
+        assert judge_float(recording, node, "y", [(0, 0)]).band.precision == precision
+
+
+def test_zeros_of_a_relu_hide_no_coarse_sums():
+    a, b = operands()
+    dtype = ml_dtypes.bfloat16
+    y = np.maximum(summed(a.astype(dtype), b.astype(dtype), dtype), 0)
+    fused = Node(
+        name="fc",
+        op="FusedGemm",
+        domain="com.microsoft",
+        inputs=("a", "b"),
+        outputs=("y",),
+        attrs={"activation": "Relu"},
+    )
+    graph = Graph([fused], inputs=["a", "b"], outputs=["y"], opset={"": 13, "com.microsoft": 1})
+    recording = MemoryRecording.single(graph, {"a": a, "b": b, "y": y.astype(np.float32)})
+    found = judge_float(recording, fused, "y", [(0, 0)])
+    assert found.within
+    assert found.band.precision == "bf16 accumulator"
