@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import locale
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -104,6 +105,11 @@ ASCII = GlyphSet(
 """For all other terminals."""
 
 
+_NO_BRAILLE = ("linux", "vt", "ansi", "cons25", "sun", "wsvt25")
+"""How the names of terminals begin whose fonts have a few hundred characters: consoles, and what they emulate."""
+
+
 def locale_glyphs() -> GlyphSet:
-    """Choose the set that the locale's character encoding can carry."""
-    return UNICODE if locale.getencoding().replace("-", "").lower() == "utf8" else ASCII
+    """Choose the set that the locale's character encoding can carry, and the terminal's font."""
+    bare = os.environ.get("TERM", "").startswith(_NO_BRAILLE)
+    return UNICODE if locale.getencoding().replace("-", "").lower() == "utf8" and not bare else ASCII

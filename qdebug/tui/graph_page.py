@@ -127,14 +127,15 @@ def _column(scene: Scene, edges: Sequence[Edge], chosen: int, side: int, room: i
         edge, here = edges[at], at == chosen
         mark = (scene.glyphs.cursor if here else " ", "cursor")
         sign = "w" if to_node and at == 0 and edge.error and not edge.constant else " "
-        name = scene.glyphs.fit(edge.node if not to_node and edge.node else edge.tensor, side - 2)
+        room = side - 3 if to_node else side - 2
+        name = scene.glyphs.fit(edge.node if not to_node and edge.node else edge.tensor, room)
         style = "cursor" if here else _edge_style(scene, edge)
         indent = "   "
         room = side + len(arrow) - len(indent)
         said = scene.glyphs.plain(_edge_facts(scene, edge, room))
         facts: Line = [(indent, "plain"), (scene.glyphs.fit_end(said, room).ljust(room), "muted")]
         if to_node:
-            lines.append([mark, (sign, "accent"), (name, style), (arrow, "muted")])
+            lines.append([mark, (f"{sign} ", "accent"), (name, style), (arrow, "muted")])
         else:
             lines.append([(arrow, "muted"), mark, (name, style)])
         lines.append(facts)

@@ -215,7 +215,7 @@ def _share(value: float) -> str:
 def _coverage(scene: Scene) -> str:
     table = scene.table
     missing = table.size - table.comparable
-    said = f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} nodes"
+    said = f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:
         said += f", {numbers.grouped(missing)} {'has' if missing == 1 else 'have'} no partner"

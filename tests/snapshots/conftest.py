@@ -37,6 +37,7 @@ def made_up_search(monkeypatch):
             pattern="channels",
             detail="channels 2 to 3 of 4",
             likely="a block of filters that the kernel skips",
+            elements=((0, 2, 0, 0), (0, 2, 0, 1)),
         )
         found = NodeExplanation(
             node=node,

@@ -37,6 +37,16 @@ def test_nothing_hostile_passes():
 )
 def test_the_locale_decides(monkeypatch, encoding, glyphs):
     monkeypatch.setattr(locale, "getencoding", lambda: encoding)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert locale_glyphs() is glyphs
+
+
+@pytest.mark.parametrize(
+    ("term", "glyphs"), [("linux", ASCII), ("vt220", ASCII), ("tmux-256color", UNICODE), ("screen", UNICODE)]
+)
+def test_a_console_without_braille_gets_ascii(monkeypatch, term, glyphs):
+    monkeypatch.setattr(locale, "getencoding", lambda: "UTF-8")
+    monkeypatch.setenv("TERM", term)
     assert locale_glyphs() is glyphs
 
 
