@@ -222,6 +222,10 @@ class PairBinCounter:
         n = reference.size
         ours = self._indices(reference, buffers.singles[4][:n].view(np.int32), buffers)
         theirs = self._indices(backend, buffers.index.view(np.int32)[:n], buffers)
+        if n < self._table.size:  # too few for a table to pay
+            for counter, index in zip(self._sides, (ours, theirs), strict=True):
+                counter.add_counts(np.bincount(index, minlength=self._bins))
+            return
         np.multiply(ours, self._bins, out=ours)
         np.add(ours, theirs, out=ours)
         cells = buffers.doubles[3][:n].view(np.int64)

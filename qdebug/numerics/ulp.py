@@ -101,8 +101,8 @@ class UlpCounter:
     def __init__(self, dtype: np.dtype) -> None:
         self._dtype = dtype
         self._counts = np.zeros(66, np.int64)
+        # By biased exponent of float64; those of float32 end at the same place, and begin with its 0.
         self._exponents = np.zeros(_BIAS + 65, np.int64)
-        self._single_exponents = np.zeros(_SINGLE_BIAS + 25, np.int64)
         self._max: int | None = None
 
     def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch | None = None) -> None:
@@ -149,7 +149,7 @@ class UlpCounter:
         if most < _EXACT_IN_SINGLE:
             np.copyto(single, apart)
             np.copyto(index, np.right_shift(single.view(np.int32), 23, out=apart))
-            np.add.at(self._single_exponents, index, 1)
+            np.add.at(self._exponents[_BIAS - _SINGLE_BIAS :], index, 1)
         else:
             real = buffers.doubles[3][:n]
             np.copyto(real, apart)
@@ -166,14 +166,17 @@ class UlpCounter:
 
     def errors(self) -> UlpErrors:
         """Give the counts so far."""
-        counts = self._counts.copy()
-        counts[0] += self._exponents[0] + self._single_exponents[0]
-        counts[1:65] += self._exponents[_BIAS : _BIAS + 64]
-        counts[1:26] += self._single_exponents[_SINGLE_BIAS:]
-        filled = counts.nonzero()[0]
-        counts = counts[: int(filled[-1]) + 1 if filled.size else 0].copy()
+        counts = self._counts[: 0 if self._max is None else self._max.bit_length() + 1].copy()
+        if counts.size:
+            counts[0] += self._exponents[0] + self._exponents[_BIAS - _SINGLE_BIAS]
+            counts[1:] += self._exponents[_BIAS : _BIAS + counts.size - 1]
         counts.flags.writeable = False
-        return UlpErrors(dtype=self._dtype.name, max_ulp=self._max, counts=counts)
+        return UlpErrors(dtype=_name(self._dtype), max_ulp=self._max, counts=counts)
+
+
+@cache
+def _name(dtype: np.dtype) -> str:
+    return dtype.name  # which numpy puts together every time
 
 
 def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
