@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
 from qdebug.analysis.alignment import Match
 from qdebug.analysis.limit_rules import Acknowledgement
+from qdebug.analysis.status import Status
 from qdebug.model import QuantParams
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -36,17 +36,6 @@ _COUNTS = (
     "backend_min",
     "backend_max",
 )
-
-
-class Status(StrEnum):
-    """How one tensor, or a whole comparison, came out."""
-
-    IDENTICAL = "identical"
-    WITHIN = "within"
-    DIVERGED = "diverged"
-    NONFINITE = "nonfinite"
-    INCOMPARABLE = "incomparable"
-    INCOMPLETE = "incomplete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

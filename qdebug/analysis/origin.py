@@ -6,10 +6,14 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from qdebug.analysis.result import NodeResult, Status
-from qdebug.model import Graph
-from qdebug.numerics.stats import ErrorStats
+from qdebug.analysis.status import Status
+
+if TYPE_CHECKING:
+    from qdebug.analysis.result import NodeResult
+    from qdebug.model import Graph
+    from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["breaks_limit", "carried_error", "gain_of", "is_beyond", "is_excused", "origin_of", "worst_output"]
 

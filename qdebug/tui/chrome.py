@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.cells import cell_len
 
-from qdebug.analysis.result import DiffResult
-from qdebug.model import Fidelity, RunInfo
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.keys import footer_keys
@@ -19,8 +17,11 @@ from qdebug.tui.source import Opened
 from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title
-from qdebug.view.sentences import verdict_sentence
 from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:  # there are results long after the first frame
+    from qdebug.analysis.result import DiffResult
+    from qdebug.model import RunInfo
 
 __all__ = ["NOTHING", "banner", "footer", "status", "tabs", "too_small", "verdict_lines"]
 
@@ -86,6 +87,8 @@ def _run(title: str, info: RunInfo | None) -> str:
 
 
 def _warnings(opened: Opened) -> list[str]:
+    from qdebug.model import Fidelity  # loaded by then: two recordings are open
+
     said = []
     for side, info in (("reference", opened.reference), ("backend", opened.backend)):
         if info.fidelity is Fidelity.DIFFERS:
@@ -137,6 +140,8 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
         many = numbers.grouped(navigator.table.size)
         return [[(" READING ", "accent"), (f"aligning both graphs, {many} tensors ..", "muted")]]
     elif result is not None and not now.opened.writing:
+        from qdebug.view.sentences import verdict_sentence
+
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1
     else:

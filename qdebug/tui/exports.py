@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qdebug.analysis.node_result import NodeResult
 from qdebug.errors import UsageError
 from qdebug.tui.arrangement import View
 from qdebug.tui.page import Scene
@@ -20,6 +20,9 @@ from qdebug.tui.source import DiffSource
 from qdebug.tui.states import State
 from qdebug.view import shell
 from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.analysis.result import NodeResult
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 

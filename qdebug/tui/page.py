@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from qdebug.analysis.result import DiffResult, NodeResult
 from qdebug.tui.arrangement import View
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
@@ -16,6 +16,9 @@ from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DetailReady, Opened
 from qdebug.tui.states import State
 from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:  # there are results long after the first frame
+    from qdebug.analysis.result import DiffResult, NodeResult
 
 __all__ = ["BackendColumn", "Line", "Page", "Scene", "heading", "paragraph", "sign_of", "state_style", "window"]
 

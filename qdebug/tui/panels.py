@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -10,7 +11,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from qdebug.analysis.result import DiffResult
 from qdebug.errors import UsageError
 from qdebug.tui import chrome
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
@@ -24,6 +24,9 @@ from qdebug.tui.pages import make_pages
 from qdebug.tui.profile import Piece, column_to_row, profile_lines
 from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Named, Noted, Opened, Request, Said
 from qdebug.tui.widgets import FixedLines, NodeList, TextScroll
+
+if TYPE_CHECKING:  # there are results long after the first frame
+    from qdebug.analysis.result import DiffResult
 
 __all__ = ["Compared", "Panels"]
 

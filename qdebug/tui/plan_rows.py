@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
-from qdebug.analysis.alignment import Side
-from qdebug.model import Graph, TensorInfo
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DiffSource, Opened
+
+if TYPE_CHECKING:
+    from qdebug.model import Graph, TensorInfo
 
 __all__ = ["describe", "named_rows", "planned_rows"]
 
@@ -71,6 +72,8 @@ def planned_rows(source: DiffSource) -> list[PlannedRow]:
     Args:
         source: An open session; no values are read.
     """
+    from qdebug.analysis.alignment import Side  # loaded by then: there is an alignment
+
     reference, backend = source.reference.graph, source.backend.graph
     placed: list[tuple[int, PlannedRow]] = []
     for entry in source.entries():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from qdebug.model import QuantParams
+if TYPE_CHECKING:
+    from qdebug.model import QuantParams
 
 __all__ = ["PlannedRow", "display_name"]
 

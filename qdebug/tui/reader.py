@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from qdebug.analysis.node_result import NodeResult
 from qdebug.errors import AlignmentError, QdebugError
 from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.rows import Batch, NodeTable
@@ -41,6 +40,7 @@ from qdebug.tui.source import (
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.analysis.result import NodeResult
     from qdebug.tui.answers import AnswerCache
 
 __all__ = ["Reader"]

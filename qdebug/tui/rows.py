@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.analysis.node_result import NodeResult
 from qdebug.tui.planned import PlannedRow, display_name
 from qdebug.tui.states import STATE_OF, State
 from qdebug.view.rows import on_rails
+
+if TYPE_CHECKING:  # the first rows are drawn before there are results
+    from qdebug.analysis.result import NodeResult
 
 __all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "severity"]
 

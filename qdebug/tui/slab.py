@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import EllipsisType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.model import QuantParams
 from qdebug.tui.draw import pool_plane
+
+if TYPE_CHECKING:
+    from qdebug.model import QuantParams
 
 __all__ = ["PLANE_MOST", "POOLED", "Cancelled", "ChannelFacts", "Slab", "channel_facts", "make_slab", "plane"]
 

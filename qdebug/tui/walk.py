@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from qdebug.analysis.node_result import NodeResult, Status
-from qdebug.model import Graph, TensorInfo
-from qdebug.numerics.stats import ErrorStats
+from qdebug.analysis.status import Status
 from qdebug.tui.rows import NodeTable
+
+if TYPE_CHECKING:
+    from qdebug.analysis.result import NodeResult
+    from qdebug.model import Graph, TensorInfo
+    from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["Edge", "Walk", "carried", "inputs_of", "outputs_of", "own_share", "walk_to_origin", "worst_input"]
 
