@@ -35,6 +35,7 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
         types=tuple(operand.codes.dtype for operand in unit.operands[:2]),
         bias=unit.bias is not None,
         own_bias_scale=unit.bias_scale is not None,
+        whole_bias=unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None,
         transposed=unit.transposed,
         nearest=unit.attrs.get("mode", "nearest") == "nearest",
         linear=unit.kind == "resize" and is_bilinear(unit),
@@ -54,6 +55,7 @@ class _Traits:
     types: tuple[np.dtype, ...]
     bias: bool
     own_bias_scale: bool
+    whole_bias: bool
     transposed: bool
     nearest: bool
     linear: bool
@@ -118,6 +120,8 @@ def _sum_of_products(traits: _Traits) -> Iterator[Variant]:
     yield from plain
     if traits.bias:
         yield from _with_real_bias()
+    if traits.whole_bias:
+        yield from _with_late_bias()
     if traits.own_bias_scale:
         for variant in plain:
             if variant.multiplier.number in ("f32", "glow"):
@@ -145,6 +149,18 @@ def _with_real_bias() -> Iterator[Variant]:
     for order in _PRODUCT_ORDERS[:4]:
         for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat"):
             yield replace(real_program(f"mul,bias,{end}", order), bias="float")
+
+
+def _with_late_bias() -> Iterator[Variant]:
+    """A bias that is rounded to codes on its own, and added to what the sums were rounded to."""
+    for rounding in ("even", "away", "up"):
+        yield replace(real_program(f"mul,{rounding},bias,zp,sat", "xw/y"), bias="codes")
+    for number in ("q31", "q15"):
+        for rounding in ("up", "away", "floor"):
+            yield replace(whole_program(f"mul,shr.{rounding},bias,zp,sat", number, "d:xw/y"), bias="codes")
+    for rounding in ("away", "up"):
+        yield replace(whole_program(f"shl,mulhi.up,shr.{rounding},bias,zp,sat", "q31", "d:xw/y"), bias="codes")
+    yield replace(whole_program("shr.up,bias,zp,sat", "pow2", "xw/y"), bias="codes")
 
 
 def _sums_of_two(traits: _Traits) -> Iterator[Variant]:

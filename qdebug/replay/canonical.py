@@ -120,7 +120,7 @@ def _without_unused(variant: Variant) -> Variant:
         found = replace(found, operand=())
     if found.form != "ls":
         found = replace(found, shift=0)
-    if found.bias == "float" and not any(step.op == "bias" for step in found.requantize):
+    if found.bias in ("float", "codes") and not any(step.op == "bias" for step in found.requantize):
         found = replace(found, bias="none")
     ops = {step.op for step in (*found.requantize, *found.operand)}
     if found.form in _NO_MULTIPLIER:

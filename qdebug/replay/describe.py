@@ -111,6 +111,7 @@ _BIASES: Mapping[str, str] = MappingProxyType(
         "int32": "",
         "glow": "bias brought to the scale of the sums by an 8-bit multiplier",
         "float": "real bias after scaling",
+        "codes": "bias rounded on its own and added after",
         "none": "no bias",
     }
 )

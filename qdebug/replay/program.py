@@ -37,7 +37,10 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
         program = variant.requantize
         if unit.out.dtype.kind in "iu" and not (program and program[-1].op in ("sat", "wrap")):
             raise ValueError("the program does not end in codes, by the step sat or wrap")
-        return (start.operation, *compile_steps(unit, start, program, variant.multiplier, columns.memo))
+        return (
+            start.operation,
+            *compile_steps(unit, start, program, variant.multiplier, columns.memo, late_bias=variant.bias == "codes"),
+        )
     except KernelError:
         raise
     except (ValueError, KeyError) as error:

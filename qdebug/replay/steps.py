@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +36,7 @@ def compile_steps(
     memo: dict[object, Any],
     *,
     operand: str = "",
+    late_bias: bool = False,
 ) -> list[Operation]:
     """Give the operations of a program; equal ones are the same object.
 
@@ -46,6 +47,7 @@ def compile_steps(
         multiplier: What stands for the quotient of the scales.
         memo: Operations that were made before for this unit.
         operand: Which operand's program this is, where each has its own scales.
+        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
 
     Raises:
         ValueError: A step is not one for this kind of number, or has no parameters here.
@@ -57,6 +59,12 @@ def compile_steps(
     found = []
     real_units = False
     for step in program:
+        if step.op == "bias" and late_bias:
+            before = ("late bias", start.dtype, start.tag, multiplier, split, program[: len(found)])
+            if before not in memo:
+                memo[before] = _binary(np.add, _through(unit, start, found))
+            found.append(memo[before])
+            continue
         context = (multiplier, split) if step.op in _MULTIPLYING else real_units if step.op == "bias" else None
         key = (start.dtype, start.tag, operand, step.op, step.rounding, context)
         operation = memo.get(key)
@@ -103,6 +111,21 @@ def _real_bias(unit: Unit, scales: Scales, *, real_units: bool) -> np.ndarray:
     if unit.bias.dtype.kind in "iu":
         bias = bias * (sum_scale(scales) if own is None else own)
     return np.asarray(bias if real_units else bias / scales.y.astype(np.float32), dtype=np.float32)
+
+
+def _through(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:
+    """Give what operations make of the integer bias."""
+    if unit.bias is None:
+        return np.zeros((), start.dtype)
+    if unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None:
+        raise ValueError("a bias that is rounded on its own is one of whole numbers at the scale of the sums")
+    axes = (1,) * (unit.operands[0].codes.ndim - 2) if unit.kind == "conv" else ()
+    value = (unit.bias.reshape(-1, *axes) if axes else unit.bias).astype(start.dtype)
+    for operation in operations:
+        parameters = operation.parameters
+        wide = np.broadcast_shapes(value.shape, *(np.shape(parameter) for parameter in parameters))
+        value = operation.apply((np.broadcast_to(value, wide).copy(),), None, *parameters)
+    return value
 
 
 def _binary(function: Callable[..., Any], parameter: np.ndarray) -> Operation:

@@ -65,7 +65,7 @@ mul: multiply by the multiplier, in its own kind of number. scale: multiply by t
 the output's scale, inv: multiply by its reciprocal (all float32). shl: shift left where the multiplier asks for it.
 mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
 by what is left to shift; tosa adds the nudge of apply_scale_32's double rounding. round: to a whole number; plus is
-floor(v + 1/2) as computed. avg: divide by the number of elements. bias: add a real bias. zp: add the output's zero
+floor(v + 1/2) as computed. avg: divide by the number of elements. bias: add the bias. zp: add the output's zero
 point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within the bounds of a
 fused activation. wrap: to the output's codes, losing upper bits.
 """
@@ -103,8 +103,9 @@ Pair sums are followed by the order of the depth they are taken in, `hwc` (taps,
 distance of the partners if it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`.
 """
 
-BIASES: tuple[str, ...] = ("int32", "glow", "float", "none")
-"""Where a bias enters: into the integer sums, or as a real number by the step `bias`; none drops it.
+BIASES: tuple[str, ...] = ("int32", "glow", "float", "codes", "none")
+"""Where a bias enters: into the integer sums, or by the step `bias`: as a real number (float), or as the whole number
+that the program up to this step makes of it on its own (codes); none drops it.
 
 A bias at a scale of its own is brought to that of the sums in float32, or (glow) with Glow's integer multiplier.
 """
@@ -213,7 +214,7 @@ class Sums:
     Args:
         columns: What the columns hold: one of the values of `FORMS`.
         accumulate: One of `ACCUMULATES`, with order and distance of pairs.
-        bias: One of `BIASES`.
+        bias: One of `BIASES`; "float" for any that enters later.
     """
 
     columns: str = "sum"
@@ -272,7 +273,8 @@ class Variant:
     @property
     def sums(self) -> Sums:
         """The heavy part that this variant starts from."""
-        return Sums(columns=FORMS[self.form], accumulate=self.accumulate, bias=self.bias)
+        later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
+        return Sums(columns=FORMS[self.form], accumulate=self.accumulate, bias=later)
 
     def __str__(self) -> str:
         words = []

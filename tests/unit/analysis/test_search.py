@@ -171,3 +171,36 @@ def test_not_a_number_is_reproduced_by_not_a_number():
     arrays = {"x": np.arange(-8, 8, dtype=np.int8), "s": np.asarray(np.float32(np.nan)), "z": np.zeros((), np.int8)}
     recording = MemoryRecording.single(graph, arrays | {"y": np.full(16, np.nan, np.float32)})
     assert found(recording).match == 1.0
+
+
+@pytest.mark.parametrize("scales", ["generic", "dyadic"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_bias_that_is_rounded_on_its_own_is_found(quantized, scales, per_channel):
+    text = "bias=codes m=q31:d:xw/y steps=mul,shr.up,bias,zp,sat"
+    finding = found(quantized.conv(text, scales=getattr(quantized, scales), per_channel=per_channel))
+    assert parse_variant(text) in finding.matching
+    assert Variant() not in finding.matching
+
+
+def test_a_late_bias_is_what_the_steps_before_make_of_it(quantized):
+    unit = source_of(quantized.conv("")).unit((0, 0))
+    variant = parse_variant("bias=codes steps=mul,floor,bias,zp,sat")
+    columns = accumulate(unit, variant.sums)
+    multiplier = np.float32(quantized.dyadic[0] * quantized.dyadic[1] / quantized.dyadic[2])
+    rounded = np.floor(columns.values[0] * multiplier) + np.floor(unit.bias * multiplier).reshape(-1, 1, 1) - 3
+    np.testing.assert_array_equal(finish(unit, columns, variant), np.clip(rounded, -128, 127).reshape(-1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m=q8 steps=mul,shr.up,zp,sat",
+        "m=q15t steps=mul,shr.away,zp,sat",
+        "m=bf16 steps=mul,even,zp,sat",
+        "m=f16 steps=mul,zp,away,sat",
+    ],
+)
+def test_short_multipliers_are_found_though_nobody_is_known_to_use_them(quantized, text):
+    finding = found(quantized.conv(text, scales=(0.0312, 0.0257, 0.121), samples=4))
+    assert parse_variant(text) in finding.matching
+    assert Variant() not in finding.matching

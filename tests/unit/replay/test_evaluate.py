@@ -116,7 +116,8 @@ def test_candidates_are_nearly_the_real_result(unit):
     precise = [v for v in variants if v.multiplier.number not in coarse and not v.accumulate.startswith("pair")]
     precise = [v for v in precise if unit.kind != "div" and v.form != "taps"]  # by 0, and beyond the padding
     for variant in precise:
-        assert np.abs(compute(unit, variant).astype(np.float64) - first).max() <= 1, str(variant)
+        most = 2 if variant.bias == "codes" else 1  # of two roundings
+        assert np.abs(compute(unit, variant).astype(np.float64) - first).max() <= most, str(variant)
 
 
 def test_there_are_as_many_ways_as_the_catalogue_lists():
