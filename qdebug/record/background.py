@@ -1,6 +1,7 @@
 """A sink that writes in a thread of its own: the program that is recorded waits only when too much is waiting.
 
-What is waiting when the process is killed is lost: that is the price. What has been written survives as ever.
+What is waiting when the process is killed is lost: that is the price. What has been written survives as ever. A program
+that ends or drops its recorder without closing it loses nothing: the recorder then calls `leave`.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +105,9 @@ class Recorder:
             flags=cpu_flags,
         )
         sink = self._sink(facts, graph, force=force, durable=durable)
-        sink = BackgroundSink(sink) if background else sink
+        if background:
+            sink = BackgroundSink(sink)
+            weakref.finalize(self, sink.leave)  # at the interpreter's exit too, before it stops the thread
         self._ledger = Ledger(sink, GraphBuilder(graph), facts, policy)
         self._sample = self._step = 0
         self._owner = self._pid = os.getpid()
@@ -326,19 +329,27 @@ class Recorder:
         Args:
             complete: False marks it as a run that did not finish.
 
-        A disk that is full or broken raises nothing: it is warned of, and what was recorded can be recovered.
+        Again, or after `discard`, does nothing. A disk that is full or broken raises nothing: it is warned of, and what
+        was recorded can be recovered.
 
         Raises:
             RecordingError: Nothing was recorded, or the file cannot be finished.
         """
         with self._alone():
-            self._check_open()
-            self._ledger.close(complete=complete)
+            if self._ledger.open:
+                self._ledger.close(complete=complete)
 
     def discard(self) -> None:
         """Close and leave nothing behind. Again, or after `close`, does nothing."""
         with self._alone():
             self._ledger.discard()
+
+    def __reduce__(self) -> NoReturn:
+        raise RecordingError(
+            "A recorder is of one process, and cannot be copied or passed to another one.",
+            hint="Open a recorder on a file of its own in each process, and join the files: "
+            "qdebug file join FILE FILE -o RUN.json.",
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -35,6 +35,7 @@ The first frame that is not whole ends the journal: what a killed process left u
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -137,8 +138,9 @@ class Journal:
     def close(self) -> None:
         """Close the file. Again does nothing."""
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1
+            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+                os.close(fd)
 
 
 def _frame(kind: Kind, body: bytes) -> bytes:

@@ -75,6 +75,11 @@ class WriterLock:
         except BlockingIOError:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             os.close(fd)
+            if holder == str(os.getpid()):
+                raise RecordingError(
+                    f"{str(target)!r} is being written by process {holder}, which is this one.",
+                    hint="Close the recorder that is open on it: rec.close() to keep it, rec.discard() to drop it.",
+                ) from None
             raise RecordingError(
                 f"{str(target)!r} is being written by process {holder or 'unknown'}.",
                 hint="Wait for that process to finish, or record to another file.",
@@ -108,5 +113,6 @@ class WriterLock:
     def abandon(self) -> None:
         """Close the file only: what a forked child does, whose parent keeps the lock."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+                os.close(fd)

@@ -282,7 +282,7 @@ class RecordingWriter:
             if lacking:
                 raise self._cannot_finish(f"no space is left, {lacking} bytes are needed")
             if not self._part.exists():
-                raise self._cannot_finish(f"somebody removed {str(self._part)!r}")
+                raise self._cannot_finish(self._gone())
             self._payloads.file.write_tables(tables, complete=complete)
             self._payloads.file.close()
             check_finished(self._part, self.events)
@@ -307,10 +307,20 @@ class RecordingWriter:
         kept = self.events > 0 and self._part.exists()
         error = RecordingError(
             f"{str(self.path)!r} cannot be finished: {why}.{' What was recorded is kept beside it.' if kept else ''}",
-            hint=recover_hint(self.path) if kept else "Record the run again, to a disk that has room.",
+            hint=recover_hint(self.path) if kept else self._instead(),
         )
         self.failure = self.failure or error.message
         return error
+
+    def _gone(self) -> str:
+        if self._journal_path.exists():
+            return f"somebody removed {str(self._part)!r}"
+        return f"{str(self._part)!r} and the journal are gone, or the folder has another name now"
+
+    def _instead(self) -> str:
+        if self.events and not self._journal_path.exists():
+            return "If the folder was renamed, rebuild the recording in it: qdebug file recover FILE."
+        return "Record the run again, to a disk that has room."
 
     def _end(self, *, complete: bool) -> None:
         """Tell those who follow that the recording is finished."""

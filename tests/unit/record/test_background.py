@@ -165,3 +165,43 @@ def test_a_forked_child_is_refused_and_not_kept_waiting(tmp_path):
         [sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "fine\n", done.stderr
+
+
+ENDINGS = {
+    "the program ends": "",
+    "it raises": "raise SystemExit(0)",
+    "the recorder is dropped": "del rec",
+    "another thread still puts": """
+def work():
+    for number in range(200):
+        rec.put(f"t{number}", np.ones(number + 1))
+threading.Thread(target=work).start()""",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_is_waiting_is_written_though_nobody_closes(tmp_path, ending):
+    program = f"""
+import threading, numpy as np, qdebug
+rec = qdebug.Recorder("run.h5", backend="b", background=True)
+for number in range(100):
+    rec.put(f"x{{number}}", np.full(1000, number))
+{ENDINGS[ending]}
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert recover(tmp_path / "run.h5").tensors == (300 if "thread" in ending else 100)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
+
+
+def test_a_dropped_recorder_lets_its_path_go(tmp_path):
+    rec = qdebug.Recorder(tmp_path / "run.h5", backend="b", background=True)
+    rec.put("a", [1.0])
+    with pytest.raises(RecordingError, match="which is this one") as error:
+        qdebug.Recorder(tmp_path / "run.h5", backend="b", force=True)
+    assert "rec.close()" in error.value.hint
+    del rec
+    with qdebug.Recorder(tmp_path / "run.h5", backend="b", force=True) as rec:
+        rec.put("b", [2.0])
+    with open_file(tmp_path / "run.h5") as recording:
+        assert recording.names == ("b",)

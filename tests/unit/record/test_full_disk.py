@@ -139,3 +139,22 @@ def test_a_check_of_what_came_too_late_is_passed_over(tmp_path, monkeypatch):
     rec.close()
     with open_file(tmp_path / "run.h5") as recording:
         assert (recording.names, recording.info.complete) == (("a",), False)
+
+
+def test_a_program_that_closes_every_file_is_warned_and_goes_on(tmp_path):
+    program = """
+import os, numpy as np, qdebug
+with qdebug.Recorder("run.h5", backend="b") as rec:
+    rec.put("a", np.ones(3))
+    os.closerange(3, 64)
+    rec.put("b", np.ones(4))
+print(rec.failure)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bad file descriptor" in done.stdout
+    assert done.stderr.startswith("<string>:6: RecordingStopped: ")  # the program's own line
+    assert done.stderr.count("RecordingStopped") == 1
+    assert recover(tmp_path / "run.h5").tensors == 1

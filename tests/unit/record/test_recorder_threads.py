@@ -1,6 +1,8 @@
 """A recorder in a program of several threads and processes: nothing is mixed up, children leave it alone."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -105,3 +107,54 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path):
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, timeout=60, check=True)
     assert verify(tmp_path / "run.h5").tensors == 2
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy, copy.copy])
+def test_a_recorder_is_of_one_process(copied):
+    with qdebug.Recorder(None, backend="t") as rec:
+        rec.put("a", [1.0])
+        with pytest.raises(RecordingError, match="of one process") as error:
+            copied(rec)
+    assert "qdebug file join" in error.value.hint
+
+
+def test_a_forked_child_is_refused_and_disturbs_nothing(tmp_path):
+    program = textwrap.dedent("""
+        import os, pathlib, sys
+        import numpy as np
+        import qdebug
+        rec = qdebug.Recorder(sys.argv[1], backend="t")
+        for number in range(50):
+            rec.put(f"before{number}", np.full(100, number))
+        before = pathlib.Path(sys.argv[1] + ".part").read_bytes()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                rec.put("child", np.zeros(100))
+            except qdebug.QdebugError as exc:
+                print(f"refused: {exc}")
+            rec.discard()
+            sys.exit(0)  # with interpreter exit, where HDF5 writes what it has cached
+        _, status = os.waitpid(pid, 0)
+        if pathlib.Path(sys.argv[1] + ".part").read_bytes() != before:
+            sys.exit("the child wrote into its parent's file")
+        for number in range(50):
+            rec.put(f"after{number}", np.full(100, -number))
+        rec.close()
+        sys.exit(status)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, tmp_path / "run.h5"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "refused: " in done.stdout
+    assert "being written by process" in done.stdout
+    with FileRecording(tmp_path / "run.h5") as recording:
+        assert len(recording.names) == 100
+        for event in range(100):
+            recording.check_payload(event)
+    assert list(tmp_path.iterdir()) == [tmp_path / "run.h5"]

@@ -11,6 +11,7 @@ import pytest
 
 from qdebug.errors import OutputExistsError, RecordingError
 from qdebug.model import Graph, Node, RunInfo, TensorInfo
+from qdebug.record.recovery import recover
 from qdebug.store import payload_file, payload_store
 from qdebug.store import writer as writer_module
 from qdebug.store.reader import FileRecording
@@ -422,3 +423,15 @@ def test_a_file_that_somebody_removed_is_named(tmp_path):
     with pytest.raises(RecordingError, match=r"somebody removed .*run\.h5\.part'\. Record") as caught:
         writer.close(Graph(), RunInfo(backend="b"))
     assert "recover" not in caught.value.hint
+
+
+def test_a_folder_that_was_renamed_still_has_what_was_recorded(tmp_path):
+    (tmp_path / "old").mkdir()
+    writer = RecordingWriter(tmp_path / "old" / "run.h5")
+    writer.append("x", np.ones(3))
+    (tmp_path / "old").rename(tmp_path / "new")
+    writer.append("y", np.ones(4))
+    with pytest.raises(RecordingError, match="the folder has another name now") as caught:
+        writer.close(Graph(), RunInfo(backend="b"))
+    assert "If the folder was renamed, rebuild the recording in it" in caught.value.hint
+    assert recover(tmp_path / "new" / "run.h5").tensors == 2
