@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _limits_file(given: Path | None) -> Path | None:
     """Give the limits file in force; None if there is none."""
-    from qdebug.workflow.limits_file import find_limits
+    from qdebug.workflow.limits_place import find_limits
 
     return given or find_limits()
 

@@ -32,7 +32,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import tempfile
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,12 +39,11 @@ from typing import Any
 from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits
 from qdebug.errors import LimitsError
+from qdebug.workflow.limits_place import find_limits, prefix_of, read_text, tables_of
 from qdebug.workflow.limits_text import LimitsText, without_entries
 
 __all__ = ["acknowledge", "find_limits", "load_limits", "load_notes", "quoted", "withdraw", "write_note"]
 
-_PROJECT = "pyproject.toml"
-_MOST_BYTES = 16 << 20
 _HEAD = "# Limits for qdebug: qdebug help tolerance says what can stand here.\n"
 
 
@@ -60,40 +58,11 @@ def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
         LimitsError: It cannot be read, is no TOML, or has an entry that means nothing: the message names key and line.
     """
     path = Path(path)
-    text = _read(path)
-    tables, named = _tables(path, text)
+    text = read_text(path)
+    tables, named = tables_of(path, text)
     if named is not None:
         return load_limits(named, today=today)
-    return LimitsText(str(path), text, prefix=_prefix(path)).limits(tables, today or dt.date.today())
-
-
-def find_limits(folder: str | Path = ".") -> Path | None:
-    """Find the file that says the limits of a project: the nearest pyproject.toml with a table `tool.qdebug`.
-
-    Args:
-        folder: Where to begin; its parents are looked at next.
-
-    Returns:
-        A path for `load_limits`; None if no project says anything of qdebug.
-
-    Raises:
-        LimitsError: A pyproject.toml that speaks of qdebug is no TOML.
-    """
-    start = Path(folder).absolute()
-    for place in (start, *start.parents):
-        path = place / _PROJECT
-        text = _readable(path)
-        if "qdebug" in text and (found := _tables(path, text)) != ({}, None):
-            return found[1] or path
-    return None
-
-
-def _readable(path: Path) -> str:
-    """Give the text of a project file; "" if there is none, or none that can be read: that is not ours to judge."""
-    try:
-        return _read(path)
-    except (OSError, LimitsError):
-        return ""
+    return LimitsText(str(path), text, prefix=prefix_of(path)).limits(tables, today or dt.date.today())
 
 
 def acknowledge(
@@ -128,13 +97,13 @@ def acknowledge(
         raise LimitsError(
             f"To accept {node!r} until {expires} has no effect: that day is over.", hint="Give a later day."
         )
-    text = _read(path) if path.exists() else _HEAD
-    _, named = _tables(path, text)
+    text = read_text(path) if path.exists() else _HEAD
+    _, named = tables_of(path, text)
     if named is not None:
         return acknowledge(named, node, reason=reason, expires=expires, today=today)
-    changed = _with_block(text, _block(entry, _prefix(path)))
+    changed = _with_block(text, _block(entry, prefix_of(path)))
     # Read before it is written: a file in which the entry cannot stand at the end must not be spoilt.
-    limits = LimitsText(str(path), changed, prefix=_prefix(path)).limits(_tables(path, changed)[0], day)
+    limits = LimitsText(str(path), changed, prefix=prefix_of(path)).limits(tables_of(path, changed)[0], day)
     _write(path, changed)
     return limits
 
@@ -154,21 +123,21 @@ def withdraw(path: str | Path, node: str, *, today: dt.date | None = None) -> Li
             cannot be read or written.
     """
     path = Path(path)
-    text = _read(path)
-    tables, named = _tables(path, text)
+    text = read_text(path)
+    tables, named = tables_of(path, text)
     if named is not None:
         return withdraw(named, node, today=today)
-    before = LimitsText(str(path), text, prefix=_prefix(path)).limits(tables, today or dt.date.today())
+    before = LimitsText(str(path), text, prefix=prefix_of(path)).limits(tables, today or dt.date.today())
     kept = tuple(entry for entry in before.acknowledged if entry.node != node)
     if kept == before.acknowledged:
         raise LimitsError(f"{str(path)!r} acknowledges no node {node!r}.", hint="Give the exact name of a node there.")
     changed = without_entries(
-        text, f"{_prefix(path)}acknowledged", [entry.node == node for entry in before.acknowledged]
+        text, f"{prefix_of(path)}acknowledged", [entry.node == node for entry in before.acknowledged]
     )
     # Read before it is written, as for a new entry: whatever else the file says must still be said.
     try:
-        limits = LimitsText(str(path), changed, prefix=_prefix(path)).limits(
-            _tables(path, changed)[0], today or dt.date.today()
+        limits = LimitsText(str(path), changed, prefix=prefix_of(path)).limits(
+            tables_of(path, changed)[0], today or dt.date.today()
         )
     except LimitsError:
         limits = None
@@ -193,11 +162,11 @@ def load_notes(path: str | Path) -> dict[str, str]:
     path = Path(path)
     if not path.exists():
         return {}
-    text = _read(path)
-    tables, named = _tables(path, text)
+    text = read_text(path)
+    tables, named = tables_of(path, text)
     if named is not None:
         return load_notes(named)
-    return dict(LimitsText(str(path), text, prefix=_prefix(path)).notes(tables))
+    return dict(LimitsText(str(path), text, prefix=prefix_of(path)).notes(tables))
 
 
 def write_note(path: str | Path, node: str, text: str) -> None:
@@ -213,22 +182,22 @@ def write_note(path: str | Path, node: str, text: str) -> None:
             or it cannot be read or written.
     """
     path = Path(path)
-    old = _read(path) if path.exists() else _HEAD
-    tables, named = _tables(path, old)
+    old = read_text(path) if path.exists() else _HEAD
+    tables, named = tables_of(path, old)
     if named is not None:
         write_note(named, node, text)
         return
-    before = LimitsText(str(path), old, prefix=_prefix(path)).notes(tables)
+    before = LimitsText(str(path), old, prefix=prefix_of(path)).notes(tables)
     if not text.strip() and all(other != node for other, _ in before):
         raise LimitsError(f"{str(path)!r} has no note on {node!r}.", hint="Write one with the key a of qdebug tui.")
     wanted = [pair for pair in before if pair[0] != node]
-    changed = without_entries(old, f"{_prefix(path)}note", [other == node for other, _ in before])
+    changed = without_entries(old, f"{prefix_of(path)}note", [other == node for other, _ in before])
     if text.strip():
         wanted.append((node, text.strip()))
-        head = f"[[{_prefix(path)}note]]"
+        head = f"[[{prefix_of(path)}note]]"
         changed = _with_block(changed, f"{head}\nnode = {quoted(node)}\ntext = {quoted(text.strip())}\n")
     # Read before it is written: whatever else the file says must still be said.
-    now = LimitsText(str(path), changed, prefix=_prefix(path)).notes(_tables(path, changed)[0])
+    now = LimitsText(str(path), changed, prefix=prefix_of(path)).notes(tables_of(path, changed)[0])
     if list(now) != wanted or _but_notes(path, changed) != _but_notes(path, old):
         hint = "Take it out by hand."
         raise LimitsError(f"The note on {node!r} in {str(path)!r} cannot be told from what is around it.", hint=hint)
@@ -236,59 +205,13 @@ def write_note(path: str | Path, node: str, text: str) -> None:
 
 
 def _but_notes(path: Path, text: str) -> dict[str, Any]:
-    return {name: table for name, table in _tables(path, text)[0].items() if name != "note"}
+    return {name: table for name, table in tables_of(path, text)[0].items() if name != "note"}
 
 
 def _with_block(text: str, block: str) -> str:
     """Put a table at the end of a file, after an empty line."""
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     return text + gap + block
-
-
-def _prefix(path: Path) -> str:
-    return "tool.qdebug." if path.name == _PROJECT else ""
-
-
-def _read(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise LimitsError(
-                f"There is no limits file {str(path)!r}.", hint="Make one: qdebug help tolerance shows how."
-            )
-        if path.stat().st_size > _MOST_BYTES:
-            raise LimitsError(
-                f"{str(path)!r} is too large for a limits file.", hint="Give the right file: --limits FILE."
-            )
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise LimitsError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise LimitsError(f"{str(path)!r} is not text in UTF-8.", hint="Save it as UTF-8.") from error
-
-
-def _tables(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
-    """Give the tables of limits in a file, or the path of another file that holds them."""
-    try:
-        tables: Any = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise LimitsError(f"{str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
-    except RecursionError as error:
-        raise LimitsError(f"{str(path)!r} is nested too deeply.", hint="Flatten it.") from error
-    if not _prefix(path):
-        return tables, None
-    tool = tables.get("tool")
-    tables = tool.get("qdebug", {}) if isinstance(tool, dict) else {}
-    if not isinstance(tables, dict):
-        raise LimitsError(f"{str(path)!r}: tool.qdebug is no table.", hint="Write [tool.qdebug].")
-    named = tables.get("limits")
-    if named is None:
-        return tables, None
-    if not isinstance(named, str) or len(tables) > 1 or Path(named).name == _PROJECT:
-        raise LimitsError(
-            f"{str(path)!r}: tool.qdebug.limits must name a file, and stand alone.",
-            hint='Write limits = "limits.toml", and all limits into that file.',
-        )
-    return {}, path.parent / named
 
 
 def _block(entry: Acknowledgement, prefix: str) -> str:

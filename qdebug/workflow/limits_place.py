@@ -1,0 +1,99 @@
+"""Where limits stand: the file that says them, and the tables in it. Loaded before anything is compared."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from qdebug.errors import LimitsError
+
+__all__ = ["find_limits", "prefix_of", "read_text", "tables_of"]
+
+_PROJECT = "pyproject.toml"
+_MOST_BYTES = 16 << 20
+
+
+def find_limits(folder: str | Path = ".") -> Path | None:
+    """Find the file that says the limits of a project: the nearest pyproject.toml with a table `tool.qdebug`.
+
+    Args:
+        folder: Where to begin; its parents are looked at next.
+
+    Returns:
+        A path for `load_limits`; None if no project says anything of qdebug.
+
+    Raises:
+        LimitsError: A pyproject.toml that speaks of qdebug is no TOML.
+    """
+    start = Path(folder).absolute()
+    for place in (start, *start.parents):
+        path = place / _PROJECT
+        text = _readable(path)
+        if "qdebug" in text and (found := tables_of(path, text)) != ({}, None):
+            return found[1] or path
+    return None
+
+
+def _readable(path: Path) -> str:
+    """Give the text of a project file; "" if there is none, or none that can be read: that is not ours to judge."""
+    try:
+        return read_text(path)
+    except (OSError, LimitsError):
+        return ""
+
+
+def prefix_of(path: Path) -> str:
+    """Give what goes before the names of tables in a file: in a pyproject.toml they stand under `tool.qdebug`."""
+    return "tool.qdebug." if path.name == _PROJECT else ""
+
+
+def read_text(path: Path) -> str:
+    """Read a file with limits.
+
+    Raises:
+        LimitsError: It is missing, too large, unreadable or no text.
+    """
+    try:
+        if not path.is_file():
+            raise LimitsError(
+                f"There is no limits file {str(path)!r}.", hint="Make one: qdebug help tolerance shows how."
+            )
+        if path.stat().st_size > _MOST_BYTES:
+            raise LimitsError(
+                f"{str(path)!r} is too large for a limits file.", hint="Give the right file: --limits FILE."
+            )
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise LimitsError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise LimitsError(f"{str(path)!r} is not text in UTF-8.", hint="Save it as UTF-8.") from error
+
+
+def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
+    """Give the tables of limits in a file, or the path of another file that holds them.
+
+    Raises:
+        LimitsError: It is no TOML, or names the other file in a way that means nothing.
+    """
+    try:
+        tables: Any = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise LimitsError(f"{str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
+    except RecursionError as error:
+        raise LimitsError(f"{str(path)!r} is nested too deeply.", hint="Flatten it.") from error
+    if not prefix_of(path):
+        return tables, None
+    tool = tables.get("tool")
+    tables = tool.get("qdebug", {}) if isinstance(tool, dict) else {}
+    if not isinstance(tables, dict):
+        raise LimitsError(f"{str(path)!r}: tool.qdebug is no table.", hint="Write [tool.qdebug].")
+    named = tables.get("limits")
+    if named is None:
+        return tables, None
+    if not isinstance(named, str) or len(tables) > 1 or Path(named).name == _PROJECT:
+        raise LimitsError(
+            f"{str(path)!r}: tool.qdebug.limits must name a file, and stand alone.",
+            hint='Write limits = "limits.toml", and all limits into that file.',
+        )
+    return {}, path.parent / named
