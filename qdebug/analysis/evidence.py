@@ -172,7 +172,8 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
 def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray | None:
     """Give each element's distance from the nearest tie, in codes, at most a half; None if it cannot be told.
 
-    The variant computes the same with an output scale so fine that its codes show what was rounded away.
+    The variant computes the same with an output scale so fine that its codes show what was rounded away. Of one that
+    cuts off, the distance is that from the nearest whole number: there its codes change.
 
     Args:
         unit: What is computed.
@@ -188,7 +189,15 @@ def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarr
         codes = finish(replace(unit, out=fine), columns, variant).astype(np.int64)
     except (KernelError, UsageError):
         return None
-    return np.asarray(np.abs((codes & (_FINE - 1)) - _FINE // 2) / _FINE).reshape(columns.shape)
+    limit = 0 if _cuts(variant) else _FINE // 2
+    beyond = (codes - limit) & (_FINE - 1)
+    return np.asarray(np.minimum(beyond, _FINE - beyond) / _FINE).reshape(columns.shape)
+
+
+def _cuts(variant: Variant) -> bool:
+    """Tell whether the last rounding of a program cuts off, rather than to round to the nearest."""
+    roundings = [step.rounding for step in variant.requantize if step.op in ("round", "shr", "avg")]
+    return bool(roundings) and roundings[-1] in ("floor", "trunc")
 
 
 def _magnitudes(unit: Unit) -> np.ndarray | None:

@@ -136,7 +136,8 @@ def _likely(pattern: str, found_places: Sequence[Place], found_traits: Sequence[
     return f"{said}; these elements are never written" if unwritten else said
 
 
-_TELLING = ("one_code", "clamp", "ties_only", "constant", "constant_per_channel", "factor", "factor_per_channel")
+_AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
+_TELLING = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
 """Traits that say more of the cause than any place does."""
 
 

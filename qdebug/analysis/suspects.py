@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.analysis.trials import products
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Step, Variant
 
 __all__ = ["Suspect", "suspects", "turned_sign"]
+
+_HELD = 1 << 26
+"""Products up to which sums are tried that have to be taken one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,7 @@ class Suspect:
         pattern: The pattern that it makes: a key of `qdebug.analysis.residual.PATTERNS`.
         likely: The mistake in words.
         unit: The node with the mistake.
+        accumulate: How products are summed, besides; "" for as they should be.
         wraps: Whether codes wrap around instead of saturating, besides.
         resigned: Whether the recorded codes are those of the other signedness, besides.
     """
@@ -35,11 +40,14 @@ class Suspect:
     pattern: str
     likely: str
     unit: Unit
+    accumulate: str = ""
     wraps: bool = False
     resigned: bool = False
 
     def variant(self, variant: Variant) -> Variant:
         """Give the variant that the mistake makes of the right one."""
+        if self.accumulate:
+            variant = replace(variant, accumulate=self.accumulate)
         if not self.wraps:
             return variant
         ends = tuple(Step(op="wrap") if step.op == "sat" else step for step in variant.requantize)
@@ -54,6 +62,7 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _of_padding(unit)
     yield from _of_signs(unit)
     yield from _of_kernel(unit)
+    yield from _of_sums(unit)
     if unit.out.dtype.kind in "iu":
         likely = "codes beyond the range wrap around instead of saturating"
         yield Suspect(name="wrapped codes", pattern="wrapped", likely=likely, unit=unit, wraps=True)
@@ -229,6 +238,24 @@ def _of_kernel(unit: Unit) -> Iterator[Suspect]:
             yield Suspect(
                 name=name, pattern="scattered", likely=likely, unit=_with(unit, 1, replace(weight, codes=codes))
             )
+
+
+def _of_sums(unit: Unit) -> Iterator[Suspect]:
+    """Give sums that are held in 16 bits throughout."""
+    if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > _HELD:
+        return
+    orders = (
+        (("chw", ", channels before taps"), ("hwc", ", taps before channels"))
+        if unit.kind == "conv"
+        else (("hwc", ""),)
+    )
+    yield Suspect(
+        name="sums wrap", pattern="growing", likely="the sums wrap around in 16 bits", unit=unit, accumulate="wrap16"
+    )
+    for order, said in orders:
+        likely = f"the sums saturate at 16 bits after each product{said}"
+        name = f"sums saturate {order}"
+        yield Suspect(name=name, pattern="growing", likely=likely, unit=unit, accumulate=f"sat16:{order}")
 
 
 def _with(unit: Unit, position: int, operand: Operand) -> Unit:

@@ -124,7 +124,8 @@ def factors(evidence: Evidence) -> Iterator[Trait]:
     recorded = by_channel(evidence.recorded.astype(np.int64) - evidence.zero_point, evidence.layout)
     whole = _fitted(expected[free], recorded[free])
     if whole is not None and _grows(expected[free], recorded[free], whole):
-        yield Trait(pattern="factor", detail=f"the elements are {whole:.4g} times what they should be")
+        digits = 4 if abs(whole - 1) >= 0.001 else 7
+        yield Trait(pattern="factor", detail=f"the elements are {whole:.{digits}g} times what they should be")
         return
     wrong = expected != recorded
     if np.count_nonzero(wrong) < _PER_CHANNEL * np.count_nonzero(wrong.any(axis=1)):

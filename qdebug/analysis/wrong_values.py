@@ -28,7 +28,7 @@ def traits(evidence: Evidence) -> tuple[Trait, ...]:
     if not evidence.wrong.any():
         return ()
     found: list[Trait] = []
-    for finder in (_one_code, _clamp, _stale, _ties, constants, factors, _growing, _slight):
+    for finder in (_one_code, _clamp, _wrapped, _stale, _ties, constants, factors, _growing, _slight):
         checkpoint()
         amount = any(trait.pattern.startswith(("constant", "factor")) for trait in found)
         if not (amount and finder in (factors, _growing, _slight)):
@@ -60,6 +60,20 @@ def _clamp(evidence: Evidence) -> Iterator[Trait]:
         bounds = [f"below {low}"] * bool(cut_low.any()) + [f"above {high}"] * bool(cut_high.any())
         if np.array_equal(np.clip(outer, low, high), inner) and not chance(0.5, int(np.count_nonzero(wrong))):
             yield Trait(pattern="clamp", detail=f"a clamp of the codes {' and '.join(bounds)} is {said}")
+
+
+def _wrapped(evidence: Evidence) -> Iterator[Trait]:
+    """Find codes of the other end of the range where it should be saturated; other wrong codes are off by one."""
+    low, high = evidence.span
+    error = evidence.error
+    far = np.abs(error) > (high - low) // 2
+    many = int(np.count_nonzero(far))
+    saturated = np.isin(evidence.expected, (low, high))
+    if not many or np.abs(error[~far & ~saturated]).max(initial=0) > _SLIGHT:
+        return
+    told = saturated[far].mean() >= _MOST and not chance(max(float(saturated.mean()), 0.1), many)
+    if told and np.count_nonzero(saturated & (error == 0)) <= (1 - _MOST) * many:
+        yield Trait(pattern="wrapped", detail=f"{many} elements beyond the range hold codes of its other end")
 
 
 def _stale(evidence: Evidence) -> Iterator[Trait]:

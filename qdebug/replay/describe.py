@@ -103,6 +103,8 @@ _ACCUMULATES: Mapping[str, str] = MappingProxyType(
         "exact": "sums without limit",
         "pairsat16": "pairs of products saturated to 16 bits",
         "pairwrap16": "pairs of products wrapped around in 16 bits",
+        "sat16": "sums saturated to 16 bits",
+        "wrap16": "sums wrapped around in 16 bits",
     }
 )
 _ORDERS: Mapping[str, str] = MappingProxyType({"hwc": "taps before channels", "chw": "channels before taps"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["lost_in_pairs", "unsigned"]
+__all__ = ["lost_in_pairs", "lost_in_sums", "unsigned"]
 
 _ENDS = (-(2**15), 2**15 - 1)
 
@@ -47,6 +47,26 @@ def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> 
         held = np.clip(total, *_ENDS) if kind == "pairsat16" else total.astype(np.int16)
         lost[rows] += total - held
     return lost
+
+
+def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Give what sums of products lose when they saturate at 16 bits after each product.
+
+    Args:
+        columns: Centred codes (K, P) of the one operand, in the order of the products.
+        weights: Centred codes (M, K) of the other.
+
+    Returns:
+        Exact sums minus held sums (M, P), int64.
+    """
+    held = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
+    exact = np.zeros_like(held)
+    for row, factor in zip(columns, weights.T, strict=True):
+        product = factor[:, None] * row[None]
+        exact += product
+        held += product
+        np.clip(held, *_ENDS, out=held)
+    return exact - held
 
 
 def _partners(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:

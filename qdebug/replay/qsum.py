@@ -1,4 +1,4 @@
-"""The heavy part of convolutions and matrix products: exact integer sums, and sums of pairs held to 16 bits."""
+"""The heavy part of convolutions and matrix products: exact integer sums, and sums held to 16 bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qdebug.replay.columns import Columns
 from qdebug.replay.conv import conv_transpose
 from qdebug.replay.convolve import convolve
 from qdebug.replay.integers import as_int32, exact_dtype, sum_bound
-from qdebug.replay.pairs import lost_in_pairs, unsigned
+from qdebug.replay.pairs import lost_in_pairs, lost_in_sums, unsigned
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import fixed, scales_of, sum_scale
 from qdebug.replay.unit import Unit
@@ -69,8 +69,9 @@ def convolved(unit: Unit, sums: Sums) -> Columns:
 
     split = 1 if groups == 1 and not unit.transposed else None
     total, bound = _summed(product, (x, weight), axes, (split, split))
-    if sums.accumulate.startswith("pair"):
+    if sums.accumulate.startswith(("pair", "sat16")):
         total = total - _lost_in_convolution(unit, sums).reshape(total.shape)
+    total = _wrapped(sums, total)
     if bias is not None:
         bias = bias.reshape(-1, *(1,) * (total.ndim - 2))
     return _columns(sums, total, bias, bound)
@@ -107,13 +108,15 @@ def _summed(
 
 
 def _lost_in_convolution(unit: Unit, sums: Sums) -> np.ndarray:
-    """Give what sums lose in pairs (N, M, *out), the depth taken taps first (chw: channels first) within a group."""
+    """Give what sums lose in 16 bits (N, M, *out), the depth taken taps first (chw: channels first) within a group."""
     if unit.transposed:
-        raise ValueError("pairs of a transposed convolution are not known")
+        raise ValueError("the order of the products of a transposed convolution is not known")
     x, zero = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
     if "wrap" in sums.accumulate:
         x, zero = unit.operands[0].codes.astype(np.int32), unit.operands[0].zero_point.astype(np.int32)
     weight, window = unit.operands[1].codes.astype(np.int32), _window(unit)
+    if sums.accumulate.startswith("sat16"):
+        x, zero, weight = unit.operands[0].centred, np.zeros((), np.int32), unit.operands[1].centred
     groups = Call(inputs=(), attrs=unit.attrs).integer("group", 1)
     source = padded(x, window, int(zero.reshape(-1)[0]))
     taps = np.stack([source[place] for place in window.taps()], axis=2)
@@ -123,7 +126,7 @@ def _lost_in_convolution(unit: Unit, sums: Sums) -> np.ndarray:
         taps, matrix = np.swapaxes(taps, 2, 3), np.swapaxes(matrix, 2, 3)
     depth = matrix.shape[2] * matrix.shape[3]
     lost = [
-        lost_in_pairs(sample[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate)
+        _lost(sample[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate)
         for sample in taps
         for group in range(groups)
     ]
@@ -135,22 +138,33 @@ def multiplied(unit: Unit, sums: Sums) -> Columns:
     a, b = unit.operands[0].centred, unit.operands[1].centred
     bias = _bias(unit, sums)
     total, bound = _summed(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))
-    if sums.accumulate.startswith("pair"):
+    if sums.accumulate.startswith(("pair", "sat16")):
         total = total - _lost_in_product(unit, sums, total.shape)
+    total = _wrapped(sums, total)
     return _columns(sums, total, bias, bound)
 
 
 def _lost_in_product(unit: Unit, sums: Sums, shape: tuple[int, ...]) -> np.ndarray:
-    """Give what sums of a matrix product lose in pairs of neighbours along its depth."""
+    """Give what sums of a matrix product lose in 16 bits along its depth."""
     left = unit.operands[0].codes.astype(np.int32)
     if "wrap" not in sums.accumulate:
         left, _ = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
     right = unit.operands[1].codes.astype(np.int32)
+    if sums.accumulate.startswith("sat16"):
+        left, right = unit.operands[0].centred, unit.operands[1].centred
     left = np.broadcast_to(left, (*shape[:-2], *left.shape[-2:])).reshape(-1, *left.shape[-2:])
     right = np.broadcast_to(right, (*shape[:-2], *right.shape[-2:])).reshape(-1, *right.shape[-2:])
-    return np.stack([lost_in_pairs(a.T, b.T, sums.accumulate).T for a, b in zip(left, right, strict=True)]).reshape(
-        shape
-    )
+    return np.stack([_lost(a.T, b.T, sums.accumulate).T for a, b in zip(left, right, strict=True)]).reshape(shape)
+
+
+def _lost(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
+    if accumulate.startswith("sat16"):
+        return lost_in_sums(columns, weights)
+    return lost_in_pairs(columns, weights, accumulate)
+
+
+def _wrapped(sums: Sums, total: np.ndarray) -> np.ndarray:
+    return wrap_to(total.astype(np.int64), 16) if sums.accumulate == "wrap16" else total
 
 
 def _columns(sums: Sums, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:

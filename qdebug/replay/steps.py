@@ -56,7 +56,7 @@ def compile_steps(
     make = _integer_operation if whole else _real_operation
     ops = tuple(step.op for step in program)
     split = ("shl" in ops, "mulhi" in ops, "avg" in ops) if whole else None
-    found = []
+    found: list[Operation] = []
     real_units = False
     for step in program:
         if step.op == "bias" and late_bias:

@@ -96,11 +96,12 @@ pow2: the nearest power of two, as a shift. given: the multiplier and shift that
 where none were.
 """
 
-ACCUMULATES: tuple[str, ...] = ("wrap32", "exact", "pairsat16", "pairwrap16")
-"""How products are summed: in int32, without limit, or with pairs of neighbours held to 16 bits first.
+ACCUMULATES: tuple[str, ...] = ("wrap32", "exact", "pairsat16", "pairwrap16", "sat16", "wrap16")
+"""How products are summed: in int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits.
 
 Pair sums are followed by the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the
-distance of the partners if it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`.
+distance of the partners if it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. Where every sum saturates in 16 bits the
+order counts as well: `sat16:chw`. A bias is added to what comes out.
 """
 
 BIASES: tuple[str, ...] = ("int32", "glow", "float", "codes", "none")
@@ -325,7 +326,9 @@ def _check_accumulate(text: str) -> None:
     kind, *rest = text.split(":")
     _among("accumulate", kind, ACCUMULATES)
     paired = kind.startswith("pair")
-    if (rest and not paired) or (paired and (not rest or rest[0] not in ("hwc", "chw") or len(rest) > 2)):
+    ordered = paired or kind == "sat16"
+    most = 2 if paired else 1
+    if (rest and not ordered) or (ordered and (not rest or rest[0] not in ("hwc", "chw") or len(rest) > most)):
         _refuse("accumulate", text, ACCUMULATES)
     if len(rest) == 2 and not (rest[1].isdecimal() and int(rest[1]) > 1):
         _refuse("distance of a pair", rest[1], ["2", "4", "8"])

@@ -99,3 +99,47 @@ def test_a_processor_without_dot_product_saturates_pairs(name):
     assert maker.hashed(compute(unit, Variant(accumulate=how))) == GOLDEN[name]
     if not exact:
         assert maker.hashed(compute(unit, Variant())) != GOLDEN[name]
+
+
+def sixteen(products, how):
+    """Add products one after the other in 16 bits."""
+    total = 0
+    for value in products.tolist():
+        total += value
+        total = (total + 2**15) % 2**16 - 2**15 if how == "wrap16" else min(max(total, -(2**15)), 2**15 - 1)
+    return total
+
+
+@pytest.mark.parametrize("how", ["sat16:hwc", "sat16:chw", "wrap16"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_convolutions_in_16_bits(how, dtype):
+    rng = np.random.default_rng(2)
+    x, w = drawn(rng, dtype, 2, 4, 5, 5), drawn(rng, np.int8, 6, 2, 3, 3)
+    bias = rng.integers(-5000, 5000, 6).astype(np.int32)
+    unit = Unit(
+        kind="conv",
+        operands=(operand(x, ZERO), operand(w, 3)),
+        out=OUT,
+        attrs={"group": 2, "pads": (1, 0, 1, 1)},
+        bias=bias,
+    )
+    sums = accumulate(unit, Variant(accumulate=how).sums).values[0]
+    raw = np.pad(x.astype(int) - ZERO, ((0, 0), (0, 0), (1, 1), (0, 1)))
+    changed = 0
+    for n, m, r, c in product(*map(range, sums.shape)):
+        group = m // 3
+        products = raw[n, 2 * group : 2 * group + 2, r : r + 3, c : c + 3] * (w[m].astype(int) - 3)
+        ordered = np.moveaxis(products, 0, -1) if how.endswith("hwc") else products
+        assert sums[n, m, r, c] == sixteen(ordered.reshape(-1), how) + bias[m]
+        changed += sums[n, m, r, c] != products.sum() + bias[m]
+    assert changed > 10
+
+
+@pytest.mark.parametrize("how", ["sat16:hwc", "wrap16"])
+def test_matrix_products_in_16_bits(how):
+    rng = np.random.default_rng(3)
+    a, b = drawn(rng, np.uint8, 3, 4, 20), drawn(rng, np.int8, 20, 5)
+    unit = Unit(kind="linear", operands=(operand(a, ZERO), operand(b, 0)), out=OUT)
+    sums = accumulate(unit, Variant(accumulate=how).sums).values[0]
+    for n, r, c in product(*map(range, sums.shape)):
+        assert sums[n, r, c] == sixteen((a[n, r].astype(int) - ZERO) * b[:, c].astype(int), how)

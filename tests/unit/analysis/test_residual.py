@@ -257,3 +257,15 @@ def test_places_need_evidence():
     wrong = np.zeros((1, 4, 6, 6), bool)
     wrong[0, 3, 5, 5] = True
     assert places(wrong, NCHW) == ()
+
+
+def test_codes_that_wrap_around_are_known_by_where_they_land():
+    """Not only where the replay is exact: other elements may be off by one besides."""
+    real = np.random.default_rng(0).normal(0, 90, (2, 8, 12, 16))
+    expected = np.clip(np.rint(real), -128, 127).astype(np.int8)
+    recorded = np.rint(real + 0.01).astype(np.int64).astype(np.int8)
+    told = found(expected, recorded)
+    assert told.pattern == "wrapped"
+    assert "hold codes of its other end" in told.detail
+    saturated = np.where(np.random.default_rng(1).random(real.shape) < 0.5, recorded, expected).astype(np.int8)
+    assert found(expected, saturated).pattern != "wrapped"

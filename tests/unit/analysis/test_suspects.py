@@ -99,3 +99,21 @@ def test_turning_the_sign_keeps_the_order_of_the_values():
     codes = np.array([-128, -1, 0, 127], np.int8)
     assert turned_sign(codes).view(np.uint8).tolist() == [0, 127, 128, 255]
     assert np.array_equal(turned_sign(turned_sign(codes)), codes)
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "words"),
+    [
+        ("wrap16", "the sums wrap around in 16 bits"),
+        ("sat16:hwc", "the sums saturate at 16 bits after each product, taps before channels"),
+        ("sat16:chw", "the sums saturate at 16 bits after each product, channels before taps"),
+    ],
+)
+def test_sums_of_16_bits_are_known(quantized, accumulate, words):
+    constants, feeds = quantized.conv_parts()
+    constants["w"] = np.random.default_rng(1).integers(-90, 91, constants["w"].shape).astype(np.int8)
+    wrong = quantized.recording_of(quantized.node, constants, feeds[:2], Variant(accumulate=accumulate))
+    finding = search(Units(wrong).find(wrong.graph.nodes[0], "y"))
+    assert finding.matching == ()
+    found = residual_of(finding, Variant())
+    assert (found.pattern, found.likely) == ("growing", f"{words}: that reproduces every element")
