@@ -18,7 +18,7 @@ from qdebug.analysis.attribute import recorded_places
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.limit_rules import Acknowledgement
-from qdebug.analysis.limits import Limits
+from qdebug.analysis.limits import Limits, checked_limits
 from qdebug.analysis.origin import gain_of
 from qdebug.analysis.pair_values import PairedValues, PairReader
 from qdebug.analysis.plan import PlannedNode, find_entry, plan
@@ -95,7 +95,7 @@ class DiffSession:
         files = reference, backend
         self.reference = reference = real_where_varying(reference)
         self.backend = backend = real_where_varying(backend)
-        self.limits = limits or Limits()
+        self.limits = checked_limits(limits)
         self.alignment: Alignment = align(reference, backend)
         self._plan = plan(reference, backend, self.alignment)
         self._by_tensor = {entry.tensor: entry for entry in self._plan}

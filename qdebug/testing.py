@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from qdebug.analysis.limits import Limits
+from qdebug.analysis.limits import Limits, checked_limits
 from qdebug.analysis.result import DiffResult, Status
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
@@ -185,11 +185,7 @@ def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
     for name in bounds:
         if name not in known:
             raise UsageError(f"There is no limit {name!r}; there are {', '.join(known)}.", hint="Give one of these.")
-    if limits is not None and not isinstance(limits, Limits):
-        raise UsageError(
-            f"limits is a {type(limits).__name__} and no Limits.", hint="Read a file: qdebug.load_limits(path)."
-        )
-    return replace(limits or Limits(), **bounds)
+    return replace(checked_limits(limits), **bounds)
 
 
 def _is_run(side: object) -> bool:

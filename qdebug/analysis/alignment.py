@@ -87,12 +87,14 @@ class Unmatched:
         tensor: Its name.
         kind: Benign if nothing is lost by not comparing it.
         reason: One clause that says why it has no partner.
+        inside: The compared backend tensor whose result accounts for it; None if there is none.
     """
 
     side: Side
     tensor: str
     kind: Kind
     reason: str
+    inside: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

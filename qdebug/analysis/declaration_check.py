@@ -43,10 +43,15 @@ class DeclarationCheck:
         self._reference, self._backend = reference, backend
         self._declared = Declared(reference, backend, pairs)
         self._dynamic = DynamicCheck(reference, backend, self._declared)
+        self._unchecked: dict[str, str] = {}
 
     def segment(self, pair: Pair) -> Segment | None:
         """Find what leads to a compared tensor in either graph, see `Declared.segment`."""
         return self._declared.segment(pair)
+
+    def unchecked(self, tensor: str) -> str | None:
+        """Say why `difference` could not tell of a tensor whether the graphs declare the same; None if it could."""
+        return self._unchecked.get(tensor)
 
     def unheld(self, node: Node, segment: Segment) -> str | None:
         """Say which constant of a node its format cannot hold; None if there is none."""
@@ -89,27 +94,52 @@ class DeclarationCheck:
 
         Looked at for the first sample and the worst one.
         """
-        if not segment.wide and (attribution.in_range is None or self._declared.same(entry.pair, node, segment)):
+        if not segment.wide and self._declared.same(entry.pair, node, segment):
             return None
-        if not self._declared.checkable(node, segment) and not self._declared.dynamic.handles(segment):
-            return None
+        why = self._why_not(entry, node, segment, attribution)
         worst = comparison.stats.worst_sample if comparison.stats else None
         places = list(recorded_places(self._reference, self._backend, entry))
-        if not places:
-            return None  # no values were kept in full
-        chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
-        try:
-            if self._declared.dynamic.handles(segment):
-                return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in chosen)), None)
-            if segment.wide:
-                found = any(self._differs_wide(entry, segment, place) for place in chosen)
-            else:
-                found = any(self._differs(entry, node, segment, attribution, place) for place in chosen)
-            if not found and not segment.wide and self._declared.coded(segment):
-                return next(filter(None, (self._lost(entry, node, segment, place) for place in chosen)), None)
-        except (KernelError, RecordingError):
-            return None  # what cannot be replayed is judged without this check
-        return self._declared.difference(node, segment) if found else None
+        found = None
+        if why is None:
+            chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
+            try:
+                found = self._found(entry, node, segment, attribution, tuple(chosen))
+            except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
+                why = error.message[0].lower() + error.message[1:].rstrip(".")
+        if why is not None:
+            self._unchecked[entry.tensor] = why
+        return found
+
+    def _why_not(self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution) -> str | None:
+        """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
+        if not segment.wide and attribution.in_range is None:
+            return attribution.reason or f"no bound of rounding is known for {node.op}"
+        if not self._declared.checkable(node, segment) and not self._declared.dynamic.handles(segment):
+            return f"{node.op} computes with codes"
+        if next(recorded_places(self._reference, self._backend, entry), None) is None:
+            return "not all of its values were kept"
+        return None
+
+    def _found(
+        self,
+        entry: PlannedNode,
+        node: Node,
+        segment: Segment,
+        attribution: Attribution,
+        places: Sequence[tuple[int, int]],
+    ) -> str | None:
+        """Give the first difference that is found at some samples and steps."""
+        if self._declared.dynamic.handles(segment):
+            return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in places)), None)
+        if segment.wide:
+            found = any(self._differs_wide(entry, segment, place) for place in places)
+        else:
+            found = any(self._differs(entry, node, segment, attribution, place) for place in places)
+        if found:
+            return self._declared.difference(node, segment)
+        if segment.wide or not self._declared.coded(segment):
+            return None
+        return next(filter(None, (self._lost(entry, node, segment, place) for place in places)), None)
 
     def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
         """Say that too little is left of a product once its weights are rounded to codes."""

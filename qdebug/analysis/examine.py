@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from qdebug.analysis.alignment import Pair
@@ -88,8 +89,10 @@ class Examiner:
             if why is None and reproduced is not None and reproduced.firm:
                 judged = limits.judge(comparison.stats, attribution, reproduced=True)
         declared = None
+        unchecked = None
         if node is not None and segment is not None and comparison.stats.mismatches:
             declared = self._declared.difference(entry, node, segment, attribution, comparison)
+            unchecked = self._declared.unchecked(entry.tensor)
         if judged[0] is Status.DIVERGED and not limits.given and attribution.in_range is None:
             judged = judged[0], f"{judged[1]}; judged by its whole error, since {attribution.reason}"
         if declared is not None and not limits.given and judged[0] in (Status.WITHIN, Status.DIVERGED):
@@ -102,7 +105,8 @@ class Examiner:
             judged = judged[0], f"{judged[1]}: {declared}"
         if judged[0] is Status.WITHIN and (saturated := limits.saturated(comparison.rails)):
             judged = Status.DIVERGED, saturated
-        return _node_result(entry, comparison, attribution, judged, limits, declared=declared, reproduced=reproduced)
+        result = _node_result(entry, comparison, attribution, judged, limits, declared=declared, reproduced=reproduced)
+        return result if unchecked is None else replace(result, unchecked=unchecked)
 
     def _unmeasured(
         self, entry: PlannedNode, comparison: Comparison, limits: Limits, node: Node | None, segment: Segment | None

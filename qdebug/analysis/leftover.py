@@ -12,7 +12,9 @@ from qdebug.analysis.region import between, why_unchecked
 from qdebug.analysis.value_classes import Run, ValueClasses
 from qdebug.model import Recording
 
-__all__ = ["Search", "leftovers"]
+__all__ = ["Search", "leftovers", "said_unchecked"]
+
+_UNCHECKED = "nothing checked that both do the same in it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,9 @@ class _Held:
         return {self.ref.number(tensor): tensor for tensor in self.paired_reference}
 
 
-def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unmatched:
-    def entry(kind: Kind, reason: str) -> Unmatched:
-        return Unmatched(side=Side.REFERENCE, tensor=tensor, kind=kind, reason=reason)
+def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, tuple[str, str]]) -> Unmatched:
+    def entry(kind: Kind, reason: str, within: str | None = None) -> Unmatched:
+        return Unmatched(side=Side.REFERENCE, tensor=tensor, kind=kind, reason=reason, inside=within)
 
     if held.ref.folds(tensor):
         return entry(Kind.BENIGN, _constant_reason(held.reference, tensor))
@@ -89,7 +91,7 @@ def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unm
     if tensor in held.without_backend:
         return entry(Kind.LOST, "the backend's recording has no values of it")
     if tensor in inside and tensor not in held.reference.graph.outputs:
-        return entry(Kind.BENIGN, inside[tensor])
+        return entry(Kind.BENIGN, *inside[tensor])
     double = held.reference_doubles.get(held.ref.number(tensor))
     if double is not None:
         return entry(Kind.BENIGN, f"the same computation as {double!r}, which is compared")
@@ -101,22 +103,29 @@ def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, str]) -> Unm
     return entry(Kind.LOST, "no tensor of the backend answers to it")
 
 
-def _backend_entry(tensor: str, held: _Held, inside: Mapping[str, str], notes: Mapping[str, str]) -> Unmatched:
-    def entry(kind: Kind, reason: str) -> Unmatched:
-        return Unmatched(side=Side.BACKEND, tensor=tensor, kind=kind, reason=reason)
+def _backend_entry(
+    tensor: str, held: _Held, inside: Mapping[str, tuple[str, str]], notes: Mapping[str, str]
+) -> Unmatched:
+    def entry(kind: Kind, reason: str, within: str | None = None) -> Unmatched:
+        return Unmatched(side=Side.BACKEND, tensor=tensor, kind=kind, reason=reason, inside=within)
 
     if held.be.folds(tensor):
         return entry(Kind.BENIGN, _constant_reason(held.backend, tensor))
     if tensor in held.without_reference:
         return entry(Kind.LOST, "the reference's recording has no values of it")
     if tensor in inside and tensor not in held.backend.graph.outputs:
-        return entry(Kind.BENIGN, inside[tensor])
+        return entry(Kind.BENIGN, *inside[tensor])
     harmless = _harmless(tensor, held.be, held.paired_backend)
     if harmless:
         return entry(Kind.BENIGN, harmless)
     if tensor in held.reference.graph.tensors and tensor not in held.reference_names:
         return entry(Kind.LOST, "the reference's recording has no values of it")
     return entry(Kind.LOST, notes.get(tensor, "no tensor of the reference answers to it"))
+
+
+def said_unchecked(reason: str, why: str) -> str:
+    """Add to the reason of what lies inside a part that nothing checked the part, and why."""
+    return reason if _UNCHECKED in reason else f"{reason}; {_UNCHECKED}, since {why}"
 
 
 def _harmless(tensor: str, classes: ValueClasses, paired: set[str]) -> str:
@@ -160,7 +169,7 @@ def _skipped(recording: Recording, side: Side) -> Iterable[Unmatched]:
 
 def _inside(
     ref: Run, be: Run, pairs: Sequence[Pair], undecided: Collection[str]
-) -> tuple[dict[str, str], dict[str, str]]:
+) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
     """Find the tensors of either side that lie in a part of the network that the two compute in different ways.
 
     From each compared tensor both graphs are searched backwards down to compared ones. Where all of those that the
@@ -168,13 +177,13 @@ def _inside(
     the result.
 
     Returns:
-        For each tensor of the reference and of the backend, where it is computed.
+        For each tensor of the reference and of the backend, where it is computed, and the result that accounts for it.
     """
     roots: dict[str, set[str]] = {}
     for pair in pairs:
         roots.setdefault(be.classes.root(pair.backend), set()).add(ref.classes.root(pair.reference))
-    theirs: dict[str, str] = {}
-    ours: dict[str, str] = {}
+    theirs: dict[str, tuple[str, str]] = {}
+    ours: dict[str, tuple[str, str]] = {}
     for pair in pairs:
         node = be.recording.graph.producer(pair.backend)
         mine = None if node is None else between(be.classes, pair.backend, roots)
@@ -191,11 +200,10 @@ def _inside(
         part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
         unchecked = why_unchecked(ref, pair.reference, other[0])
         if unchecked:
-            said = f"; nothing checked that both do the same in it, since {unchecked}"
-            place, part = place + said, part + said
+            place, part = (said_unchecked(said, unchecked) for said in (place, part))
         for name in other[0]:
-            theirs.setdefault(name, part if real else place)
+            theirs.setdefault(name, (part if real else place, pair.backend))
         if other[1] == fed:
             for name in real:
-                ours.setdefault(name, part)
+                ours.setdefault(name, (part, pair.backend))
     return theirs, ours

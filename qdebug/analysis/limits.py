@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from qdebug.analysis.alignment import Unmatched
 from qdebug.analysis.limit_rules import BOUNDS, Acknowledgement, LimitRule, check_bounds
 from qdebug.analysis.result import Status
+from qdebug.errors import UsageError
 from qdebug.numerics.stats import ErrorStats, Rails
 
 if TYPE_CHECKING:  # limits are read before anything is replayed
     from qdebug.analysis.attribute import Attribution
 
-__all__ = ["DEFAULT_MIN_SQNR", "Limits"]
+__all__ = ["DEFAULT_MIN_SQNR", "Limits", "checked_limits"]
 
 DEFAULT_MIN_SQNR = 20.0
 """Decibels that a tensor must reach where no limit is given and its node cannot be replayed."""
@@ -188,6 +189,20 @@ class Limits:
             ),
         }
         return {**plain, "allow": allowed}
+
+
+def checked_limits(limits: Limits | None) -> Limits:
+    """Give limits as they were passed, or those in force where none were.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if limits is not None and not isinstance(limits, Limits):
+        raise UsageError(
+            f"limits is a {type(limits).__name__} and no Limits.",
+            hint="Make them, qdebug.Limits(max_lsb=1), or read a file, qdebug.load_limits(path).",
+        )
+    return limits or Limits()
 
 
 def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[Status, str | None]:

@@ -110,6 +110,8 @@ class NodeResult:
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
             that its format cannot hold; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
+        unchecked: Why nothing checked that both graphs do the same between compared tensors; None if that was checked,
+            or if the tensor equals the reference's.
         gain: rms(error out) / rms(largest error in); None until it is known.
         explained: Arithmetic that reproduces it exactly, in words; None if there is none or nobody looked.
         reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
@@ -136,6 +138,7 @@ class NodeResult:
     propagated: ErrorStats | None = None
     declared: str | None = None
     attribution_note: str | None = None
+    unchecked: str | None = None
     gain: float | None = None
     explained: str | None = None
     reproduced: bool | None = None

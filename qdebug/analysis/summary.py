@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qdebug.analysis.alignment import Unmatched
 from qdebug.analysis.compounding import compounding_nodes
+from qdebug.analysis.leftover import said_unchecked
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.origin import origin_of, worst_output
 from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
@@ -45,7 +47,7 @@ def sum_up(
             hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
         )
     compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
-    coverage = Coverage(compared=compared, unmatched=unmatched)
+    coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, nodes))
     missing = shortcomings(*runs, coverage, nodes, limits=limits)
     every = shortcomings(*runs, coverage, nodes, limits=limits.accepting_nothing())
     return DiffResult(
@@ -64,4 +66,15 @@ def sum_up(
         limits=limits.to_dict(),
         shortcomings=missing,
         outputs=outputs,
+    )
+
+
+def _as_checked(unmatched: Sequence[Unmatched], nodes: Sequence[NodeResult]) -> tuple[Unmatched, ...]:
+    """Say of what lies inside a part of the network that the part was not checked, where that turned out only later."""
+    why = {node.tensor: node.unchecked for node in nodes if node.unchecked is not None}
+    return tuple(
+        entry
+        if entry.inside not in why
+        else replace(entry, reason=said_unchecked(entry.reason, why[entry.inside] or ""))
+        for entry in unmatched
     )

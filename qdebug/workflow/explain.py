@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qdebug.analysis.explain import explain_recording, siblings, wanted
 from qdebug.analysis.explanation import Explanation
-from qdebug.analysis.limits import Limits
+from qdebug.analysis.limits import Limits, checked_limits
 from qdebug.model import Recording
 from qdebug.replay import arithmetic_file
 from qdebug.replay.variant import parse_variant
@@ -37,7 +37,7 @@ def explain(
         UsageError: There is no such node.
     """
     recording = backend if isinstance(backend, Recording) else open_recording(backend)
-    limits = limits or Limits()
+    limits = checked_limits(limits)
     if node is None:
         return explain_recording(recording, progress=progress).accepting(limits)
     asked = wanted(recording, node)

@@ -9,10 +9,12 @@ import pytest
 from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.attribute import Attribution
 from qdebug.analysis.limit_rules import LimitRule
-from qdebug.analysis.limits import COARSE_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, Limits
+from qdebug.analysis.limits import COARSE_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, Limits, checked_limits
 from qdebug.analysis.result import Status
 from qdebug.errors import UsageError
+from qdebug.model import Graph, MemoryRecording
 from qdebug.numerics.stats import ErrorStats
+from qdebug.session import DiffSession
 
 STATS = ErrorStats(
     count=10,
@@ -147,3 +149,18 @@ def test_a_limit_that_would_let_everything_pass_is_none(make, name, value):
 def test_numbers_of_any_kind_are_limits():
     assert Limits(max_lsb=np.float32(2), min_sqnr=-math.inf, atol=np.int64(1), max_saturation=1).given
     assert LimitRule(max_lsb=math.inf).bounds["max_lsb"] == math.inf
+
+
+@pytest.mark.parametrize("limits", [{"max_lsb": 1}, "limits.toml", 1.5, [Limits()]])
+def test_what_is_no_limits_is_refused_by_its_type(limits):
+    with pytest.raises(UsageError, match=f"limits is a {type(limits).__name__} and no Limits") as refused:
+        checked_limits(limits)
+    assert "qdebug.Limits(" in refused.value.hint
+    assert checked_limits(None) == Limits()
+    assert checked_limits(Limits(max_lsb=2)) == Limits(max_lsb=2)
+
+
+def test_diff_refuses_limits_of_another_type():
+    empty = MemoryRecording.single(Graph([], inputs=["x"], outputs=["x"]), {"x": np.zeros(2, np.float32)})
+    with pytest.raises(UsageError, match="limits is a dict"):
+        DiffSession(empty, empty, limits={"max_lsb": 1})
