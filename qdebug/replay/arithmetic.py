@@ -16,6 +16,7 @@ __all__ = ["DEFAULTS", "Arithmetic", "kind_of"]
 
 _INSIDE = parse_variant("steps=mul,zp,even,sat")
 _WIDE_SOFTMAX = parse_variant("form=exp32 steps=div,even,zp,sat")
+_RESCALED = parse_variant("steps=scale,div,even,zp,sat")
 _QUOTIENT = parse_variant("steps=div,even,zp,sat")
 
 DEFAULTS: Mapping[str, Variant] = MappingProxyType(
@@ -29,14 +30,14 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "lookup": parse_variant("form=mlas steps=div,even,zp,sat"),
         **dict.fromkeys(("global_average_pool", "reduce_mean"), parse_variant("m=f32:x/(y*n)")),
         "softmax": parse_variant("form=ort steps=even,zp,sat"),
-        "concat": parse_variant("steps=scale,div,even,zp,sat"),
-        "where": parse_variant("steps=scale,div,even,zp,sat"),
+        "concat": _RESCALED,
+        "where": _RESCALED,
         "quantize": _QUOTIENT,
         "dequantize": parse_variant("steps=scale"),
-        "requantize": parse_variant("steps=scale,div,even,zp,sat"),
-        "max_pool": parse_variant("steps=scale,div,even,zp,sat"),
-        "resize": parse_variant("steps=scale,div,even,zp,sat"),
-        "pad": parse_variant("steps=scale,div,even,zp,sat"),
+        "requantize": _RESCALED,
+        "max_pool": _RESCALED,
+        "resize": parse_variant("form=blend32 steps=trunc,sat"),
+        "pad": _RESCALED,
     }
 )
 """What ONNX Runtime's x86 kernels compute, by kind of unit."""
@@ -79,6 +80,11 @@ class Arithmetic:
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (dict(self.variants), self.name)
 
+    @property
+    def interpolates(self) -> bool:
+        """Whether it says how codes are interpolated."""
+        return any(kind_of(key) == "resize" and variant.form in _PLANAR for key, variant in self.variants.items())
+
     def variant(self, unit: Unit) -> Variant:
         """Give the variant that computes a unit.
 
@@ -92,7 +98,10 @@ class Arithmetic:
                     return self.variants[key]
         # The table that the default softmax looks exponentials up in is one of 8-bit codes.
         wide = unit.kind == "softmax" and unit.operands[0].codes.dtype.itemsize > 1
-        return _WIDE_SOFTMAX if wide else DEFAULTS[unit.kind]
+        if wide:
+            return _WIDE_SOFTMAX
+        # What is no interpolation between codes of one scale moves codes, and brings them to another.
+        return DEFAULTS[unit.kind] if _fits(DEFAULTS[unit.kind], unit) else _RESCALED
 
 
 def _fits(variant: Variant, unit: Unit) -> bool:

@@ -32,12 +32,13 @@ _SET = {"Clip": (1, 2), "Pad": (2,)}
 """Operators with values beside the data: where these are codes, the operator works on codes."""
 
 
-def computes_on_codes(graph: Graph, node: Node) -> bool:
+def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = None) -> bool:
     """Tell whether a node stands for an operator between the real numbers of its codes.
 
     Args:
         graph: The graph; the quantization of its tensors decides.
         node: One of its nodes.
+        arithmetic: What it is computed by: one that says how codes are interpolated does it between codes of one scale.
     """
     if node.domain not in ("", "ai.onnx") or not node.outputs or not node.inputs:
         return False
@@ -51,6 +52,13 @@ def computes_on_codes(graph: Graph, node: Node) -> bool:
     if node.op in _SET:
         settings = [graph.tensors[node.inputs[p]] for p in _SET[node.op] if p < len(node.inputs) and node.inputs[p]]
         return not any(info.dtype is not None and is_integer(info.dtype) for info in settings)
+    if (
+        arithmetic is not None
+        and arithmetic.interpolates
+        and node.op == "Resize"
+        and node.attrs.get("mode") == "linear"
+    ):
+        return True
     return node.op in _MOVES and any(info.quant != out.quant for info in coded)
 
 

@@ -28,6 +28,10 @@ _ADD_GLOW = "form=each m=glow operand=pre.floor,mul,wrap32,shr.up steps=zp,sat"
 _ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.{} steps=zp,sat"
 _RAW_MEAN, _STEPPED = "form=raw m=q31 steps=avg.away,sat", "form=stepped steps=div,zp,even,sat"
 _QUANTIZE_IN, _QUANTIZE_AWAY = "steps=div,zp,even,sat", "steps=div,away,zp,sat"
+_TABLE, _HARD_SWISH = "form=table steps=div,even,zp,sat", "form=hswish16 steps=shr.away,zp,sat"
+_EXP31, _EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
+_GRID, _COUNTED = "form=grid10 steps=shr.away,sat", "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
+_COMMON = "form=common20 steps=shr.up,zp,sat"
 _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
 
 
@@ -62,6 +66,38 @@ def _products(text: str, **others: str) -> dict[str, str]:
 def _pairs(text: str) -> dict[str, str]:
     """Give a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
     return _products(text) | dict.fromkeys(_SATURATED, f"acc=pairsat16:hwc {text}")
+
+
+def _activations(leaky: str, softmax: str) -> dict[str, str]:
+    """Give TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
+    fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
+    typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
+    plain = {} if softmax == _EXP31 else {"softmax": softmax}
+    return {"lookup": _TABLE, "lookup.LeakyRelu": leaky} | plain | typed
+
+
+_LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
+_REFERENCE = {
+    "mul": _DOUBLE,
+    "add": _ADD_DOUBLE,
+    "sub": _ADD_DOUBLE,
+    "average_pool": _RAW_MEAN,
+    "reduce_mean": _COUNTED,
+    "requantize": _DOUBLE,
+    "resize": _GRID,
+    "quantize": _QUANTIZE_AWAY,
+} | _activations(_LEAKY, softmax=_EXP31)
+"""What TensorFlow Lite's reference kernels do beside products."""
+
+
+_TORCH = {
+    "resize": "form=lerp steps=mul,zp,even,sat",
+    "concat": "steps=scale,inv,zp,even,sat",
+    "global_average_pool": _EVEN_AFTER,
+    "lookup": _TABLE,
+    "softmax": _EXP32,
+}
+"""What PyTorch computes in the same way with every engine; its bilinear resize in the layout channels first."""
 
 
 ROWS = (
@@ -105,9 +141,15 @@ ROWS = (
         variants=_products(
             _EVEN_AFTER,
             mul=_EVEN_AFTER,
-            add="form=common20 steps=shr.up,zp,sat",
+            add=_COMMON,
+            sub=_COMMON,
             average_pool=_RAW_MEAN,
+            global_average_pool=_EVEN_AFTER,
+            reduce_mean="form=offset steps=mul,zp,even,sat",
+            requantize="m=p8 steps=mul,shr.up,zp,sat",
+            resize="form=blend11 steps=shr.up,sat",
             quantize=_QUANTIZE_IN,
+            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32),
         ),
         aliases=("tflite-default",),
         apart={"quantize": "source"},
@@ -135,7 +177,12 @@ ROWS = (
         known="measured",
         about="torch 2.13.0, engine qnnpack on x86",
         variants=_products(
-            _EVEN_AFTER, mul=_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat", quantize=_QUANTIZE_IN
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=common21 steps=shr.away,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_AFTER,
+            **_TORCH,
         ),
     ),
     Row(
@@ -143,7 +190,12 @@ ROWS = (
         known="measured",
         about="torch 2.13.0, engine fbgemm on x86 with VNNI; fbgemm RefImplementations.cc",
         variants=_products(
-            _EVEN_AFTER, mul=_EVEN_AFTER, add="form=deq-fma steps=inv,even,zp,sat", quantize=_QUANTIZE_IN
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
         ),
     ),
     Row(
@@ -157,7 +209,14 @@ ROWS = (
         name="onednn",
         known="measured",
         about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
-        variants=_products(_EVEN_IN, mul=_EVEN_AFTER, add="form=deq-fma steps=inv,even,zp,sat", quantize=_QUANTIZE_IN),
+        variants=_products(
+            _EVEN_IN,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
+        ),
         aliases=("torch-x86",),
         apart={"linear": "memory"},
     ),
@@ -178,33 +237,26 @@ ROWS = (
     Row(
         name="gemmlowp",
         known="measured",
-        about="LiteRT 2.3.0, reference kernels (CONV_2D, MUL, ADD); gemmlowp fixedpoint.h; CMSIS-NN by default",
-        variants=_products(
-            _DOUBLE, mul=_DOUBLE, add=_ADD_DOUBLE, sub=_ADD_DOUBLE, average_pool=_RAW_MEAN, quantize=_QUANTIZE_AWAY
-        ),
-        aliases=("cmsis-nn",),
-        apart={"quantize": "memory", "sub": "memory"},
+        about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
+        variants=_products(_DOUBLE) | _REFERENCE,
+        aliases=("cmsis-nn", "tflite-micro"),
+        apart={"quantize": "memory"},
     ),
     Row(
         name="tflite-reference",
         known="measured",
         about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
-        variants={
-            "conv": _DOUBLE,
-            "linear": _SINGLE_AWAY,
-            "mul": _DOUBLE,
-            "add": _ADD_DOUBLE,
-            "sub": _ADD_DOUBLE,
-            "average_pool": _RAW_MEAN,
-            "quantize": _QUANTIZE_AWAY,
-        },
-        apart={"quantize": "memory", "sub": "memory"},
+        variants={"conv": _DOUBLE, "linear": _SINGLE_AWAY} | _REFERENCE,
+        apart={"quantize": "memory"},
     ),
     Row(
         name="tflite-opt-avx",
         known="measured",
         about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
-        variants=_products(_DOUBLE_UP, mul=_DOUBLE, add=_ADD_MIXED, average_pool=_RAW_MEAN, quantize=_QUANTIZE_AWAY),
+        variants=_products(_DOUBLE_UP)
+        | _REFERENCE
+        | {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP}
+        | _activations(_LEAKY, softmax=_EXP32),
         apart={"quantize": "memory"},
     ),
     Row(

@@ -72,7 +72,7 @@ def run_graph(
     with one_thread():
         for node in graph.nodes:
             needed = _inputs(node, values, constants)
-            if computes_on_codes(graph, node):
+            if computes_on_codes(graph, node, choices):
                 outputs = run_coded(graph, node, needed, choices)
             else:
                 outputs = run_node(node, needed, graph.opset, arithmetic=choices)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from qdebug.workflow.probe_groups import changes_of_scale, grouped, means, resizes
 from qdebug.workflow.probe_net import (
     DOMAIN,
     SEED,
@@ -17,13 +18,11 @@ from qdebug.workflow.probe_net import (
     ProbeModel,
     chosen_sums,
     encoded,
-    quant_of_codes,
     tap_weights,
 )
 
 __all__ = ["PROBED", "probe_models"]
 
-_REAL = np.dtype(np.float32)
 _PLACES = 1024
 """Chosen sums of a node."""
 
@@ -284,13 +283,8 @@ def _differences() -> Iterator[ProbeModel]:
         every, middle = _all_codes(dtype), _middle(dtype)
         a, b = (np.ascontiguousarray(array) for array in np.broadcast_arrays(every[:, None], every[None, :]))
         for a_scale, b_scale, scale, a_zero, b_zero, zero in _SUMS:
-            sides = []
-            for codes, its, at in ((a, a_scale, middle + a_zero), (b, b_scale, middle + b_zero)):
-                fed = made.fed(codes, quant_of_codes(codes, its, at))
-                sides.append(made.node("DequantizeLinear", (fed, *made.pair(its, at, dtype)), _REAL))
-            real = made.node("Sub", tuple(sides), _REAL)
-            quant = quant_of_codes(a, scale, middle + zero)
-            made.node("QuantizeLinear", (real, *made.pair(scale, middle + zero, dtype)), dtype, quant=quant)
+            sides = (a, a_scale, middle + a_zero), (b, b_scale, middle + b_zero)
+            grouped(made, "Sub", sides, (scale, middle + zero))
         yield made.model()
 
 
@@ -306,6 +300,9 @@ PROBED: Mapping[str, Callable[[], Iterator[ProbeModel]]] = {
     "softmax": _softmaxes,
     "concat": _joins,
     "quantize": _quantizers,
+    "requantize": changes_of_scale,
+    "reduce_mean": means,
+    "resize": resizes,
 }
 """What is probed: makers of nets by the kind of their nodes."""
 

@@ -46,8 +46,13 @@ def test_a_bilinear_resize_of_stored_codes_is_taken_only_where_it_is_one():
     unit = unit_of("resize")
     same = replace(unit, out=replace(unit.out, scale=unit.operands[0].scale, zero_point=unit.operands[0].zero_point))
     assert chosen.variant(replace(same, attrs={"mode": "linear"})).form == "grid10"
-    assert chosen.variant(replace(same, attrs={"mode": "nearest"})) == DEFAULTS["resize"]
-    assert chosen.variant(replace(unit, attrs={"mode": "linear"})) == DEFAULTS["resize"]
+    moved = parse_variant("steps=scale,div,even,zp,sat")
+    assert chosen.variant(replace(same, attrs={"mode": "nearest"})) == moved
+    assert chosen.variant(replace(unit, attrs={"mode": "linear"})) == moved
+    assert Arithmetic().variant(replace(same, attrs={"mode": "linear"})) == DEFAULTS["resize"]
+    assert Arithmetic().variant(unit) == moved
+    assert chosen.interpolates
+    assert not Arithmetic().interpolates
 
 
 def test_kinds_that_are_none_are_refused():

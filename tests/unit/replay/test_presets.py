@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
-from qdebug.replay.arithmetic import DEFAULTS
+from qdebug.replay.arithmetic import DEFAULTS, kind_of
 from qdebug.replay.preset_table import ROWS
 from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, PROVENANCES, names_of, preset
 
@@ -123,10 +123,14 @@ def unit(kind):
 def test_every_preset_computes_what_it_states(name):
     found = preset(name)
     for key in found.states:
-        kind = key.partition(":")[0]
+        kind = kind_of(key)
+        if "uint8" not in key and ":" in key and kind in ("lookup", "softmax"):
+            continue  # stated for the other dtype as well
         if kind in ("max_pool", "resize", "pad", "dequantize", "requantize", "softmax", "reduce_mean"):
             continue  # stated by the defaults alone, which the tests of the kernels cover
         given = unit(kind)
+        function = key.partition(":")[0].partition(".")[2]
+        given = replace(given, function=function) if function else given
         result = compute(given, found.arithmetic.variants[key])
         near = compute(given, DEFAULTS[kind])
         assert result.dtype == np.uint8
