@@ -29,6 +29,7 @@ from qdebug.analysis.timing import Timing
 from qdebug.analysis.varying import real_where_varying
 from qdebug.errors import UsageError
 from qdebug.model import Recording
+from qdebug.model.bulk import garbage_left_alone
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
 from qdebug.record.opening import open_recording
@@ -96,10 +97,11 @@ class DiffSession:
         self.reference = reference = real_where_varying(reference)
         self.backend = backend = real_where_varying(backend)
         self.limits = checked_limits(limits)
-        self.alignment: Alignment = align(reference, backend)
-        self._plan = plan(reference, backend, self.alignment)
-        self._by_tensor = {entry.tensor: entry for entry in self._plan}
-        self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits)
+        with garbage_left_alone():
+            self.alignment: Alignment = align(reference, backend)
+            self._plan = plan(reference, backend, self.alignment)
+            self._by_tensor = {entry.tensor: entry for entry in self._plan}
+            self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits)
         self.timing = self._examiner.timing
         self._done: dict[int, NodeResult] = {}
         self._of_tensor: dict[str, NodeResult] = {}

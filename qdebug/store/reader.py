@@ -15,6 +15,7 @@ import xxhash
 
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.bulk import garbage_left_alone
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import Kept
 from qdebug.model.recording import no_values, not_in_full
@@ -152,7 +153,8 @@ class FileRecording(Closable):
             if given is None:
                 return
             try:
-                graph = decode_graph(given.tables, given.texts, given.run)
+                with garbage_left_alone():
+                    graph = decode_graph(given.tables, given.texts, given.run)
                 self._event_quants = self._decode_event_quants(given.tables)
             except (*BAD_FILE, GraphError) as exc:
                 raise damaged(self.path, exc) from None

@@ -7,6 +7,7 @@ dropped unanswered, and an answer carries the number of its request so that a la
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import threading
 import time
 from collections import deque
@@ -32,6 +33,7 @@ from qdebug.tui.source import (
     Named,
     Noted,
     NoteRequest,
+    Opened,
     Opening,
     Request,
     Said,
@@ -184,13 +186,7 @@ class Reader(threading.Thread):
                 self._wake.wait_for(lambda: self._stopped or self._shown, _PAINT_SECONDS)
             return
         if source is None:
-            source = comparison.source = comparison.opening.compare()
-            writing = comparison.opening.writing
-            opened = describe(source, comparison.at, writing=writing is not None and writing())
-            opened = replace(opened, notes=self._notes(comparison.opening))
-            comparison.table, comparison.left = opened.table, source.results()
-            self._post(opened)
-            opened.table.prepare()
+            self._post(self._open(comparison))
             return
         result = None if comparison.left is None else next(comparison.left, None)
         if result is not None:
@@ -199,6 +195,20 @@ class Reader(threading.Thread):
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun
         self._post(Finished(backend_at=comparison.at, result=source.result()))
+
+    def _open(self, comparison: _Comparison) -> Opened:
+        """Align two recordings and make the rows of the list."""
+        from qdebug.model.bulk import garbage_left_alone
+
+        opening = comparison.opening
+        with garbage_left_alone():
+            source = comparison.source = opening.compare()
+            opened = describe(source, comparison.at, writing=opening.writing is not None and opening.writing())
+            opened = replace(opened, notes=self._notes(opening))
+            opened.table.prepare()
+            gc.freeze()  # or the first look for garbage afterwards would go through all of that, and hold up the screen
+        comparison.table, comparison.left = opened.table, source.results()
+        return opened
 
     def _notes(self, opening: Opening) -> Mapping[str, str]:
         try:
