@@ -12,6 +12,7 @@ from textual.command import CommandPalette
 from textual.events import Resize
 from textual.message import Message
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
@@ -28,6 +29,8 @@ __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _INTERRUPTED = 130
 _FREEZE_SECONDS = 0.1
+_SETTLE_SECONDS = 0.1
+"""How long a terminal's size has to stay to count as the one that it has now."""
 
 LIMITS_FILE = Path("qdebug-limits.toml")
 """Where acknowledgements go if no limits file is given and the project has none."""
@@ -75,6 +78,7 @@ class QdebugApp(App[int]):
     ) -> None:
         super().__init__()
         self.failure: BaseException | None = None
+        self._settling: Timer | None = None
         self.limits_file = limits_file
         self.command_words = tuple(command_words)
         self.look = Look(glyphs=glyphs, palette=palette)
@@ -110,7 +114,14 @@ class QdebugApp(App[int]):
             super().action_command_palette()
 
     def on_resize(self, event: Resize) -> None:
-        """Close the palette where there is no room for it: its list, never laid out, cannot be moved in."""
+        """Paint everything once sizes stand still; close the palette where there is no room for it.
+
+        A size that comes back before it was looked at counts as no change, but the terminal has lost what it cut off.
+        The palette's list, never laid out, cannot be moved in.
+        """
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(_SETTLE_SECONDS, lambda: self._paint_all(None))
         small = event.size.width < LEAST_WIDTH or event.size.height < LEAST_HEIGHT
         if small and isinstance(self.screen, CommandPalette):
             self.pop_screen()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from textual.events import Paste
 from textual.widgets import Input
 
 from qdebug.tui.moving import Moving
@@ -63,6 +64,11 @@ class Asking(Moving):
         question = self._close()
         if question is not None:
             self.say(question.given(event.value))
+
+    def on_paste(self, _: Paste) -> None:
+        """Say where text can be pasted: letters are keys everywhere else."""
+        if self._question is None:
+            self.say("nothing asks for text: paste after / f @ i a or e")
 
     def action_back(self) -> None:
         """Close the line, or go back one step."""

@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import signal
 import struct
 import time
 from fcntl import ioctl
@@ -32,6 +33,16 @@ class Terminal:
             start_new_session=True,
         )
         os.close(slave)
+
+    def resize(self, columns, lines):
+        """Give the terminal another size; what is drawn for it comes later."""
+        ioctl(self._master, TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        os.kill(self.process.pid, signal.SIGWINCH)
+        self.screen.resize(lines, columns)
+
+    def hang_up(self):
+        """Close the terminal, as a connection that breaks does."""
+        os.killpg(self.process.pid, signal.SIGHUP)
 
     def send(self, data):
         os.write(self._master, data)

@@ -1,28 +1,49 @@
-"""Every key on every screen, pressed by name: it changes what is on the screen, or says why not."""
+"""Every key on every screen, pressed by name: it changes what is on the screen, or says why not.
 
+The recordings are of every kind there is: with what is missing, not finite, kept in part, alone, or still growing.
+"""
+
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from qdebug.cli.main import main
+from qdebug.record.recorder import Recorder
+from qdebug.tui.app import TuiChoices, _opening
+from qdebug.tui.application import QdebugApp
 from qdebug.tui.arrangement import VIEWS, View
+from qdebug.tui.desk import Start
 from qdebug.tui.keys import KEYS
+from qdebug.workflow.demo import run_demo
 
 pytestmark = pytest.mark.asyncio
 
 LEFT_OUT = {"leave", "suspend"}
+SLOW = pytest.mark.slow
+RNG = np.random.default_rng(11)
+SHAPE = (1, 4, 5, 6)
 
 
 def image(app):
     return tuple(strip for strip in app.screen._compositor.render_strips()), app.screen
 
 
-async def dead_keys(app, settle, view_of):
+async def dead_keys(app, view_of, until):
     """Press every key; give those that change nothing.
 
     Args:
         view_of: Gives the screen on which the n-th key is pressed.
+        until: Tells whether all there is to wait for is there.
     """
     dead = []
     async with app.run_test(size=(80, 24)) as pilot:
-        main = await settle(pilot)
+        main = app.screen_stack[0]
+        for _ in range(1000):
+            await pilot.pause(0.01)
+            if app.failure is not None or until(main):
+                break
+        assert app.failure is None, app.failure
         keys = [key for row in KEYS if row.action.split("(")[0] not in LEFT_OUT for key in row.keys]
         for number, key in enumerate(keys):
             if main.view is not view_of(number):
@@ -37,16 +58,105 @@ async def dead_keys(app, settle, view_of):
             if app.screen is not main or main.asking:
                 await pilot.press("escape")
                 await pilot.pause()
+        assert app.failure is None, app.failure
     return dead
 
 
-async def test_no_key_is_dead(make_app, make_session, settle):
+def all_compared(main):
+    return all(each.result is not None or each.failure is not None for each in main.compared)
+
+
+async def test_no_key_is_dead(make_app, make_session):
     app = make_app(make_session(), make_session(failing=(9,)))
-    assert not await dead_keys(app, settle, lambda number: VIEWS[number % len(VIEWS)])
+    assert not await dead_keys(app, lambda number: VIEWS[number % len(VIEWS)], all_compared)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
-async def test_no_key_is_dead_on_any_screen(make_app, make_session, settle, view):
+async def test_no_key_is_dead_on_any_screen(make_app, make_session, view):
     app = make_app(make_session(), make_session(failing=(9,)))
-    assert not await dead_keys(app, settle, lambda _: view)
+    assert not await dead_keys(app, lambda _: view, all_compared)
+
+
+@pytest.mark.parametrize("view", [view if view == "overview" else pytest.param(view, marks=SLOW) for view in VIEWS])
+async def test_no_key_is_dead_where_there_is_no_node(make_app, make_session, view):
+    session = make_session(0)
+    session._alignment = type(session._alignment)(pairs=(), unmatched=())
+    app = make_app(session, screen=str(view))
+    assert not await dead_keys(app, lambda _: view, lambda main: main.finished)
+
+
+def record(path, *, noise=0.0, nodes=5, keep=None, quantized=False, nan=False, left_out=(), samples=2, close=True):
+    """Record a chain of nodes."""
+    rec = Recorder(path, backend="npu" if quantized else "float", **({} if keep is None else {"keep": keep}))
+    for sample in range(samples):
+        values = np.random.default_rng(sample).standard_normal(SHAPE).astype(np.float32)
+        for number in range(nodes):
+            values = np.maximum(values, 0) if number % 2 else np.abs(values) - np.float32(0.4)
+            stored = values + RNG.standard_normal(SHAPE).astype(np.float32) * np.float32(noise * (number == 2))
+            if nan and number == 3:
+                stored[0, 1, 2, 3] = np.nan
+            facts = {"node": f"block{number // 2}/n{number}", "op": "Relu" if number % 2 else "Abs"}
+            facts["inputs"] = (f"t{number - 1}",) if number else ()
+            if quantized:
+                stored = np.clip(np.rint(np.nan_to_num(stored) / 0.05), -128, 127).astype(np.int8)
+                facts |= {"scale": 0.05, "zero_point": 0}
+            if number not in left_out:
+                rec.put(f"t{number}", stored, **facts)
+        if sample + 1 < samples:
+            rec.next_sample()
+    if close:
+        rec.close()
+    return path
+
+
+def interpreted(folder):
+    """Run the built-in int8 net with the interpreter, in its own arithmetic and in another one."""
+    int8 = run_demo(folder).backend
+    feed = folder / "x.npz"
+    np.savez(feed, x=RNG.standard_normal((1, 1, 8, 8)).astype(np.float32))
+    found = []
+    for name, options in (("ort", ""), ("other", ":arithmetic=gemmlowp")):
+        found.append(folder / f"{name}.h5")
+        given = ["record", str(int8), "--backend", f"interpreter{options}", "--inputs", str(feed), "-o", str(found[-1])]
+        assert main(given) == 0
+    return found
+
+
+KINDS = {
+    "quantized": lambda at: (record(at / "r.h5"), record(at / "b.h5", quantized=True)),
+    "statistics": lambda at: (record(at / "r.h5", keep="stats"), record(at / "b.h5", keep="stats", noise=1)),
+    "statistics-of-codes": lambda at: (
+        record(at / "r.h5", keep="stats"),
+        record(at / "b.h5", keep="stats", quantized=True),
+    ),
+    "some-elements": lambda at: (record(at / "r.h5"), record(at / "b.h5", keep="elements:9", noise=1)),
+    "not-finite": lambda at: (record(at / "r.h5"), record(at / "b.h5", noise=1, nan=True)),
+    "no-partners": lambda at: (record(at / "r.h5", left_out=(1,)), record(at / "b.h5", noise=1, left_out=(3, 4))),
+    "one-node": lambda at: (record(at / "r.h5", nodes=1, samples=1), record(at / "b.h5", nodes=1, samples=1)),
+    "several": lambda at: (record(at / "r.h5"), record(at / "b.h5", noise=1), record(at / "c.h5", quantized=True)),
+    "growing": lambda at: (record(at / "r.h5"), record(at / "b.h5", noise=1, samples=1, close=False)),
+    "interpreted": interpreted,
+}
+"""Recordings that are hard to show, by kind."""
+
+
+@pytest.fixture(params=[kind if kind in {"several", "growing"} else pytest.param(kind, marks=SLOW) for kind in KINDS])
+def app(request, tmp_path, monkeypatch):
+    """Give an application on recordings of a kind."""
+    monkeypatch.chdir(tmp_path)
+    reference, *backends = map(Path, KINDS[request.param](tmp_path))
+    choices = TuiChoices(follow=request.param == "growing")
+    openings = [_opening(reference, backend, choices, tmp_path / "limits.toml") for backend in backends]
+    titles = [(reference.name, backend.name) for backend in backends]
+    return QdebugApp(openings, titles=titles, begin=Start(screen="overview"))
+
+
+async def test_no_key_is_dead_on_recordings_of_any_kind(app):
+    assert not await dead_keys(app, lambda number: VIEWS[number % len(VIEWS)], all_compared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", VIEWS)
+async def test_no_key_is_dead_on_any_screen_of_recordings_of_any_kind(app, view):
+    assert not await dead_keys(app, lambda _: view, all_compared)

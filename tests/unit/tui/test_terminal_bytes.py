@@ -6,6 +6,7 @@ A pilot presses keys by name and so cannot find a name that no terminal produces
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,54 @@ def test_suspending_stops_the_program_and_resuming_draws_it_again(terminal):
     assert program.wait(lambda text: "block0/qlinearadd_1" in text), program.text
     program.send(b"j")
     assert program.wait(lambda text: "block2/relu_10: diverged" in text), program.text
+
+
+@pytest.fixture
+def program(terminal):
+    """Give the interface on a terminal, all compared, on the list of nodes."""
+    running = terminal([sys.executable, str(PROGRAM), "nodes"])
+    assert running.wait(lambda text: "VERDICT" in text)
+    running.settle()
+    return running
+
+
+def test_text_is_pasted_where_a_line_asks_and_nowhere_else(program):
+    program.send(b"\x1b[200~q\rqWGi\x1b[201~")
+    assert program.wait(lambda text: "nothing asks for text" in text), program.text
+    assert program.process.poll() is None
+    program.press(b"f")
+    program.send(b"\x1b[200~op=relu\nq\x1b[201~")
+    assert program.wait(lambda text: "6 of 26 nodes" in text), program.text
+    program.press(b"\r")
+    assert "filter" in program.text
+    assert program.process.poll() is None
+
+
+def test_a_key_whose_bytes_come_in_parts_is_one_key(program):
+    for part in (b"\x1b", b"[", b"B"):
+        program.send(part)
+        time.sleep(0.02)
+    assert program.wait(lambda text: "block0/qlinearadd_1: within" in text), program.text
+
+
+def test_keys_that_come_all_at_once_are_all_taken(program):
+    program.send(b"jjjj" + b"\x1b[B" * 4 + b"k" + b"\x1b[A")
+    assert program.wait(lambda text: "block1/relu_6: within" in text), program.text
+
+
+def test_sizes_that_change_all_the_time_leave_a_whole_screen(program):
+    for columns, lines in ((200, 60), (1, 1), (39, 9), (60, 18), (300, 5), (41, 50), (80, 24)) * 3:
+        program.resize(columns, lines)
+        program.send(b"j")
+    program.send(b"2")
+    assert program.wait(lambda text: "this is the screen nodes" in text), program.text
+    program.settle()
+    assert "1 overview" in program.screen.display[1]
+    assert "enter open" in program.screen.display[-1]
+    assert program.process.poll() is None
+
+
+def test_the_end_of_the_terminal_ends_the_program(program):
+    program.hang_up()
+    program.process.wait(10)
+    assert program.process.poll() is not None
