@@ -110,3 +110,21 @@ def test_what_cannot_be_computed_names_its_node():
     node = Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",))
     with pytest.raises(KernelError, match="on the codes that it reads"):
         run(node, {"w": np.ones((4, 2), np.float32)}, w=("float32", None))
+
+
+def test_a_bilinear_resize_is_computed_as_the_arithmetic_says():
+    node = Node(name="n", op="Resize", inputs=("x", "", "", "sizes"), outputs=("y",), attrs={"mode": "linear"})
+    whole = graph(node, y=X, sizes=("int64", None))
+    codes = np.array([[10, 20, 40]], np.uint8)
+    feed, sizes = {"x": codes}, {"sizes": np.array([1, 5])}
+    assert not computes_on_codes(whole, whole.nodes[0], Arithmetic())
+    plain = run_graph(whole, feed, sizes)["y"]
+    tflite = preset("tflite-reference").arithmetic
+    assert computes_on_codes(whole, whole.nodes[0], tflite)
+    fixed = run_graph(whole, feed, sizes, arithmetic=tflite)["y"]
+    # At -0.2, 0.4, 1.0, 1.6 and 2.2: cut off in one, rounded half away from zero in the other.
+    assert plain.tolist() == [[10, 14, 20, 32, 40]]
+    assert fixed.tolist() == [[10, 14, 20, 32, 40]]
+    codes[0, 1] = 19
+    assert run_graph(whole, feed, sizes)["y"].tolist() == [[10, 13, 19, 31, 40]]
+    assert run_graph(whole, feed, sizes, arithmetic=tflite)["y"].tolist() == [[10, 14, 19, 32, 40]]
