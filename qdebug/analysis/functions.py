@@ -24,7 +24,7 @@ from qdebug.replay.variant import Sums, Variant
 
 __all__ = ["Shape", "same_functions", "shape_of"]
 
-_MOST = 1 << 25
+_MOST = 1 << 26
 """Codes that are computed at most to prove variants of one class the same; about half a second."""
 _ENDS = -(2**31), 2**31 - 1
 """Sums of 32 bits."""
@@ -101,9 +101,9 @@ def _of_one(variants: Sequence[Variant], shape: Shape, most: int) -> tuple[tuple
         if domain is None or len(first) < 2:
             continue
         able = [at for at in first.values() if domain.every or never_decreases(variants[at])]
+        if cost + len(able) * domain.price > most:
+            continue
         cost += len(able) * domain.price
-        if cost > most:
-            break
         try:
             own = domain.number([variants[at] for at in able])
         except (KernelError, UsageError):  # a program that does not fit what is put in for the values

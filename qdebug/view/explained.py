@@ -239,8 +239,8 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         both = f"{_counted(node.alone, 'variant')} reproduce this node"
         left = f"{_counted(len(node.variants), 'different function')} its siblings too"
         facts.append(("pooled", f"{both}, {left} ({_counted(node.siblings, 'node')} of one kind and types)"))
-        held = f"{numbers.grouped(node.witness_elements)} elements with {numbers.grouped(node.witnesses)} different"
-        facts.append(("witnesses", f"{held} sums or codes rule out the runner-up"))
+        held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
+        facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} different sums or codes, in {held}"))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} {node.runner_up.variant}"))
     if node.tried:

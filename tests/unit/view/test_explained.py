@@ -120,7 +120,7 @@ def test_the_facts_of_a_node():
     assert facts["known as"] == "ort-mlas (measured: 1.31)"
     both = "5 variants reproduce this node, 2 different functions its siblings too"
     assert facts["pooled"] == f"{both} (3 nodes of one kind and types)"
-    assert facts["witnesses"] == "1\u202f200 elements with 7 different sums or codes rule out the runner-up"
+    assert facts["witnesses"] == "7 different sums or codes, in 1\u202f200 elements"
     wrong = dict(node_facts(left()))
     assert wrong["likely"] == "a tail"
     assert "pooled" not in wrong
