@@ -211,6 +211,15 @@ def test_quantize_and_back(draw):
     check_same("DequantizeLinear", [draw.codes(64, 100), real(0.025), draw.zero()])
 
 
+@pytest.mark.parametrize("placing", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+@pytest.mark.parametrize("size", [(23, 37), (7, 9), (16, 33)])
+def test_bilinear_resize_of_codes(draw, placing, size):
+    attrs = {"mode": "linear", "coordinate_transformation_mode": placing}
+    check_same("Resize", [draw.codes(2, 8, 16, 16), None, None, np.array([2, 8, *size])], **attrs)
+    if size[0] != 16:  # otherwise the plane is that of columns and channels
+        check_same("Resize", [draw.codes(2, 16, 16, 8), None, None, np.array([2, *size, 8])], **attrs)
+
+
 def test_dynamic_quantize():
     x = np.random.default_rng(0).normal(size=(64, 100)).astype(np.float32)
     check_same("DynamicQuantizeLinear", [x], outputs=3)

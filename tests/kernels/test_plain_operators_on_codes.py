@@ -226,3 +226,13 @@ def test_transposed_convolutions_spread_their_input():
     assert codes.shape == (1, 3, 8, 5)
     assert np.abs(codes[0] - expected).max() <= 1
     assert (codes[0] == expected).mean() > 0.99
+
+
+def test_a_code_to_pad_with_is_one():
+    codes = np.array([[200, 10]], np.uint8)
+    quant = QuantParams(dtype="uint8", scale=np.float32(0.25), zero_point=7)
+    widths = Coded(values=np.array([0, 1, 0, 1]))
+    node = Node(name="n", op="Pad", inputs=("x", "pads", "value"), outputs=("y",), attrs={"mode": "constant"})
+    for value, padded in ((np.uint8(9), 9), (np.float32(0.5), 9), (np.float32(0), 7)):
+        unit = unit_of_codes(node, [Coded(values=codes, quant=quant), widths, Coded(values=np.asarray(value))], quant)
+        assert compute(unit, Arithmetic().variant(unit)).tolist() == [[padded, 200, 10, padded]]
