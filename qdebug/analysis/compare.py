@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.layouts import in_one_order, turned_quant
-from qdebug.analysis.partly import PartlyCompared, compare_partly, one_sided, some_missing
+from qdebug.analysis.partly import (
+    ElementsCompared,
+    PartlyCompared,
+    compare_elements,
+    compare_partly,
+    hash_equal,
+    one_sided,
+    some_missing,
+)
+from qdebug.analysis.places import Place, by_sample, find_places
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
-from qdebug.model.kept import kept_of
 from qdebug.numerics.accumulate import ErrorAccumulator, one_lattice, same_elements
 from qdebug.numerics.blocks import RealBlocks, why_incomparable
 from qdebug.numerics.lsb import Steps
@@ -72,12 +80,6 @@ class Comparison:
     lacking: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    sample: int
-    step: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A pair to be compared.
@@ -131,10 +133,10 @@ def _small(reference: Recording, backend: Recording, request: Request) -> Packed
     info = backend.graph.tensors.get(pair.backend)
     if request.tolerance is not None or info is None or not 0 < _size(info.shape) <= MOST_PACKED:
         return None
-    places, missing = _places(reference, backend, pair)
-    if len(places) != 1 or missing:
+    places = find_places(reference, backend, pair)
+    if len(places.full) != 1 or places.lacking(()):
         return None
-    place = places[0]
+    place = places.full[0]
     ours, theirs = (
         side.load(name, place.sample, place.step)
         for side, name in ((reference, pair.reference), (backend, pair.backend))
@@ -195,16 +197,18 @@ def compare_pair(
     Raises:
         RecordingError: Values that a recording says it has cannot be read.
     """
-    places, missing = _places(reference, backend, pair)
-    if not places and (found := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
+    places = find_places(reference, backend, pair)
+    if not places.full and (found := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
         return _partly_compared(found, some_missing(reference, backend, pair))
-    if not places:
+    if not places.full:
+        missing = places.left_out(reference, backend)
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
+    rest = _rest(reference, backend, pair, places.partly, tolerance)
     quants = _turned_quants(reference, backend, pair)
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
     total: ErrorAccumulator | None = None
     samples: list[SampleStats] = []
-    for sample, steps in _by_sample(places):
+    for sample, steps in by_sample(places.full, rest):
         part = _accumulator(pair, quants, tolerance, counter)
         for step in steps:
             ours = reference.load(pair.reference, sample, step)
@@ -217,23 +221,50 @@ def compare_pair(
                 except UsageError as error:  # quantization that does not fit its tensor
                     reason = error.message[0].lower() + error.message[1:].rstrip(".")
             if reason is not None:
-                return _incomparable(reason if len(places) == 1 else f"{reason} (sample {sample}, step {step})")
-        samples.append(SampleStats(sample=sample, stats=part.stats()))
+                return _incomparable(reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {step})")
+        stats = part.stats() if sample not in rest else _with_rest(part, rest[sample], alone=not steps)
+        samples.append(SampleStats(sample=sample, stats=stats))
         if total is None:
             total = part
         else:
             total.merge(part)
     rails = None if counter is None else counter.rails()
     whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
-    nonfinite = one_sided(reference, backend, pair) if missing else 0
+    if whole.worst_sample in rest:  # else it is the index among the elements compared
+        (worst,) = (each.stats for each in samples if each.sample == whole.worst_sample)
+        whole = replace(whole, worst_index=worst.worst_index)
     return Comparison(
         stats=whole,
         rails=rails,
         samples=tuple(samples),
-        note=missing or None,
-        lacking=bool(missing),
-        nonfinite=nonfinite,
+        note=places.left_out(reference, backend, tuple(rest.values())) or None,
+        basis="elements" if rest else "full",
+        known_equal=all(hash_equal(reference, backend, pair, (each.sample, each.step)) for each in places.partly),
+        lacking=places.lacking(tuple(rest.values())),
+        nonfinite=one_sided(reference, backend, pair) if places.partly else 0,
     )
+
+
+def _rest(
+    reference: Recording,
+    backend: Recording,
+    pair: Pair,
+    places: Sequence[Place],
+    tolerance: tuple[float, float] | None,
+) -> dict[int, ElementsCompared]:
+    """Compare the elements that were kept of what was not kept in full, by sample; leave out where there are none."""
+    rest: dict[int, ElementsCompared] = {}
+    for place in places:
+        part = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
+        if part is not None and part.compared:
+            rest[place.sample] = rest[place.sample].joined(part) if place.sample in rest else part
+    return rest
+
+
+def _with_rest(part: ErrorAccumulator, rest: ElementsCompared, *, alone: bool) -> ErrorStats:
+    """Add what is known of the rest of a sample, and give the error of the sample."""
+    part.merge(rest.sums)
+    return rest.stats() if alone else replace(part.stats(), worst_index=None)
 
 
 def _partly_compared(found: PartlyCompared, missing: str) -> Comparison:
@@ -254,7 +285,7 @@ def _partly_compared(found: PartlyCompared, missing: str) -> Comparison:
 
 def compared_places(reference: Recording, backend: Recording, pair: Pair) -> list[tuple[int, int]]:
     """Give the samples and steps that both sides hold of a pair; those of a constant once."""
-    return [(place.sample, place.step) for place in _places(reference, backend, pair)[0]]
+    return [(place.sample, place.step) for place in find_places(reference, backend, pair).full]
 
 
 def _incomparable(reason: str) -> Comparison:
@@ -286,44 +317,6 @@ def _rails_counter(quant: QuantParams | None, *, relu_floor: bool) -> RailsCount
     if quant is None or quant.qmin is None or quant.qmax is None:
         return None
     return RailsCounter(quant, relu_floor=relu_floor)
-
-
-def _places(reference: Recording, backend: Recording, pair: Pair) -> tuple[list[_Place], str]:
-    """Find the samples and steps that both sides hold, and say in a clause how many only one side holds."""
-    if reference.graph.is_constant(pair.reference) and backend.graph.is_constant(pair.backend):
-        every = [_Place(0, 0)]
-    else:
-        samples = range(max(reference.samples, backend.samples))
-        steps = range(max(reference.steps, backend.steps))
-        every = [_Place(sample, step) for sample in samples for step in steps]
-    both: list[_Place] = []
-    partly, only = 0, {"reference": 0, "backend": 0}
-    for place in every:
-        ours = reference.has(pair.reference, place.sample, place.step)
-        theirs = backend.has(pair.backend, place.sample, place.step)
-        if ours and theirs:
-            both.append(place)
-            continue
-        ours = ours or kept_of(reference, pair.reference, place.sample, place.step) is not None
-        theirs = theirs or kept_of(backend, pair.backend, place.sample, place.step) is not None
-        if ours and theirs:
-            partly += 1
-        elif ours or theirs:
-            only["backend" if ours else "reference"] += 1
-    lacking = [f"the {side} has none for {count}" for side, count in only.items() if count]
-    lacking += [f"not all were kept for {partly}"] if partly else []
-    if not lacking:
-        return both, ""
-    unit = "samples" if max(reference.steps, backend.steps) == 1 else "steps of all samples"
-    total = len(both) + partly + sum(only.values())
-    return both, f"values of {len(both)} of {total} {unit} compared: " + ", ".join(lacking)
-
-
-def _by_sample(places: list[_Place]) -> Iterator[tuple[int, list[int]]]:
-    steps: dict[int, list[int]] = {}
-    for place in places:
-        steps.setdefault(place.sample, []).append(place.step)
-    yield from steps.items()
 
 
 def _mismatch(ours: np.ndarray, theirs: np.ndarray) -> str | None:

@@ -29,7 +29,16 @@ from qdebug.numerics.blocks import why_incomparable
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.summary import take_statistics
 
-__all__ = ["Elements", "PartlyCompared", "compare_partly", "one_sided", "some_missing"]
+__all__ = [
+    "Elements",
+    "ElementsCompared",
+    "PartlyCompared",
+    "compare_elements",
+    "compare_partly",
+    "hash_equal",
+    "one_sided",
+    "some_missing",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +122,7 @@ def compare_partly(
     if found is None:
         found = _statistics_compared(reference, backend, pair, places)
     else:
-        found = replace(found, equal=all(_hash_equal(reference, backend, pair, place) for place in places))
+        found = replace(found, equal=all(hash_equal(reference, backend, pair, place) for place in places))
     return found if found.equal else replace(found, nonfinite=one_sided(reference, backend, pair))
 
 
@@ -206,14 +215,11 @@ def _elements_compared(
     places: Sequence[tuple[int, int]],
     tolerance: tuple[float, float] | None,
 ) -> PartlyCompared | None:
-    parts: dict[int, _Part] = {}
+    parts: dict[int, ElementsCompared] = {}
     for sample, step in places:
-        ours = _elements(reference, pair.reference, sample, step)
-        theirs = _elements(backend, pair.backend, sample, step)
-        theirs = None if ours is None or theirs is None else _in_reference_order(theirs, ours, pair)
-        if ours is None or theirs is None or any(why_incomparable(each.values.dtype) for each in (ours, theirs)):
+        part = compare_elements(reference, backend, pair, (sample, step), tolerance=tolerance)
+        if part is None:
             return None
-        part = _compared(ours, theirs, pair, tolerance, sample)
         parts[sample] = parts[sample].joined(part) if sample in parts else part
     compared, count = sum(part.compared for part in parts.values()), sum(part.count for part in parts.values())
     if not compared:
@@ -231,8 +237,8 @@ def _elements_compared(
 
 
 @dataclass(slots=True)
-class _Part:
-    """The comparison of one sample.
+class ElementsCompared:
+    """The comparison of the elements that were kept of one sample.
 
     Args:
         sums: Its error.
@@ -240,6 +246,7 @@ class _Part:
         count: Elements in all.
         shape: The tensor's shape.
         positions: Where the elements compared are; None once there are several steps.
+        places: Number of steps.
     """
 
     sums: ErrorAccumulator
@@ -247,11 +254,13 @@ class _Part:
     count: int
     shape: tuple[int, ...]
     positions: np.ndarray | None
+    places: int = 1
 
-    def joined(self, other: _Part) -> _Part:
+    def joined(self, other: ElementsCompared) -> ElementsCompared:
         """Give this with another step of the sample."""
         self.sums.merge(other.sums)
-        return replace(self, compared=self.compared + other.compared, count=self.count + other.count, positions=None)
+        compared, count, places = self.compared + other.compared, self.count + other.count, self.places + other.places
+        return replace(self, compared=compared, count=count, places=places, positions=None)
 
     def stats(self) -> ErrorStats:
         """Give the error, with the worst element's index in its tensor instead of that among the elements compared."""
@@ -262,9 +271,40 @@ class _Part:
         return replace(found, worst_index=tuple(int(index) for index in np.unravel_index(at, self.shape)))
 
 
+def compare_elements(
+    reference: Recording,
+    backend: Recording,
+    pair: Pair,
+    place: tuple[int, int],
+    *,
+    tolerance: tuple[float, float] | None = None,
+) -> ElementsCompared | None:
+    """Compare the elements at the positions that both sides kept of a sample and step.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pair: Which tensors, and what is done to their values first.
+        place: Sample and step.
+        tolerance: (atol, rtol), as of `compare_pair`.
+
+    Returns:
+        The comparison; None if a side kept no elements, or they cannot be compared.
+
+    Raises:
+        RecordingError: What a recording says it kept cannot be read.
+    """
+    ours = _elements(reference, pair.reference, *place)
+    theirs = _elements(backend, pair.backend, *place)
+    theirs = None if ours is None or theirs is None else _in_reference_order(theirs, ours, pair)
+    if ours is None or theirs is None or any(why_incomparable(each.values.dtype) for each in (ours, theirs)):
+        return None
+    return _compared(ours, theirs, pair, tolerance, place[0])
+
+
 def _compared(
     ours: Elements, theirs: Elements, pair: Pair, tolerance: tuple[float, float] | None, sample: int
-) -> _Part:
+) -> ElementsCompared:
     """Compare the elements at the positions that both sides kept."""
     shared = np.intersect1d(ours.positions, theirs.positions, assume_unique=True)
     (one, one_quant), (other, other_quant) = ours.at(shared), theirs.at(shared)
@@ -276,14 +316,14 @@ def _compared(
         tolerance=tolerance,
     )
     sums.update(one, other, sample=sample)
-    return _Part(sums, shared.size, math.prod(ours.shape), ours.shape, shared)
+    return ElementsCompared(sums, shared.size, math.prod(ours.shape), ours.shape, shared)
 
 
 def _statistics_compared(
     reference: Recording, backend: Recording, pair: Pair, places: Sequence[tuple[int, int]]
 ) -> PartlyCompared:
     bounds, clauses = [], []
-    unequal = [place for place in places if not _hash_equal(reference, backend, pair, place)]
+    unequal = [place for place in places if not hash_equal(reference, backend, pair, place)]
     for place in unequal:
         ours, theirs = _kept(reference, pair.reference, *place), _kept(backend, pair.backend, *place)
         if (clamp_of(pair.reference_view), clamp_of(pair.backend_view)) == ((None, None), (None, None)):
@@ -302,7 +342,7 @@ def _statistics_compared(
     return PartlyCompared(basis="stats", samples=(), stats=None, note=note, sqnr_at_most=least)
 
 
-def _hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
+def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
     """Tell whether the values of both sides are equal bit for bit by the hashes that were kept of them."""
     ours, theirs = kept_of(reference, pair.reference, *place), kept_of(backend, pair.backend, *place)
     if ours is None or theirs is None or clamp_of(pair.reference_view) != clamp_of(pair.backend_view):

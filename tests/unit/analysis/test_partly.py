@@ -161,15 +161,26 @@ def test_nothing_on_one_side():
     assert compare_partly(record(VALUES, "y=none"), record(VALUES, "stats"), pair()) is None
 
 
-def test_samples_kept_in_full_are_compared_in_full():
-    arrays = [VALUES, VALUES + 1]
+def test_samples_kept_in_full_and_elements_of_the_others_are_compared():
+    arrays = [VALUES, VALUES + 1, VALUES]
+    other = [array.copy() for array in arrays]
+    other[0][0, 0, 0, 3] += 0.25
+    peak = np.unravel_index(np.abs(arrays[1]).argmax(), VALUES.shape)
+    other[1][peak] *= 9
     with Recorder(None, backend="b", max_bytes=VALUES.nbytes + 100) as rec:
-        for sample, array in enumerate(arrays):
+        for sample, array in enumerate(other):
             rec.at(sample)
             rec.put("y", array)
-    found = compare_pair(record(arrays), rec.recording, pair())
-    assert (found.basis, found.stats.count) == ("full", VALUES.size)
-    assert "1 of 2 samples" in found.note
+    backend = rec.recording
+    found = compare_pair(record(arrays), backend, pair())
+    kept = [backend.kept("y", sample).positions.size for sample in (1, 2)]
+    assert (found.basis, found.lacking, found.known_equal) == ("elements", False, False)
+    assert [each.stats.count for each in found.samples] == [VALUES.size, *kept]
+    assert [each.stats.mismatches for each in found.samples] == [1, 1, 0]
+    assert (found.stats.count, found.stats.mismatches) == (VALUES.size + sum(kept), 2)
+    assert (found.stats.worst_sample, found.stats.worst_index) == (1, tuple(map(int, peak)))
+    said = f"values of 1 of 3 samples compared and {sum(kept)} of {2 * VALUES.size} elements of 2"
+    assert found.note == said
 
 
 class TestDiff:
@@ -241,8 +252,13 @@ def bounded(arrays):
 
 def test_samples_of_which_not_all_was_kept_are_not_passed_over_in_silence():
     result = qdebug.diff(bounded([VALUES] * 3), bounded([VALUES, VALUES * 5, VALUES]))
-    assert result.status == "incomplete"
-    assert "values of 1 of 3 samples compared: not all were kept for 2" in result.verdict.sentence
+    assert result.status == "diverged"
+    (node,) = (each for each in result.nodes if each.tensor == "y")
+    assert (node.basis, node.metrics.worst_sample, node.introduced) == ("elements", 1, None)
+    assert qdebug.diff(bounded([VALUES] * 3), bounded([VALUES] * 3)).status == "identical"
+    nearly = VALUES.copy()
+    nearly.reshape(-1)[np.setdiff1d(np.arange(VALUES.size), bounded([VALUES] * 2).kept("y", 1).positions)[0]] += 1e-4
+    assert qdebug.diff(bounded([VALUES] * 2), bounded([VALUES, nearly])).status == "within"
     wrong = VALUES.copy()
     wrong[0, 0, 0, 0] = np.nan
     assert qdebug.diff(bounded([VALUES] * 2), bounded([VALUES, wrong])).status == "nonfinite"
@@ -255,3 +271,33 @@ def test_samples_that_one_side_has_nothing_of_are_named(keep):
     assert result.status == "incomplete"
     assert "the backend has nothing of 1 of 3 samples (tensor 'y')" in result.verdict.sentence
     assert qdebug.diff(record([VALUES] * 2, keep), record([VALUES] * 2, keep)).status == "identical"
+
+
+def test_a_sample_of_which_some_steps_are_kept_in_full():
+    def stepwise(arrays):
+        with Recorder(None, backend="b", max_bytes=VALUES.nbytes + 100) as rec:
+            for step, array in enumerate(arrays):
+                rec.at(0, step)
+                rec.put("y", array)
+        return rec.recording
+
+    found = compare_pair(stepwise([VALUES, VALUES, VALUES]), stepwise([VALUES, VALUES, VALUES * 2]), pair())
+    kept = stepwise([VALUES] * 3).kept("y", 0, 1).positions.size
+    (sample,) = found.samples
+    assert (found.basis, sample.stats.count) == ("elements", VALUES.size + 2 * kept)
+    assert (sample.stats.worst_index, found.stats.worst_sample) == (None, 0)
+    assert "and" in found.note
+    assert "steps of all samples" in found.note
+
+
+def test_statistics_beside_full_samples_are_said_to_be_passed_over():
+    def mixed(keep):
+        with Recorder(None, backend="b", keep=keep) as rec:
+            for sample in range(2):
+                rec.at(sample)
+                rec.put("y", VALUES[..., : 4 + sample])
+        return rec.recording
+
+    found = compare_pair(mixed(None), mixed(f">{VALUES[..., :4].nbytes}=stats"), pair())
+    assert (found.basis, found.lacking) == ("full", True)
+    assert found.note == "values of 1 of 2 samples compared: not all were kept for 1"
