@@ -233,8 +233,9 @@ class Profiler:
             self._channels.add(stretch, (a, b), magnitudes, finite)
         left_out = 0
         if finite is not None:
-            singles = None
             a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
+            if singles is not None:
+                singles = singles[0][finite], singles[1][finite]
             left_out = finite.size - a.size
         out, index = buffers.doubles[3], buffers.index
         equal = self._errors.add(magnitudes, left_out, index=index)
