@@ -16,6 +16,7 @@ from qdebug.errors import KernelError
 from qdebug.model import Graph, Node
 from qdebug.replay import known_kernels, run_graph
 from qdebug.replay.precision import widen
+from qdebug.replay.presets import preset
 
 onnx = pytest.importorskip("onnx")
 
@@ -43,6 +44,10 @@ KNOWN_FAILURES = dict.fromkeys(
     ),
     AT_RANDOM,
 )
+
+
+QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+QUANTIZED |= {"ConvInteger", "MatMulInteger"}
 
 
 @dataclass(frozen=True)
@@ -100,11 +105,11 @@ def tensors(values):
     return arrays
 
 
-def failure_of(case, graph):
+def failure_of(case, graph, arithmetic=None):
     """Run a case and say what is wrong with it; nothing if it is right."""
     inputs, outputs = (tensors(values) for values in case.data_sets[0])
     try:
-        found = run_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), {})
+        found = run_graph(graph, dict(zip(graph.inputs, inputs, strict=True)), {}, arithmetic=arithmetic)
     except KernelError as error:
         return str(error)
     for name, expected in zip(graph.outputs, outputs, strict=True):
@@ -117,12 +122,16 @@ def failure_of(case, graph):
 
 
 @pytest.fixture(scope="module")
-def outcomes():
+def cases():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some cases overflow on purpose while they are made
         from onnx.backend.test.loader import load_model_tests
 
-        cases = load_model_tests(kind="node")
+        return load_model_tests(kind="node")
+
+
+@pytest.fixture(scope="module")
+def outcomes(cases):
     found = []
     ours = set(known_kernels())  # what ONNX itself replays is not to be tested against its own cases
     for case in cases:
@@ -150,6 +159,20 @@ def test_most_cases_are_run(outcomes):
     right = Counter(len(outcome.nodes) == 1 for outcome in outcomes if not outcome.failure)
     assert right[True] >= 600
     assert right[False] >= 150
+
+
+def test_quantized_operators_are_right_by_their_definitions(cases):
+    failed, right = {}, Counter()
+    for case in cases:
+        ops = {node.op_type for node in case.model.graph.node}
+        if not ops & QUANTIZED:
+            continue
+        failure = failure_of(case, to_graph(case.model), preset("onnx-spec").arithmetic)
+        right.update([] if failure else ops & QUANTIZED)
+        failed |= {case.name: failure} if failure else {}
+    assert failed == {}
+    assert set(right) == QUANTIZED
+    assert sum(right.values()) >= 42
 
 
 def test_most_kernels_of_the_standard_have_a_case(outcomes):
