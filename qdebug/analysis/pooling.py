@@ -8,7 +8,7 @@ dense, say) still uses each for many nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qdebug.analysis.functions import same_functions
 from qdebug.analysis.search import Finding, reproduces
@@ -66,8 +66,8 @@ def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
     """Cover the nodes by as few variants as a greedy choice finds, and give each node the class of its variant."""
     found: dict[int, Pooled] = {}
     usual: Variant | None = None
-    left = {number: finding for number, finding in findings.items() if finding.matching}
-    known = [finding for finding in left.values() if finding.novel is None]
+    known = [finding for finding in findings.values() if finding.matching and finding.novel is None]
+    left = _with_novel({number: finding for number, finding in findings.items() if finding.matching}, known)
     while left:
         votes: dict[Variant, int] = {}
         for finding in left.values():
@@ -88,6 +88,26 @@ def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
             del left[number]
     unexplained = [number for number, finding in findings.items() if not finding.matching]
     return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
+
+
+def _with_novel(findings: dict[int, Finding], known: Sequence[Finding]) -> dict[int, Finding]:
+    """Let a program that nobody is known to use stand for all siblings where it reproduces all: one kernel, not two.
+
+    Known variants may come so close to it that they reproduce some of the nodes.
+    """
+    novel = [finding for finding in findings.values() if finding.novel is not None]
+    if not novel or not known or len(known) > _ASKED:
+        return findings
+    shared = set.intersection(*(set(finding.matching) for finding in novel))
+    for variant in (variant for variant in novel[0].matching if variant in shared):
+        if _doubt(variant, novel, known) is None:
+            return {
+                number: finding
+                if finding.novel is not None
+                else replace(finding, matching=(*finding.matching, variant))
+                for number, finding in findings.items()
+            }
+    return findings
 
 
 def _one_of_each(members: Sequence[Variant], findings: Sequence[Finding]) -> tuple[Variant, ...]:

@@ -41,7 +41,12 @@ backends use (rounding, multiplier, accumulator, order of the steps) on the inpu
 that the backend recorded, and name those that give its recorded output bit for bit.
 Nothing less than every element counts. What no arithmetic reproduces is listed with
 the pattern of the wrong elements and the likely cause: that is where to look for a
-bug. Float nodes are held against what rounding their sums accounts for."""
+bug. Float nodes are held against what rounding their sums accounts for.
+
+Arithmetics that are one function of these nodes count as one; those that are left
+are the class. Witnesses are the different sums or codes that the runner-up, the
+best that fails, gets wrong: few of them are little evidence. A multiplier and shift
+that were recorded with a tensor are tried first."""
 
 _EPILOG = """\
 examples:

@@ -75,3 +75,15 @@ def test_such_a_program_must_reproduce_what_known_ones_do(monkeypatch, fits):
     if not fits:
         assert "a known arithmetic reproduces its siblings" in found[1].doubt
         assert (found[0].reason, found[1].usual or A) == (None, A)
+
+
+def test_one_program_for_all_siblings_is_one_kernel_and_not_two(monkeypatch):
+    """A known variant that happens to reproduce some of the nodes does not make them another kernel's."""
+    monkeypatch.setattr("qdebug.analysis.pooling.reproduces", lambda *_: True)
+    found = pool({0: finding(A), 1: finding(C, novel=500), 2: finding(A, B)})
+    assert [found[number].variants for number in range(3)] == [(C,)] * 3
+    assert {found[number].siblings for number in range(3)} == {3}
+    assert {found[number].reason for number in range(3)} == {None}
+    chance = pool({0: finding(A), 1: finding(C, novel=5), 2: finding(A, B)})
+    assert chance[0].variants == (A,)
+    assert "too few elements" in chance[1].doubt
