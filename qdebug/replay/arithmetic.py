@@ -108,6 +108,8 @@ def _fits(variant: Variant, unit: Unit) -> bool:
     """Tell whether a variant of the unit's kind can compute this one."""
     if variant.form in _PLANAR:
         return unit.attrs.get("mode") == "linear" and _same_codes(unit)
+    if variant.form == "exp31":
+        return bool(np.all(unit.out.scale == 2.0 ** (-8 * unit.out.dtype.itemsize)))
     return variant.form != "raw" or _same_codes(unit)
 
 

@@ -73,7 +73,9 @@ def _same_quantization(unit: Unit) -> bool:
 
 
 def _powers_of_two(unit: Unit) -> bool:
-    """Tell whether a function of one code has scales that fixed point can do with."""
+    """Tell whether a function of one code, or a softmax, has scales that fixed point can do with."""
+    if unit.kind == "softmax":
+        return bool(np.all(unit.out.scale == 2.0**-8))
     if unit.kind != "lookup":
         return False
     needed = [unit.out.scale]
@@ -298,7 +300,7 @@ def _functions(traits: _Traits) -> Iterator[Variant]:
 def _probabilities(traits: _Traits) -> Iterator[Variant]:
     for end in ("sat", "wrap") if traits.types[0].itemsize == 1 else ():
         yield Variant(form="ort", requantize=steps_of(f"even,zp,{end}"))
-    if traits.types[0].itemsize == 1:
+    if traits.types[0].itemsize == 1 and traits.powers_of_two:
         yield Variant(form="exp31", requantize=steps_of("zp,sat"))
     for form in ("exp32", "exp64"):
         for end in _REAL_ENDS:

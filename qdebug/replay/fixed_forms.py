@@ -124,7 +124,7 @@ def fixed_probabilities(operand: Operand, codes: np.ndarray, bits: int) -> np.nd
         bits: Bits of the result, all of them a fraction.
 
     Returns:
-        Probabilities as integers.
+        Probabilities as integers, which stand for real ones at a scale of 2**-bits alone.
     """
     real = min(float(operand.scale) * 2.0 ** (_WORD - _DIFFERENCE_BITS), 2.0**_WORD - 1)
     whole, exponent = quantize_multiplier(np.asarray(real), bits=_WORD, rounding="away")

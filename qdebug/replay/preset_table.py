@@ -31,6 +31,7 @@ _QUANTIZE_IN, _QUANTIZE_AWAY = "steps=div,zp,even,sat", "steps=div,away,zp,sat"
 _TABLE, _HARD_SWISH = "form=table steps=div,even,zp,sat", "form=hswish16 steps=shr.away,zp,sat"
 _EXP31, _EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
 _GRID, _COUNTED = "form=grid10 steps=shr.away,sat", "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
+_GLOBAL_MEAN = "m=f32:x/(y*n)"
 _COMMON = "form=common20 steps=shr.up,zp,sat"
 _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
 
@@ -93,7 +94,7 @@ _REFERENCE = {
 _TORCH = {
     "resize": "form=lerp steps=mul,zp,even,sat",
     "concat": "steps=scale,inv,zp,even,sat",
-    "global_average_pool": _EVEN_AFTER,
+    "global_average_pool": _GLOBAL_MEAN,
     "lookup": _TABLE,
     "softmax": _EXP32,
 }
@@ -144,7 +145,7 @@ ROWS = (
             add=_COMMON,
             sub=_COMMON,
             average_pool=_RAW_MEAN,
-            global_average_pool=_EVEN_AFTER,
+            global_average_pool=_GLOBAL_MEAN,
             reduce_mean="form=offset steps=mul,zp,even,sat",
             requantize="m=p8 steps=mul,shr.up,zp,sat",
             resize="form=blend11 steps=shr.up,sat",

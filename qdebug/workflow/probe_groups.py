@@ -25,8 +25,10 @@ _MEANS = (
     (2.0**-4, 2.0**-6, -7, -6),
     (0.02315, 0.004153, -3, 5),
     (0.0137, 0.0011, 3, -4),
+    (3 * 2.0**-4, 2.0**-3, 3, 5),  # over 41 elements its ties are ties only to exact arithmetic
 )
 _SIZES = ((23, 37), (7, 9), (32, 48))
+_FAR = 1000.0
 _PLACINGS = ("asymmetric", "align_corners", "half_pixel")
 
 Side = tuple[np.ndarray, float, int]
@@ -73,14 +75,16 @@ def _drawn(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) ->
 
 
 def changes_of_scale() -> Iterator[ProbeModel]:
-    """Bring every code to another scale, with a Relu that lets all through or half of them."""
+    """Bring every code to another scale, with a Clip that lets all through, and a Relu that lets half of them."""
     for dtype, middle in _types():
         made = NetBuilder("requantize", f"requantize {dtype.name}")
         info = np.iinfo(dtype)
         every = np.arange(info.min, info.max + 1).astype(dtype).reshape(1, 256)
         for in_scale, out_scale, in_zero, out_zero in _CHANGES:
-            for start in (info.min, middle + in_zero):
-                grouped(made, "Relu", [(every, in_scale, start)], (out_scale, middle + out_zero))
+            given, out = [(every, in_scale, middle + in_zero)], (out_scale, middle + out_zero)
+            bounds = [made.stored(np.asarray(end, np.float32)) for end in (-_FAR, _FAR)]
+            grouped(made, "Clip", given, out, others=bounds)
+            grouped(made, "Relu", given, out)
         yield made.model()
 
 

@@ -269,9 +269,9 @@ def _softmaxes() -> Iterator[ProbeModel]:
     for dtype in _types("uint8", "int8"):
         made = NetBuilder("softmax", f"softmax {dtype}")
         x = made.fed(_every(rng, dtype, (64, 10)))
-        for scale, zero in ((0.0478, 3), (0.0213742, -7)):
+        for scale, zero, out_scale in ((0.0478, 3, 1 / 256), (0.0213742, -7, 1 / 256), (0.0478, 5, 0.00413)):
             low = int(np.iinfo(dtype).min)
-            pairs = (*made.pair(scale, _middle(dtype) + zero, dtype), *made.pair(1 / 256, low, dtype))
+            pairs = (*made.pair(scale, _middle(dtype) + zero, dtype), *made.pair(out_scale, low, dtype))
             made.node("QLinearSoftmax", (x, *pairs), dtype, domain=DOMAIN, axis=-1, opset=13)
         yield made.model()
 
