@@ -6,23 +6,21 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
-from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-import numpy as np
 import numpy.typing as npt
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
-from qdebug.model.dtypes import logical_name
+from qdebug.model import Fidelity, Graph, MemoryRecording, Role, RunInfo
+from qdebug.record.arguments import check_kinds, path_of, said_of
 from qdebug.record.arrays import as_array
 from qdebug.record.background import BackgroundSink
 from qdebug.record.environment import run_facts
 from qdebug.record.graph_builder import GraphBuilder
 from qdebug.record.ledger import Ledger
-from qdebug.record.node_facts import NO_FACTS, check_texts, in_short, node_facts
+from qdebug.record.node_facts import NO_FACTS, check_texts, node_facts
 from qdebug.record.policy import KeepPolicy, policy_of
 from qdebug.record.quantization import QuantFacts
 from qdebug.record.sinks import FileSink, MemorySink, Sink
@@ -88,13 +86,13 @@ class Recorder:
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
-        _check_kinds(texts, (str,), "text")
-        _check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
-        _check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
-        _check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
+        check_kinds(texts, (str,), "text")
+        check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
+        check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
+        check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
         if graph is not None:
             check_storable(graph)  # what a file could not take is refused here, not after the run
-        self.path = None if path is None else _path(path)
+        self.path = None if path is None else path_of(path)
         facts = run_facts(
             backend=backend,
             model=model,
@@ -177,7 +175,7 @@ class Recorder:
         data = as_array(name, array, dtype)
         quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
         facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
-        said = _said(name, data, quant, layout, stands_for)
+        said = said_of(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step
             if self._ledger.has(name, place):
@@ -222,7 +220,7 @@ class Recorder:
         self._check_open()
         data = as_array(name, array, dtype)
         quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
-        said = _said(name, data, quant, layout, stands_for)
+        said = said_of(name, data, quant, layout, stands_for)
         said["role"] = Role.CONSTANT
         with self._alone():
             if self._ledger.knows(name):
@@ -378,40 +376,3 @@ class Recorder:
     def _check_open(self) -> None:
         if not self._ledger.open:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
-
-
-def _said(
-    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
-) -> dict[str, Any]:
-    """Give what was said of a tensor, as fields of `TensorInfo`; only what was.
-
-    Raises:
-        RecordingError: What should be text is not.
-    """
-    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
-    if quant is not None:
-        said["quant"] = quant
-    for title, text in (("layout", layout), ("stands_for", stands_for)):
-        if text is not None:
-            check_texts(name, title, (text,))
-            said[title] = text
-    return said
-
-
-def _check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
-    for title, value in said.items():
-        if not isinstance(value, kinds):
-            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
-
-
-def _path(path: str | os.PathLike[str]) -> Path:
-    try:
-        path = os.fsdecode(path)
-    except TypeError:
-        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
-    if path == "-":
-        raise UsageError(
-            "A recording cannot be written to standard output.",
-            hint="Name a file, such as run.h5.",
-        )
-    return Path(path)

@@ -18,17 +18,16 @@ from typing import Any
 
 import numpy as np
 
-import qdebug
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.kept import Kept
-from qdebug.store.encode import encode_tables, plain_facts
+from qdebug.store.beginning import begin
 from qdebug.store.index_rows import IndexRows, Partly, pack_kept_row, pack_row
-from qdebug.store.journal import Journal, Kind, encode_json
-from qdebug.store.journal_bodies import encode_event, encode_kept_event, encode_tables_body
+from qdebug.store.journal import Kind, encode_json
+from qdebug.store.journal_bodies import encode_event, encode_kept_event
 from qdebug.store.lock import WriterLock
 from qdebug.store.payload import storable_dtype
-from qdebug.store.payload_store import PayloadStore, Stored
+from qdebug.store.payload_store import Stored
 from qdebug.store.sealing import check_finished, give_name, lacking_room
 from qdebug.store.target import (
     cannot_write,
@@ -109,25 +108,7 @@ class RecordingWriter:
             )
         for left in (self._part, self._journal_path):  # of a process that died; the lock says nobody owns it
             left.unlink(missing_ok=True)
-        self._payloads = PayloadStore(self._part)
-        fd = -1
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(self._journal_path, flags, 0o666)
-            self._journal = Journal(fd)
-            head = {"journal": 1, "created_by": f"qdebug {qdebug.__version__}", "info": plain_facts(info)}
-            self._journal.add(Kind.RUN, encode_json(head))
-            if graph is not None:
-                tables, *_ = encode_tables(graph, info, (), samples=1, steps=1)
-                self._journal.add(Kind.GRAPH, encode_tables_body(tables))
-            self._journal.commit()
-        except BaseException:
-            self._payloads.file.abandon()
-            if fd >= 0:
-                os.close(fd)
-            self._part.unlink(missing_ok=True)
-            self._journal_path.unlink(missing_ok=True)
-            raise
+        self._payloads, self._journal = begin(self._part, self._journal_path, info, graph)
 
     @property
     def events(self) -> int:
