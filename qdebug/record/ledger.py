@@ -54,7 +54,7 @@ class Ledger:
         self._any = False
         self._doubts: dict[str, str] = {}
         self._partly: dict[tuple[str, int, int], bytes] = {}
-        self._places: set[tuple[str, int, int]] = set()
+        self._places: dict[Place, set[str]] = {}
         self._names: dict[str, str | None] = {}
         self._skipped: dict[str, str] = {}
         self._warned = False
@@ -76,7 +76,7 @@ class Ledger:
 
     def has(self, name: str, place: Place) -> bool:
         """Tell whether values of a tensor were kept for a sample and step."""
-        return (name, *place) in self._places
+        return name in self._places.get(place, ())
 
     def knows(self, name: str) -> bool:
         """Tell whether values of a tensor were kept at all."""
@@ -122,7 +122,9 @@ class Ledger:
                 self._skipped.pop(name, None)
             self._names.setdefault(name, dtype)
             if place is not None:
-                self._places.add((name, *place))
+                if place not in self._places:
+                    self._places[place] = set()
+                self._places[place].add(name)
         except RecordingError as error:
             self._stop_at(error)
 
@@ -214,7 +216,7 @@ class Ledger:
         self.note({"fidelity": str(self.checked.fidelity), "detail": self._detail()})
 
     def _detail(self) -> str:
-        return self.checked.detail(len({place[1:] for place in self._places}), self.builder.output_names)
+        return self.checked.detail(len(self._places), self.builder.output_names)
 
     def close(self, *, complete: bool) -> None:
         """Finish the recording.

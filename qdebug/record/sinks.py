@@ -65,8 +65,8 @@ class FileSink:
         self, path: Path, *, force: bool, info: RunInfo, graph: Graph | None, sync_every: float | None = None
     ) -> None:
         self._writer = RecordingWriter(path, force=force, info=info, graph=graph, sync_every=sync_every)
-        self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
-        """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
+        self._stored: dict[Place, dict[str, tuple[Any, ...]]] = {}
+        """Fields of `Stored` by place and tensor: plain tuples, which the garbage collector need not visit."""
 
     @property
     def failure(self) -> str | None:
@@ -88,7 +88,9 @@ class FileSink:
         """Write the values of a tensor."""
         sample, step = place
         stored = self._writer.append(name, array, sample=sample, step=step, constant=constant, quant=quant)
-        self._stored[name, sample, step] = tuple(stored)
+        if place not in self._stored:
+            self._stored[place] = {}
+        self._stored[place][name] = tuple(stored)
 
     def append_kept(
         self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
@@ -99,7 +101,7 @@ class FileSink:
 
     def read_back(self, name: str, place: Place) -> np.ndarray | None:
         """Give values that were written, or None."""
-        stored = self._stored.get((name, *place))
+        stored = self._stored.get(place, {}).get(name)
         return None if stored is None else self._writer.read_back(Stored(*stored))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
