@@ -9,7 +9,7 @@ from pathlib import Path
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -155,6 +155,12 @@ class QdebugApp(App[int]):
             self.call_after_refresh(self._reader.shown)
         if isinstance(event, Finished):
             self._calm.stop()
+
+    def on_key(self, event: Key) -> None:
+        """Give the line that asks for text what was typed faster than it opened."""
+        if self._main.asking and self.screen is self._main and event.is_printable and event.character is not None:
+            event.prevent_default()
+            self._main.type_ahead(event.character)
 
     def prefer(self, backend: int) -> None:
         """Compare this backend before the others."""

@@ -50,7 +50,7 @@ class Asking(Moving):
             self._input.value = question.text
         self._input.cursor_position = len(question.text)
         self._footer.display, self._asking.display = False, True
-        self._input.focus()
+        self.set_focus(self._input)  # at once: what is typed next belongs to it
         hidden = question.text or len(self._label_text) + len(question.placeholder) > self.size.width
         self.say(question.placeholder if hidden else "")
 
@@ -64,6 +64,10 @@ class Asking(Moving):
         question = self._close()
         if question is not None:
             self.say(question.given(event.value))
+
+    def type_ahead(self, character: str) -> None:
+        """Take a character that was typed before the line was open: it was on its way as a key."""
+        self._input.insert_text_at_cursor(character)
 
     def on_paste(self, _: Paste) -> None:
         """Say where text can be pasted: letters are keys everywhere else."""

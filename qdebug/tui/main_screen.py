@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MainScreen"]
 
+_RETRACED = 20
+"""Steps of a run to the origin that going back retraces one by one; of a longer one the last half as many."""
+
 
 class MainScreen(Asking):
     """Shows one comparison and answers the keys of the table."""
@@ -87,7 +90,8 @@ class MainScreen(Asking):
             if now is None or not now.pattern:
                 return "search cleared"
             many = len(now.matches)
-            return f"{many} matches; n N walk them, esc clears" if many else "no match"
+            said = f"{numbers.grouped(many)} {'match' if many == 1 else 'matches'}"
+            return f"{said}; n N walk them, esc clears" if many else "no match"
 
         def cancelled() -> str:
             typed("")
@@ -325,7 +329,8 @@ def _to_origin(scene: Scene) -> str:
             return f"no node is beyond its limit{so_far}: there is no origin to run to"
         begun = int(failing[-1])
     walk = walk_to_origin(scene.opened.backend_graph, table, begun)
-    for row in walk.rows:
+    retraced = walk.rows if len(walk.rows) <= _RETRACED else (walk.rows[0], *walk.rows[-_RETRACED // 2 :])
+    for row in retraced:
         hidden = scene.navigator.jump(row)
     at = table.results[walk.rows[-1]]
     share = None if at is None else own_share(at)

@@ -42,7 +42,7 @@ class Moving(Panels):
         self._untouched = False
         scene = self.scene
         if scene is None:
-            self.say(_NOT_OPEN if self.navigator is None else "the recordings share no tensor")
+            self.say(_NOT_OPEN if self.now.opened is None else "the recordings share no tensor")
         else:
             self.say(act(scene))
 

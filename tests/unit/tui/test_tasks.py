@@ -201,3 +201,16 @@ async def test_open_where_a_command_says(walk):
     main, text = await walk(begin=begin)
     assert (node(main), main.navigator.sample, main.view) == (PLANTED, 4, View.SAMPLES)
     assert "10 samples" in text
+
+
+async def test_a_long_run_to_the_origin_is_gone_back_in_a_few_keys(make_app, make_session, settle):
+    app = make_app(make_session(60, failing=(3,)), screen="graph")
+    async with app.run_test(size=(80, 24)) as pilot:
+        main = await settle(pilot)
+        main.navigator.go(58)
+        await pilot.press("W")
+        assert main.message.startswith("55 edges to the origin")
+        assert main.navigator.cursor == 3
+        for _ in range(10):
+            await pilot.press("H")
+        assert main.navigator.cursor == 58

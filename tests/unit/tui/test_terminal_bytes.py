@@ -174,3 +174,12 @@ def test_the_end_of_the_terminal_ends_the_program(program):
     program.hang_up()
     program.process.wait(10)
     assert program.process.poll() is not None
+
+
+def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
+    program.send(b"/q_17\r")
+    assert program.wait(lambda text: "no match" in text), program.text
+    program.send(b"fop=relu\r")
+    assert program.wait(lambda text: "6 of 26" in text.splitlines()[-2]), program.text
+    assert "1 overview 2 nodes" in program.text
+    assert program.process.poll() is None
