@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.tui.planned import column
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.states import State
 from qdebug.view.text import safe_text
@@ -229,7 +230,7 @@ class _Reader:
             mask = np.zeros(table.size, dtype=bool)
             mask[list(self._marked)] = True
         elif flag == "quantized":
-            mask = np.array([row.quant is not None for row in table.rows], dtype=bool)
+            mask = np.array([quant is not None for quant in column(table.rows, "quant")], dtype=bool)
         else:
             mask = table.matching("explained", bool, self._sample)
         return ~mask if sign == "!=" else mask

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
-from qdebug.tui.planned import PlannedRow
+from qdebug.tui.planned import PlannedRow, PlannedRows
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DiffSource, Opened
+from qdebug.tui.source import DiffSource, Entry, Opened
 
 if TYPE_CHECKING:
     from qdebug.model import Graph, TensorInfo
@@ -66,7 +66,7 @@ class _Names(Sequence[PlannedRow]):
         return PlannedRow(node=name, op="", tensor=name, reference_tensor="")
 
 
-def planned_rows(source: DiffSource) -> list[PlannedRow]:
+def planned_rows(source: DiffSource) -> PlannedRows:
     """List what is compared and what is not, in the backend's order; what only the reference has comes last.
 
     Args:
@@ -75,20 +75,8 @@ def planned_rows(source: DiffSource) -> list[PlannedRow]:
     from qdebug.analysis.alignment import Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
-    placed: list[tuple[int, PlannedRow]] = []
-    for entry in source.entries():
-        known = backend.tensors.get(entry.tensor)
-        row = PlannedRow(
-            node=entry.node,
-            op=entry.op,
-            tensor=entry.tensor,
-            reference_tensor=entry.reference_tensor,
-            match=entry.match.value,
-            shape=entry.shape,
-            dtype=_dtype(known),
-            quant=entry.quant,
-        )
-        placed.append((_position(backend, entry.tensor), row))
+    placed: list[tuple[int, Entry | PlannedRow]] = []
+    placed.extend((_position(backend, entry.tensor), entry) for entry in source.entries())
     for left_out in source.alignment.unmatched:
         ours = left_out.side is Side.BACKEND
         graph = backend if ours else reference
@@ -108,7 +96,7 @@ def planned_rows(source: DiffSource) -> list[PlannedRow]:
         )
         placed.append((_position(backend, left_out.tensor) if ours else len(backend.nodes), row))
     placed.sort(key=lambda pair: pair[0])
-    return [row for _, row in placed]
+    return PlannedRows([line for _, line in placed], lambda tensor: _dtype(backend.tensors.get(tensor)))
 
 
 def _position(graph: Graph, tensor: str) -> int:

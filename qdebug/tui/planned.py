@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from qdebug.model import QuantParams
+    from qdebug.tui.source import Entry
 
-__all__ = ["PlannedRow", "display_name"]
+__all__ = ["PlannedRow", "PlannedRows", "column", "display_names"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +41,68 @@ class PlannedRow:
     missing: str | None = None
 
 
-def display_name(row: PlannedRow, shared: Counter[str]) -> str:
-    """Name the node, and its tensor too where one node produces several."""
-    tensor = row.tensor or row.reference_tensor
-    if not row.node or row.node == tensor:
+class PlannedRows(Sequence[PlannedRow]):
+    """Lines of what a session compares and of what it does not; those of the former are made when they are looked at.
+
+    Args:
+        lines: Pairs of the session, and lines of what has no partner.
+        dtype: Gives the dtype of a backend tensor.
+    """
+
+    def __init__(self, lines: Sequence[Entry | PlannedRow], dtype: Callable[[str], str | None]) -> None:
+        self._lines = lines
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, at: int) -> PlannedRow: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[PlannedRow]: ...
+    def __getitem__(self, at: int | slice) -> PlannedRow | Sequence[PlannedRow]:
+        if isinstance(at, slice):
+            return PlannedRows(self._lines[at], self._dtype)
+        line = self._lines[at]
+        if isinstance(line, PlannedRow):
+            return line
+        return PlannedRow(
+            node=line.node,
+            op=line.op,
+            tensor=line.tensor,
+            reference_tensor=line.reference_tensor,
+            match=line.match.value,
+            shape=line.shape,
+            dtype=self._dtype(line.tensor),
+            quant=line.quant,
+        )
+
+    def column(self, name: str) -> list[Any]:
+        """Give one field of every line; much faster than line by line."""
+        if name == "missing":
+            return [line.missing if isinstance(line, PlannedRow) else None for line in self._lines]
+        if name == "match":
+            return [line.match if isinstance(line, PlannedRow) else line.match.value for line in self._lines]
+        if name == "dtype":
+            return [line.dtype if isinstance(line, PlannedRow) else self._dtype(line.tensor) for line in self._lines]
+        return [getattr(line, name) for line in self._lines]
+
+
+def column(rows: Sequence[PlannedRow], name: str) -> list[Any]:
+    """Give one field of every line."""
+    return rows.column(name) if isinstance(rows, PlannedRows) else [getattr(row, name) for row in rows]
+
+
+def display_names(rows: Sequence[PlannedRow]) -> list[str]:
+    """Name the node of each line, and its tensor too where one node produces several."""
+    nodes, tensors, theirs = (column(rows, name) for name in ("node", "tensor", "reference_tensor"))
+    shared = Counter(node for node, tensor in zip(nodes, tensors, strict=True) if tensor)
+    several = {node for node, count in shared.items() if count > 1}
+    of_lines = zip(nodes, tensors, theirs, strict=True)
+    return [_display_name(node, tensor or their, several) for node, tensor, their in of_lines]
+
+
+def _display_name(node: str, tensor: str, several: set[str]) -> str:
+    if not node or node == tensor:
         return tensor
-    return f"{row.node} > {tensor}" if shared[row.node] > 1 else row.node
+    return f"{node} > {tensor}" if node in several else node

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.tui.planned import PlannedRow, display_name
+from qdebug.tui.planned import PlannedRow, column, display_names
 from qdebug.tui.states import STATE_OF, State
 from qdebug.view.rows import on_rails
 
@@ -79,7 +78,7 @@ class NodeTable:
     def __init__(self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None) -> None:
         self.rows = rows
         self.size = size = len(rows)
-        self.names = _display_names(rows) if names is None else names
+        self.names = display_names(rows) if names is None else names
         self.longest_name = max(map(len, self.names), default=0)
         self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
@@ -93,12 +92,14 @@ class NodeTable:
         self._lower: list[str] | None = None
         self._of_reference: dict[str, int] | None = None
         self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
+        self._missing: frozenset[int] = frozenset()
         self.ordered = size  # what only the reference has comes last, without order
         if names is None:
-            missing = [number for number, row in enumerate(rows) if row.missing is not None]
+            missing = [number for number, reason in enumerate(column(rows, "missing")) if reason is not None]
+            self._missing = frozenset(missing)
             self.state[missing] = State.INCOMPARABLE
             self.pending -= len(missing)
-            self.ordered = sum(1 for row in rows if row.tensor)
+            self.ordered = sum(map(bool, column(rows, "tensor")))
         self.comparable = self.pending
 
     def prepare(self) -> None:
@@ -107,7 +108,7 @@ class NodeTable:
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
-        return {row.tensor: number for number, row in enumerate(self.rows) if row.tensor}
+        return {tensor: number for number, tensor in enumerate(column(self.rows, "tensor")) if tensor}
 
     @cached_property
     def by_name(self) -> np.ndarray:
@@ -117,7 +118,7 @@ class NodeTable:
     @cached_property
     def by_op(self) -> np.ndarray:
         """The rows in order of their operators."""
-        return np.array(sorted(range(self.size), key=[row.op for row in self.rows].__getitem__), dtype=np.int64)
+        return np.array(sorted(range(self.size), key=column(self.rows, "op").__getitem__), dtype=np.int64)
 
     def put(self, result: NodeResult) -> int | None:
         """Fill in one result.
@@ -132,7 +133,7 @@ class NodeTable:
     def batch(self, results: Sequence[NodeResult]) -> Batch:
         """Put the numbers of results into columns; changes nothing, so that any thread can do it."""
         found = [(self._row_of.get(result.tensor), result) for result in results]
-        known = [(row, result) for row, result in found if row is not None and self.rows[row].missing is None]
+        known = [(row, result) for row, result in found if row is not None and row not in self._missing]
         kept = [result for _, result in known]
         columns = {
             name: np.array([_number(result, name) for result in kept], dtype=np.float64) for name in self.metrics
@@ -168,7 +169,8 @@ class NodeTable:
     def row_of_reference(self, tensor: str) -> int | None:
         """Give the row that a tensor of the reference is compared in; None if there is none."""
         if self._of_reference is None:
-            self._of_reference = {row.reference_tensor: at for at, row in enumerate(self.rows) if row.missing is None}
+            theirs = zip(column(self.rows, "reference_tensor"), column(self.rows, "missing"), strict=True)
+            self._of_reference = {tensor: at for at, (tensor, missing) in enumerate(theirs) if missing is None}
         return self._of_reference.get(tensor)
 
     @property
@@ -201,9 +203,9 @@ class NodeTable:
     def find(self, name: str) -> int | None:
         """Give the row of a node or tensor, preferring the exact name of a node."""
         for attribute in ("node", "tensor", "reference_tensor"):
-            for number, row in enumerate(self.rows):
-                if getattr(row, attribute) == name:
-                    return number
+            known = column(self.rows, attribute)
+            if name in known:
+                return known.index(name)
         return None
 
     def search(self, pattern: str) -> np.ndarray:
@@ -223,7 +225,8 @@ class NodeTable:
             hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
         elif pattern.startswith("'"):
             wanted = pattern[1:].removesuffix("'")
-            hits = [n for n, row in enumerate(self.rows) if wanted in (row.node, row.tensor, row.reference_tensor)]
+            texts = (column(self.rows, name) for name in ("node", "tensor", "reference_tensor"))
+            hits = [number for number, names in enumerate(zip(*texts, strict=True)) if wanted in names]
         else:
             return np.flatnonzero(self.containing(pattern))
         return np.array(hits, dtype=np.int64)
@@ -248,16 +251,17 @@ class NodeTable:
             return np.array([bool(fits(result.explained or "")) if result else False for result in self.results])
         if field in {"name", "tensor", "ref"}:  # hardly any two are the same
             attribute = _FIELDS[field]
-            return np.array([bool(fits(getattr(row, attribute))) for row in self.rows], dtype=bool)
+            return np.array([bool(fits(text)) for text in column(self.rows, attribute)], dtype=bool)
         if field not in self._texts:
-            self._texts[field] = _numbered([str(getattr(row, _FIELDS[field]) or "") for row in self.rows])
+            self._texts[field] = _numbered([str(text or "") for text in column(self.rows, _FIELDS[field])])
         different, number = self._texts[field]
         fitting = np.fromiter(map(bool, map(fits, different)), dtype=bool, count=len(different))
         return np.asarray(fitting[number])
 
     def _searchable(self) -> list[str]:
         if self._lower is None:
-            self._lower = [f"{row.node}\n{row.tensor}\n{row.op}".lower() for row in self.rows]
+            texts = (column(self.rows, name) for name in ("node", "tensor", "op"))
+            self._lower = ["\n".join(line).lower() for line in zip(*texts, strict=True)]
         return self._lower
 
     def _sample(self, sample: int) -> dict[str, np.ndarray]:
@@ -292,11 +296,6 @@ _FIELDS = {
     "dtype": "dtype",
     "match": "match",
 }
-
-
-def _display_names(rows: Sequence[PlannedRow]) -> list[str]:
-    shared = Counter(row.node for row in rows if row.tensor)
-    return [display_name(row, shared) for row in rows]
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:

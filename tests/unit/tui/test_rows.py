@@ -1,7 +1,12 @@
+from dataclasses import fields
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from qdebug.tui.planned import PlannedRow
+from qdebug.analysis.alignment import Match
+from qdebug.model import QuantParams
+from qdebug.tui.planned import PlannedRow, PlannedRows, column
 from qdebug.tui.rows import METRIC_CHOICES, NodeTable, severity
 from qdebug.tui.states import State
 
@@ -104,3 +109,62 @@ def test_where_names_are_all_that_is_known_no_row_is_looked_at():
     table = NodeTable(Unseen([None] * 3), names=["c", "a", "b"])
     assert (table.size, table.pending, table.ordered) == (3, 3, 3)
     assert (table.longest_name, table.by_name.tolist()) == (1, [1, 2, 0])
+
+
+def planned_twice():
+    """Give the same lines twice: made at once, and made of a session's pairs when they are looked at."""
+    pairs = [
+        SimpleNamespace(
+            node=f"n{at}",
+            op="Conv" if at % 2 else "Relu",
+            tensor=f"t{at}",
+            reference_tensor=f"r{at}",
+            match=Match.EXACT,
+            shape=(1, at),
+            quant=None if at % 3 else QuantParams(dtype="int8", scale=0.5),
+        )
+        for at in range(7)
+    ]
+    lost = PlannedRow(node="n3", op="Split", tensor="t9", reference_tensor="", missing="nothing answers to it")
+    kinds = {f"t{at}": "int8" if at % 3 == 0 else "float32" for at in range(7)}
+    at_once = [
+        PlannedRow(
+            node=pair.node,
+            op=pair.op,
+            tensor=pair.tensor,
+            reference_tensor=pair.reference_tensor,
+            match="exact",
+            shape=pair.shape,
+            dtype=kinds[pair.tensor],
+            quant=pair.quant,
+        )
+        for pair in pairs
+    ]
+    return [*at_once, lost], PlannedRows([*pairs, lost], kinds.get)
+
+
+def test_lines_made_when_looked_at_are_those_made_at_once():
+    at_once, later = planned_twice()
+    assert list(later) == at_once
+    assert list(later[2:5]) == at_once[2:5]
+    assert later[-1] is at_once[-1]
+    for name in (each.name for each in fields(PlannedRow)):
+        assert column(later, name) == column(at_once, name) == [getattr(row, name) for row in at_once]
+
+
+def test_a_table_of_either_kind_of_lines_is_the_same():
+    tables = [NodeTable(rows) for rows in planned_twice()]
+    first, second = tables
+    assert first.names == second.names
+    assert first.names[3] == "n3 > t3"
+    assert first.pending == second.pending == 7
+    assert first.ordered == second.ordered
+    for text in ("n3", "'t4'", "~^r|conv", "RELU"):
+        assert first.search(text).tolist() == second.search(text).tolist()
+    for field in ("name", "tensor", "ref", "op", "dtype", "match"):
+        fits = [table.matching(field, lambda text: "3" in text or "exact" in text).tolist() for table in tables]
+        assert fits[0] == fits[1]
+    assert [table.find("r2") for table in tables] == [2, 2]
+    assert [table.find("n3") for table in tables] == [3, 3]
+    assert [table.row_of_reference("r5") for table in tables] == [5, 5]
+    assert first.by_op.tolist() == second.by_op.tolist()
