@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from qdebug.analysis.expand import expanded
-from qdebug.analysis.ops import KEEPS_VALUES
+from qdebug.analysis.ops import KEEPS_VALUES, plain_op
 from qdebug.model import Graph, Node, TensorInfo
 
 __all__ = ["LAYOUT_CHANGES", "source_tensors"]
@@ -21,6 +21,9 @@ LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput", "Reshape", "Squeeze
 _FLOAT_COPY = "InsertedPrecisionFreeCast_"
 """What the name begins with of a float32 tensor that ONNX Runtime computes in place of one of float16
 (insert_cast_transformer.cc): its processor kernels know no float16."""
+
+_TWO_DIMENSIONS = frozenset({"Gemm", "MatMul", "DynamicQuantizeLinear"})
+"""What reads a tensor that ONNX Runtime reshapes for a Gemm: that, or what prepares codes for it."""
 
 _ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
 
@@ -71,15 +74,29 @@ def _through_reshapes(graph: Graph, source: Graph, found: dict[str, str]) -> dic
             both[before] = both[after]
         elif before in both and after not in both and after not in source.tensors:
             readers = source.consumers(both[before])
-            if not any(reader.op in LAYOUT_CHANGES for reader in readers):
+            if _read_by_products(after, graph) and not any(reader.op in LAYOUT_CHANGES for reader in readers):
                 both[after] = both[before]
     return both
+
+
+def _read_by_products(tensor: str, graph: Graph) -> bool:
+    """Tell whether nothing but products of two dimensions reads a tensor, as itself or in codes."""
+    waiting, found = [tensor], False
+    while waiting:
+        for reader in graph.consumers(waiting.pop()):
+            if reader.op in KEEPS_VALUES:
+                waiting.append(reader.outputs[0])
+            elif plain_op(reader) not in _TWO_DIMENSIONS:
+                return False
+            else:
+                found = True
+    return found
 
 
 def _computed(tensor: str, source: Graph) -> bool:
     """Tell whether a tensor of the source, seen through its codes, is made by a node that does not just arrange it."""
     node = source.producer(tensor)
-    while node is not None and node.op in KEEPS_VALUES:
+    while node is not None and node.op in KEEPS_VALUES | {"Cast"}:
         node = source.producer(node.inputs[0])
     return node is not None and node.op not in LAYOUT_CHANGES
 

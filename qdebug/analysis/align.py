@@ -282,7 +282,7 @@ class _Aligner:
         if not sources or any(pair is None for pair in sources):
             return None
         names = [pair.reference for pair in sources if pair is not None]
-        answer = self._matcher.find(node, tensor, names, self._is_claimed)
+        answer = self._matcher.find(node, tensor, names, lambda name: self._is_claimed(name, tensor))
         return answer if answer.tensor is None else self._unless_made_later(tensor, answer, answer.tensor)
 
     def _unless_made_later(self, tensor: str, answer: Answer, reference: str) -> Answer:
@@ -291,13 +291,15 @@ class _Aligner:
             return answer
         return Answer(tensor=None, reason=f"the reference computes it together with what follows, to {reference!r}")
 
-    def _is_claimed(self, reference: str) -> bool:
-        """Tell whether a reference tensor is another's partner: found, or by a name that the graphs bear out."""
+    def _is_claimed(self, reference: str, tensor: str) -> bool:
+        """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
         if reference in self.found.taken:
             return True
         forms = self.ref.classes.members(reference)
         names = dict.fromkeys((*forms, *(self.ref.graph.tensors[form].stands_for or form for form in forms)))
-        return any(name in self.be.graph.tensors and self._claims(name, forms) for name in names)
+        own = self.be.classes.root(tensor)
+        holders = [name for name in names if name in self.be.graph.tensors and self.be.classes.root(name) != own]
+        return any(self._claims(name, forms) for name in holders)
 
     def _claims(self, holder: str, forms: Sequence[str]) -> bool:
         """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
@@ -322,15 +324,24 @@ class _Aligner:
             forms = self.be.classes.members(seen)
             for name in forms:
                 other = self._namesake(name)
-                if other is not None and self.ref.classes.root(other) == self.ref.classes.root(reference):
+                if other is not None and self._arranges(reference, other):
                     if self.ref.graph.producer(reference) is None or self._is_clamped_later(name, reference, reader):
                         return False
                     return self._judge.used_alike(name, reference)
         return False
 
+    def _arranges(self, reference: str, other: str) -> bool:
+        """Tell whether a reference tensor holds the values of another, be it in another shape."""
+        root = self.ref.classes.root
+        ends = {root(reference)}
+        for reader in self.ref.classes.consumers(reference):
+            if reader.op == "Reshape":
+                ends.add(root(reader.outputs[0]))
+        return root(other) in ends
+
     def _outweighs_name(self, tensor: str, reference: str) -> bool:
         """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
-        return not self._is_claimed(reference) and self._judge.used_alike(tensor, reference)
+        return not self._is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
 
     def _is_turned_copy(self, node: Node) -> bool:
         """Tell whether the backend put a Transpose in, for which the reference has none."""
@@ -338,7 +349,9 @@ class _Aligner:
         if pair is None:
             return False
         readers = self.ref.classes.consumers(pair.reference)
-        return not any(plain_op(n) == "Transpose" and not self._is_claimed(n.outputs[0]) for n in readers)
+        return not any(
+            plain_op(n) == "Transpose" and not self._is_claimed(n.outputs[0], node.outputs[0]) for n in readers
+        )
 
     def _by_absorption(self, tensor: str, node: Node) -> bool:
         """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""

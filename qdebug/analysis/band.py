@@ -65,9 +65,9 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
             return narrowest
         bits = int(-math.log2(unit_roundoff(np.dtype(narrow))))
         significand, exponent = np.frexp(values[np.isfinite(values) & (values != 0)])
-        small = significand[exponent < np.max(exponent, initial=-1000) - 2]
-        last = np.mod(np.abs(small) * 2.0**bits, 4)
-        if small.size >= _TELLING // 2 and np.count_nonzero(last) > small.size / 2:
+        small = significand[exponent < np.max(exponent, initial=-1000)]
+        last = np.mod(np.abs(small) * 2.0**bits, 2)
+        if small.size >= _TELLING // 2 and np.count_nonzero(last) > small.size / 4:
             return unit_roundoff(np.dtype(narrow))
     return unit
 

@@ -49,6 +49,8 @@ _TITLES = {
     "LayerNormalization": ("input", "scale", "bias"),
 }
 """What an operator's inputs are called where they are constants."""
+_BIASES = {"DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6}
+"""Where operators that compute with codes of a scale chosen at run time have their bias, behind scales."""
 _LIKELY = 8.0
 """Times the root of the sum of squares that many errors of rounding add up to at most; independent ones reach 3."""
 _MOST_NODES = 64
@@ -269,7 +271,7 @@ class Declared:
         if attrs:
             name = attrs[0]
             return f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
-        said = self.unheld(node, segment) or self._constants_said(form, theirs)
+        said = self.unheld(node, segment) or self._constants_said(form, theirs, segment)
         if not said and segment.elsewhere:
             said = self._operands_said(form, theirs)
         extra = [n.op for n in segment.nodes if n is not main]
@@ -283,20 +285,25 @@ class Declared:
             return ""
         return f"it reads {' and '.join(map(repr, dict.fromkeys(mine)))}, and not {missing[0]!r} as the reference does"
 
-    def _constants_said(self, ours: Node, theirs: Node) -> str:
+    def _constants_said(self, ours: Node, theirs: Node, segment: Segment) -> str:
         for slot, title in enumerate(_TITLES.get(plain_op(theirs), ("constant", "constant"))):
-            one, other = (n.inputs[slot] if len(n.inputs) > slot else "" for n in (ours, theirs))
+            one, other = (_operand(n, slot) for n in (ours, theirs))
             if not one and not other:
                 continue
+            if one and not other and any(n.op == "Add" for n in segment.nodes):
+                continue  # the reference adds it in a node of its own
             if not one or not other:
                 return f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
             constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
             if not (constants and self._backend.has(one) and self._reference.has(other)):
                 continue
             mine, real = real_values(self._backend, one), real_values(self._reference, other)
+            other_steps = self._replay.reference.half_steps(other)
+            if slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")):
+                real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
             if mine.shape != real.shape:
                 continue
-            steps = self._replay.backend.half_steps(one) + self._replay.reference.half_steps(other)
+            steps = self._replay.backend.half_steps(one) + other_steps
             beyond = np.abs(mine - real) > 1.001 * steps + 1e-6 * np.abs(real)
             if beyond.any() and (said := self._coarse(one, title, np.abs(mine - real))):
                 return said
@@ -311,6 +318,12 @@ class Declared:
         if levels is None or np.any(error > 1.001 * steps + 1e-6):
             return ""
         return f"its {title} {name!r} is rounded far too coarsely: it uses {levels[0]} of {levels[1]} codes"
+
+
+def _operand(node: Node, slot: int) -> str:
+    """Give a product's input, weight or bias, wherever it stands among a node's inputs; "" if it has none."""
+    place = slot if slot < 2 else _BIASES.get(node.op, slot)
+    return node.inputs[place] if place < len(node.inputs) else ""
 
 
 def _main(node: Node, segment: Segment) -> Node | None:

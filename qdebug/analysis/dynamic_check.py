@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from qdebug.analysis.alignment import clamp_of
-from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, span_before
+from qdebug.analysis.attribute import Attribution, attribute, span_before
 from qdebug.analysis.band import norm
 from qdebug.analysis.declared import Declared
 from qdebug.analysis.layouts import in_reference_order, plain_shape
@@ -88,8 +88,8 @@ class DynamicCheck:
     def _clamped(self, entry: PlannedNode, values: np.ndarray) -> np.ndarray:
         """Hold a replay to what clamps the recorded tensor, on either side."""
         span = span_before(self._reference.graph, entry.reference_tensor)
-        for bounds in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
-            if bounds is not None and bounds != (None, None):
+        for bounds in (clamp_of(entry.pair.backend_view), span):
+            if bounds != (None, None):
                 values = np.clip(values, *bounds)
         return values
 

@@ -54,7 +54,11 @@ def leftovers(ref: Run, be: Run, pairs: Sequence[Pair], search: Search) -> tuple
         for tensor in backend.names
         if tensor not in held.paired_backend
     )
-    return (*theirs, *ours, *_skipped(reference, Side.REFERENCE), *_skipped(backend, Side.BACKEND))
+    skipped = (
+        *_skipped(reference, Side.REFERENCE, held.ref, held.paired_reference),
+        *_skipped(backend, Side.BACKEND, held.be, held.paired_backend),
+    )
+    return (*theirs, *ours, *skipped)
 
 
 class _Held:
@@ -162,9 +166,23 @@ def _constant_reason(recording: Recording, tensor: str) -> str:
     return "constant" if recording.graph.is_constant(tensor) else "computed from constants alone"
 
 
-def _skipped(recording: Recording, side: Side) -> Iterable[Unmatched]:
+def _skipped(recording: Recording, side: Side, classes: ValueClasses, paired: set[str]) -> Iterable[Unmatched]:
+    """List what was never recorded; nothing is lost by a list or a text if all that is made of it is compared."""
     for tensor, reason in recording.info.skipped.items():
-        yield Unmatched(side=side, tensor=tensor, kind=Kind.LOST, reason=f"not recorded: {reason}")
+        said = f"not recorded: {reason}"
+        known = tensor in classes.graph.tensors and tensor not in classes.graph.outputs
+        if known and _leads_to_compared(tensor, classes, paired):
+            yield Unmatched(
+                side=side, tensor=tensor, kind=Kind.BENIGN, reason=f"{said}; what is made of it is compared"
+            )
+        else:
+            yield Unmatched(side=side, tensor=tensor, kind=Kind.LOST, reason=said)
+
+
+def _leads_to_compared(tensor: str, classes: ValueClasses, paired: set[str]) -> bool:
+    """Tell whether everything that is made of a tensor is compared, and something is."""
+    made = [name for node in classes.graph.consumers(tensor) for name in node.outputs if name]
+    return bool(made) and all(any(form in paired for form in classes.members(name)) for name in made)
 
 
 def _inside(

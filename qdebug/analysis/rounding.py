@@ -56,7 +56,7 @@ class Rounding:
         recording = self._run.recording
         names = [name for name in recording.names if recording.graph.is_constant(name) and recording.has(name)]
         arrays = [recording.load(n) for n in names if recording.graph.tensors[n].quant is None]
-        arrays = [array for array in arrays if array.size > 1 and is_float(logical_name(array.dtype))]
+        arrays = [array for array in arrays if array.size >= _TELLING and is_float(logical_name(array.dtype))]
         units = sorted(held_unit(array) for array in sorted(arrays, key=lambda array: -array.size)[:_LARGEST])
         return units[(len(units) - 1) // 2] if units else SINGLE
 

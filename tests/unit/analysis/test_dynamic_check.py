@@ -153,6 +153,31 @@ def test_one_element_is_not_accused_by_chance(form, seed):
         assert diff(*pair).origin is None
 
 
+@pytest.mark.parametrize("form", ["half", "fused"])
+def test_a_removed_activation_is_found_though_its_name_is_kept(form):
+    healthy = plain()
+    values = {name: healthy.load(name) for name in ("x", "w", "b", "p")}
+    nodes = [*healthy.graph.nodes[:1], Node(name="sum", op="Add", inputs=("p", "b"), outputs=("s",))]
+    nodes.append(Node(name="relu", op="Relu", inputs=("s",), outputs=("y",)))
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("w", "b")]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset=OPSET)
+    values |= {"s": healthy.load("y"), "y": np.maximum(healthy.load("y"), 0)}
+    result = diff(MemoryRecording.single(graph, values), dynamic(form=form))
+    assert result.first_divergence == dynamic(form=form).graph.nodes[-1].name
+    assert result.exit_code == 1
+    assert "it does not do what MatMul + Add + Relu does" in result.verdict.sentence or form == "half"
+
+
+def test_a_weight_that_is_kept_turned_is_the_same_weight():
+    square = (RNG.normal(size=(32, 32)) * 0.2).astype(np.float32)
+    bias = RNG.normal(size=32).astype(np.float32)
+    turned = Node(name="fc", op="Gemm", inputs=("x", "w", "b"), outputs=("s",), attrs={"transB": 1})
+    relu = Node(name="relu", op="Relu", inputs=("s",), outputs=("y",))
+    reference = run([turned, relu], {"w": square.T.copy(), "b": bias}, {"x": X})
+    result = diff(reference, dynamic(square, bias=bias, form="fused"))
+    assert "it does not do what Gemm + Relu does" in result.verdict.sentence
+
+
 def test_sums_of_codes_answer_to_no_real_product():
     result = diff(plain(), dynamic())
     assert "acc" not in {node.tensor for node in result.nodes}

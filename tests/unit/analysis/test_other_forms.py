@@ -7,7 +7,7 @@ from qdebug.analysis.alignment import Kind, View
 from qdebug.analysis.layouts import layouts_of
 from qdebug.analysis.turning import with_dimensions
 from qdebug.analysis.value_classes import Run
-from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
 from qdebug.session import diff
 
@@ -264,3 +264,33 @@ def picked(*, coded):
 
 def test_what_was_lost_before_is_not_lost_to_the_codes_of_a_part():
     assert diff(picked(coded=False), picked(coded=True)).origin is None
+
+
+def listed(*, read):
+    """Split a product into a list, which cannot be recorded, and read one of its parts, or have it as an output."""
+    nodes = [node("Abs", "x", "a"), node("SplitToSequence", "a", "parts", axis=1), node("Exp", "a", "e")]
+    nodes.append(node("SequenceAt", "parts at", "y") if read else node("SequenceLength", "parts", "lost"))
+    outputs = ["y"] if read else ["e"]
+    graph = Graph(nodes, tensors=[TensorInfo(name="at", role=Role.CONSTANT)], inputs=["x"], outputs=outputs)
+    arrays = {"x": X, "at": np.array(1), "a": np.abs(X), "e": np.exp(np.abs(X))}
+    arrays |= {"y": np.abs(X[:, 1:2])} if read else {}
+    info = RunInfo(backend="memory", skipped={"parts": "its values are seq(tensor(float))"})
+    return MemoryRecording.single(graph, arrays, info=info)
+
+
+def test_nothing_is_lost_by_a_list_if_what_is_made_of_it_is_compared():
+    kept = {entry.tensor: entry for entry in diff(listed(read=True), listed(read=True)).coverage.unmatched}
+    assert kept["parts"].kind is Kind.BENIGN
+    assert kept["parts"].reason.endswith("what is made of it is compared")
+    left = {entry.tensor: entry for entry in diff(listed(read=False), listed(read=False)).coverage.unmatched}
+    assert left["parts"].kind is Kind.LOST
+
+
+def test_a_turn_that_is_cast_after_it_is_the_turn_of_the_reference():
+    def net(*, cast):
+        steps = [node("Abs", "x", "a"), node("Transpose", "a", "c" if cast else "t", perm=(0, 2, 1, 3))]
+        return run([*steps, *([node("Cast", "c", "t", to=1)] if cast else [])], {}, X)
+
+    result = diff(net(cast=False), net(cast=True))
+    assert result.exit_code == 0, result.verdict.sentence
+    assert {n.tensor: n.reference_tensor for n in result.nodes}["t"] == "t"

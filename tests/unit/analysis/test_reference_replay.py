@@ -67,6 +67,12 @@ def test_the_format_that_values_were_rounded_to_is_seen_in_their_digits(narrow, 
     assert held_unit(W) == 2.0**-24
 
 
+@pytest.mark.parametrize("narrow", [np.float16, ml_dtypes.bfloat16])
+def test_few_weights_of_like_size_tell_their_format(narrow):
+    values = np.random.default_rng(7).uniform(0.4, 1.9, 24).astype(narrow)
+    assert held_unit(values.astype(np.float32)) == float(ml_dtypes.finfo(narrow).eps) / 2
+
+
 @pytest.mark.parametrize(
     "values",
     [
