@@ -44,8 +44,9 @@ class Net:
         shape = (filters, channels // group) if op == "Conv" else (channels, filters // group)
         weight = self.normal(*shape, size, size, deviation=(channels // group * size * size) ** -0.5)
         attrs.setdefault("pads", [size // 2] * 4)
-        bias = self.normal(filters, deviation=0.3)
-        return self.add(op, x, weight, bias, kernel_shape=[size, size], group=group, **attrs)
+        # The quantizer fails on the bias of a transposed convolution in groups.
+        bias = [] if op != "Conv" and group > 1 else [self.normal(filters, deviation=0.3)]
+        return self.add(op, x, weight, *bias, kernel_shape=[size, size], group=group, **attrs)
 
     def linear(self, x, depth, width):
         product = self.add("MatMul", x, self.normal(depth, width, deviation=depth**-0.5))
