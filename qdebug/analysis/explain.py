@@ -261,13 +261,15 @@ def _recorded(finding: Finding) -> Recorded | None:
 
 
 def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
-    """Say of a node that recorded integers do not reproduce that they do not."""
-    if answer.recorded is None or answer.recorded.reproduces:
+    """Say of a node that recorded integers do not reproduce that they do not, and where scales say another quotient."""
+    known = answer.recorded
+    if known is None:
         return answer
-    said = "no program with the recorded multiplier and shift reproduces it"
-    if abs(answer.recorded.ratio - 1) > _NEAR:
-        said += f": they stand for {answer.recorded.ratio:.6g} times the quotient of the recorded scales"
-    return replace(answer, reason="; ".join(filter(None, (answer.reason, said))))
+    far = f"they stand for {known.ratio:.6g} times the quotient of the recorded scales"
+    said = "" if known.reproduces else "no program with the recorded multiplier and shift reproduces it"
+    if abs(known.ratio - 1) > _NEAR:
+        said = f"{said or 'the recorded multiplier and shift reproduce it, and not the scales'}: {far}"
+    return replace(answer, reason="; ".join(filter(None, (answer.reason, said))) or None)
 
 
 def _types(dtypes: tuple[str, ...]) -> str:

@@ -356,4 +356,5 @@ def test_recorded_integers_explain_what_the_scales_do_not(quantized):
     assert node.status is ExplainStatus.EXPLAINED
     assert node.recorded.reproduces
     assert node.recorded.ratio == pytest.approx(1.07, rel=1e-6)
+    assert node.reason.endswith("they stand for 1.07 times the quotient of the recorded scales")
     assert all("given" in text for text in node.variants)
