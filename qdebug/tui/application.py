@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.events import Key, Resize
@@ -103,8 +104,9 @@ class QdebugApp(App[int]):
 
     def _paint_all(self, _: object) -> None:
         """Paint everything: after a suspension the terminal shows none of what was painted."""
-        for widget in (self.screen, *self.screen.walk_children(Widget)):
-            widget.refresh()
+        with suppress(ScreenStackError):  # at the end there is no screen any more
+            for widget in (self.screen, *self.screen.walk_children(Widget)):
+                widget.refresh()
 
     def action_command_palette(self) -> None:
         """Open the palette; Textual binds its key before any screen can."""

@@ -367,3 +367,10 @@ async def test_leaving_the_explanation_gives_its_search_up(make_app, make_sessio
         await pilot.press("2")
         await settle(pilot, until=lambda _: given_up.is_set())
     assert app.failure is None
+
+
+async def test_painting_everything_once_there_is_no_screen_any_more_does_nothing(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+    assert app._paint_all(None) is None
