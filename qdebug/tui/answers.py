@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdebug.analysis.result import NodeResult, Status
-from qdebug.errors import QdebugError
+from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.slab import Cancelled, Slab, make_slab
 from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
 from qdebug.tui.values import ValueFacts, value_facts
@@ -74,6 +74,7 @@ def answer(
     *,
     cache: AnswerCache,
     outdated: Callable[[], bool],
+    changed: Callable[[], str] | None = None,
 ) -> Iterator[DetailReady]:
     """Answer in parts, the quick ones first; end early if nobody waits for it any more.
 
@@ -83,6 +84,7 @@ def answer(
         results: Results by backend tensor.
         cache: What was loaded before.
         outdated: Tells whether something newer was asked.
+        changed: Says which file is no longer what was opened; "" if all are. None if they may change.
     """
     result = results[request.tensor]
     sample = _shown_sample(result, request.sample)
@@ -102,6 +104,7 @@ def answer(
         )
 
     try:
+        _check_unchanged(changed)
         if known.values is None or (request.elements and known.slab is None):
             pair = source.values(request.tensor, sample=sample, step=request.step)
             known.values = known.values or value_facts(pair.reference, pair.backend)
@@ -128,6 +131,13 @@ def answer(
         yield reply(str(error) if read else f"values of sample {sample} cannot be shown: {error}", complete=True)
     else:
         yield reply(complete=True)
+
+
+def _check_unchanged(changed: Callable[[], str] | None) -> None:
+    """Refuse to read a file that was written over: its numbers must not be shown as those that were compared."""
+    why = "" if changed is None else changed()
+    if why:
+        raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
 
 
 def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:

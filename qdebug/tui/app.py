@@ -124,11 +124,13 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
     from qdebug.tui.source import Opening
 
     sides: dict[str, Recording] = {}
+    found: dict[Path, tuple[int, ...]] = {}
     states: list[str] = []
 
     def opened(side: str, path: Path) -> Recording:
         from qdebug.record.opening import open_recording
 
+        found[path] = _looks(path)
         if choices.follow:
             sides[side] = open_recording(path, follow=True)
         else:
@@ -157,11 +159,32 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
     def writing() -> bool:
         return any(getattr(side, "state", None) == "writing" for side in sides.values())
 
+    def changed() -> str:
+        from qdebug.view.text import safe_text
+
+        other = [path for path, before in found.items() if path.exists() and _looks(path) != before]
+        named = safe_text(other[0].name, limit=60) if other else ""
+        return f"{named!r} was changed on disk since it was opened" if other else ""
+
     def notes() -> Mapping[str, str]:
         from qdebug.workflow.limits_file import load_notes
 
         return load_notes(limits_file)
 
     return Opening(
-        names=names, compare=compare, refresh=refresh if choices.follow else None, writing=writing, notes=notes
+        names=names,
+        compare=compare,
+        refresh=refresh if choices.follow else None,
+        writing=writing,
+        notes=notes,
+        changed=None if choices.follow else changed,
     )
+
+
+def _looks(path: Path) -> tuple[int, ...]:
+    """Give what changes when somebody writes over a file: what is read of it then is no recording any more."""
+    try:
+        facts = path.stat()
+    except OSError:  # opening it will say why
+        return ()
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns

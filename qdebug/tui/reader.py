@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from qdebug.errors import AlignmentError, QdebugError
+from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.rows import Batch, NodeTable
 from qdebug.tui.source import (
@@ -194,6 +194,9 @@ class Reader(threading.Thread):
             self._hand_over(comparison, [result])
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun
+        changed = comparison.opening.changed
+        if changed is not None and (why := changed()):
+            raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
         self._post(Finished(backend_at=comparison.at, result=source.result()))
 
     def _open(self, comparison: _Comparison) -> Opened:
@@ -260,7 +263,12 @@ class Reader(threading.Thread):
             part = None
             if comparison.source is not None:
                 for part in answer(
-                    comparison.source, request, comparison.results, cache=self._cache, outdated=self._outdated
+                    comparison.source,
+                    request,
+                    comparison.results,
+                    cache=self._cache,
+                    outdated=self._outdated,
+                    changed=comparison.opening.changed,
                 ):
                     self._post(part)
             with self._wake:  # what gave way to a job goes on after it

@@ -166,6 +166,7 @@ class Opening:
             called again; None for recordings that are finished.
         writing: Tells whether a recorder still adds to one of them; None if none does.
         notes: Gives what was noted on nodes earlier, by node; None if nothing is kept.
+        changed: Says which of the files is no longer the one that was opened; "" if all are. None if they may change.
     """
 
     compare: Callable[[], DiffSource]
@@ -173,6 +174,7 @@ class Opening:
     refresh: Callable[[], bool] | None = None
     writing: Callable[[], bool] | None = None
     notes: Callable[[], Mapping[str, str]] | None = None
+    changed: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

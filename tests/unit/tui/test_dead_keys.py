@@ -160,3 +160,31 @@ async def test_no_key_is_dead_on_recordings_of_any_kind(app):
 @pytest.mark.parametrize("view", VIEWS)
 async def test_no_key_is_dead_on_any_screen_of_recordings_of_any_kind(app, view):
     assert not await dead_keys(app, lambda _: view, all_compared)
+
+
+def shown(app):
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def test_numbers_of_a_file_that_was_written_over_are_not_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = record(tmp_path / "r.h5"), record(tmp_path / "b.h5", noise=1)
+    opening = _opening(*paths, TuiChoices(), tmp_path / "limits.toml")
+    app = QdebugApp([opening], begin=Start(screen="values", node="t1"))
+
+    async def until(pilot, words):
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if words in shown(app):
+                return
+        raise AssertionError(shown(app))
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, "VERDICT")
+        other = record(tmp_path / "other.h5", noise=5, nodes=7).read_bytes()
+        paths[1].write_bytes(other)
+        await pilot.press("2", "j", "5")
+        await until(pilot, "was changed on disk")
+        paths[0].unlink()  # what is gone is still open
+        await pilot.press("q")
+    assert app.failure is None
