@@ -182,7 +182,7 @@ ROWS = (
             mul=_EVEN_AFTER,
             add="form=common21 steps=shr.away,zp,sat",
             quantize=_QUANTIZE_IN,
-            reduce_mean=_EVEN_AFTER,
+            reduce_mean=_GLOBAL_MEAN,
             **_TORCH,
         ),
     ),

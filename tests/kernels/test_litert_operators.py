@@ -27,6 +27,7 @@ LEAKY = "form=leaky m=q31:xw/y operand=shl,mulhi.up,shr.away steps=zp,sat"
 TABLE, FIXED16 = "form=table steps=div,even,zp,sat", "form=fixed16 steps=shr.away,zp,sat"
 EXP31, EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
 GRID, RAW = "form=grid10 steps=shr.away,sat", "form=raw m=q31 steps=avg.away,sat"
+OFFSET = "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat"
 COUNTED = "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
 ADD = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
 
@@ -44,7 +45,7 @@ EXPECTED = {
     "bilinear": (GRID, GRID, "form=blend11 steps=shr.up,sat", GRID),
     "nearest": (MOVED, MOVED, MOVED, MOVED),
     "mean": (COUNTED, COUNTED, "form=offset steps=mul,zp,even,sat", COUNTED),
-    "mean of planes": (COUNTED, "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat", EVEN, COUNTED),
+    "mean of planes": (COUNTED, OFFSET, "m=f32:x/(y*n)", COUNTED),
     "add": (ADD, ADD, "form=common20 steps=shr.up,zp,sat", ADD),
     "sub": (ADD, ADD, "form=common20 steps=shr.up,zp,sat", ADD),
     "mul": (DOUBLE, DOUBLE, EVEN, DOUBLE),

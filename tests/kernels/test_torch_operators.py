@@ -44,7 +44,7 @@ EXPECTED = {
 }
 """By family of cases: the variant of all engines, but for the engine qnnpack where `QNNPACK` has the family."""
 
-QNNPACK = dict.fromkeys(("conv", "depthwise", "transposed", "linear"), EVEN) | {"mean": EVEN}
+QNNPACK = dict.fromkeys(("conv", "depthwise", "transposed", "linear"), EVEN) | {"mean": "m=f32:x/(y*n)"}
 NOT_ALONE = {("mean", "1"), ("mean", "2")}
 """Means that the engine qnnpack leaves to the others' code."""
 
