@@ -19,7 +19,7 @@ import numpy as np
 from qdebug.adapters.onnx_session import Session, Settings
 from qdebug.adapters.onnx_tensor import RUNTIME_TYPES
 
-__all__ = ["TappedGraph", "chunks", "drop_doubles", "expose", "unreadable"]
+__all__ = ["TappedGraph", "chunks", "expose", "mend_subgraphs", "unreadable"]
 
 BUDGET = 64 << 20
 """Bytes of tapped tensors that one run may give."""
@@ -42,7 +42,7 @@ class TappedGraph:
 
     def __init__(self, path: Path, proto: Any, settings: Settings, taps: Sequence[str]) -> None:
         self._path = path
-        drop_doubles(proto.graph)
+        mend_subgraphs(proto.graph)
         self._proto = proto
         self._settings = settings
         self._finals = [value.name for value in proto.graph.output]
@@ -133,20 +133,44 @@ def expose(proto: Any, names: Sequence[str]) -> None:
         proto.graph.output.add().name = name
 
 
-def drop_doubles(graph: Any) -> None:
-    """Take constants out of subgraphs that a Constant in there gives as well.
+def mend_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
+    """Make what ONNX Runtime writes of a model with subgraphs a model that it takes back.
 
-    ONNX Runtime writes both where it keeps large constants in a file of their own, and refuses to load them then.
+    It writes a constant that a Constant in there gives as well, where large constants go to a file of their own; and it
+    calls a Cast that it adds inside as one that it adds outside.
+
+    Args:
+        graph: A `GraphProto`, changed in place.
+        outer: Names that the graphs around it define.
     """
+    known = outer | {value.name for value in graph.input} | {constant.name for constant in graph.initializer}
+    known |= {name for node in graph.node for name in node.output}
     for node in graph.node:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                made = {name for other in inner.node for name in other.output}
+                made = {name for other in inner.node for name in other.output if name}
                 kept = [constant for constant in inner.initializer if constant.name not in made]
                 if len(kept) < len(inner.initializer):
                     del inner.initializer[:]
                     inner.initializer.extend(kept)
-                drop_doubles(inner)
+                for name in sorted(made & known):
+                    _rename(inner, name, f"{inner.name}/{name}")
+                mend_subgraphs(inner, known)
+
+
+def _rename(graph: Any, old: str, new: str) -> None:
+    """Call a tensor otherwise in a graph and those inside it."""
+    for value in (*graph.output, *graph.value_info):
+        if value.name == old:
+            value.name = new
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for at, name in enumerate(names):
+                if name == old:
+                    names[at] = new
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, old, new)
 
 
 def unreadable(kind: str) -> str | None:

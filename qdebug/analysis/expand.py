@@ -56,7 +56,7 @@ def parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def _extra(node: Node) -> bool:
-    return fused_activation(node) is not None or _summed(node) is not None
+    return fused_activation(node) is not None or _summed(node) is not None or node.op == "HardSwish"
 
 
 def _summed(node: Node) -> str | None:
@@ -68,6 +68,23 @@ def _summed(node: Node) -> str | None:
 
 
 def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+    for part in _fused(node, taken, names):
+        if part.op == "HardSwish":
+            yield from _hard_swish(part, taken, names)
+        else:
+            yield part
+
+
+def _hard_swish(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+    """Show x * HardSigmoid(x) as the two: ONNX defines it so, and runtimes may run the definition (ONNX, HardSwish)."""
+    gate = _fresh(f"{node.outputs[0]}/before Mul", taken)
+    attrs = {"alpha": 1 / 6, "beta": 0.5}
+    name = _fresh(f"{node.name}/HardSigmoid", names)
+    yield Node(name=name, op="HardSigmoid", inputs=node.inputs, outputs=(gate,), attrs=attrs, origin=node.origin)
+    yield replace(node, op="Mul", inputs=(node.inputs[0], gate), attrs={})
+
+
+def _fused(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
     activation, summed = fused_activation(node), _summed(node)
     if activation is None and summed is None:
         yield node

@@ -239,6 +239,28 @@ def test_constants_inside_nested_branches_are_written_once(tmp_path, save_model)
         assert np.array_equal(recording.load("y"), 2 * x + 3)
 
 
+def test_casts_that_are_called_alike_inside_and_outside_are_told_apart(tmp_path, save_model):
+    half = np.float16([0.5, 1.5, 2.5, 3.5])
+
+    def branch(name: str, op: str):
+        nodes = [helper.make_node(op, ["h", "w"], [f"{name}_y"])]
+        return helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT16, None)]
+        )
+
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["h"]),
+        helper.make_node("Pow", ["h", "w"], ["p"]),
+        helper.make_node("If", ["yes"], ["b"], then_branch=branch("then", "Pow"), else_branch=branch("else", "Mul")),
+        helper.make_node("Add", ["p", "b"], ["y"]),
+    ]
+    model = save_model(nodes, constants={"yes": np.array(True), "w": half}, kind=TensorProto.FLOAT16)
+    for level in ("none", "all"):
+        _, recording = record(model, tmp_path / f"{level}.h5", np.full((1, 4), 2, np.float16), level=level)
+        expected = 2 * (2 * half.astype(np.float32)) ** half.astype(np.float32)
+        assert np.allclose(recording.load("y")[0].astype(np.float32), expected, rtol=4e-3)
+
+
 def test_weights_in_external_files_are_found_wherever_the_run_starts(tmp_path, save_model, monkeypatch):
     table = np.arange(4000, dtype=np.float32).reshape(1000, 4)
     path = save_model(

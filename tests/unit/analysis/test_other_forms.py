@@ -294,3 +294,22 @@ def test_a_turn_that_is_cast_after_it_is_the_turn_of_the_reference():
     result = diff(net(cast=False), net(cast=True))
     assert result.exit_code == 0, result.verdict.sentence
     assert {n.tensor: n.reference_tensor for n in result.nodes}["t"] == "t"
+
+
+def test_a_hard_swish_may_be_run_as_its_definition_or_inside_a_convolution():
+    apart = [
+        node("Conv", "x w", "c"),
+        node("HardSigmoid", "c", "gate", alpha=1 / 6, beta=0.5),
+        node("Mul", "c gate", "h"),
+        node("Sigmoid", "h", "y"),
+    ]
+    whole = [node("Conv", "x w", "c"), node("HardSwish", "c", "h"), node("Sigmoid", "h", "y")]
+    fused = [
+        node("FusedConv", "x w", "other", domain="com.microsoft", activation="HardSwish"),
+        node("Sigmoid", "other", "y"),
+    ]
+    recordings = [run(nodes, {"w": W}, X) for nodes in (apart, whole, fused)]
+    for one in recordings:
+        for other in recordings:
+            check(one, other)
+    assert "other" in {n.tensor for n in diff(recordings[0], recordings[2]).nodes}
