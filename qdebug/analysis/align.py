@@ -17,7 +17,7 @@ from qdebug.analysis.layouts import with_layouts
 from qdebug.analysis.leftover import Search, leftovers
 from qdebug.analysis.names import Evidence, NameJudge
 from qdebug.analysis.node_match import Answer, NodeMatcher
-from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op, same_family
+from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, KEEPS_VALUES, plain_op, same_family
 from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording
@@ -207,7 +207,8 @@ class _Aligner:
         if same_family(plain_op(ours), theirs.op):
             return None
         before = self.ref.graph.producer(theirs.inputs[0])
-        while before is not None and before.op in GO_INTO_WEIGHTS and len(self.ref.classes.data_inputs(before)) == 1:
+        passed = GO_INTO_WEIGHTS | KEEPS_VALUES
+        while before is not None and before.op in passed and len(self.ref.classes.data_inputs(before)) == 1:
             if same_family(plain_op(before), plain_op(ours)):
                 break
             before = self.ref.graph.producer(self.ref.classes.data_inputs(before)[0])
@@ -327,7 +328,7 @@ class _Aligner:
                 if other is not None and self._arranges(reference, other):
                     if self.ref.graph.producer(reference) is None or self._is_clamped_later(name, reference, reader):
                         return False
-                    return self._judge.used_alike(name, reference)
+                    return self._judge.used_alike(name, other)
         return False
 
     def _arranges(self, reference: str, other: str) -> bool:

@@ -313,3 +313,26 @@ def test_a_hard_swish_may_be_run_as_its_definition_or_inside_a_convolution():
         for other in recordings:
             check(one, other)
     assert "other" in {n.tensor for n in diff(recordings[0], recordings[2]).nodes}
+
+
+def test_codes_may_do_the_work_of_a_relu_behind_a_copy_of_a_sum():
+    bias = STATS["b"].reshape(5, 1, 1)
+    apart = [node("Conv", "x w", "c"), node("Add", "c b", "s"), node("Identity", "s", "i"), node("Relu", "i", "r")]
+    plain = run([*apart, node("Sigmoid", "r", "y")], {"w": W, "b": bias}, X)
+    codes = {"s": np.float32(0.03), "z": np.uint8(0)}
+    quant = QuantParams(dtype="uint8", scale=codes["s"], zero_point=0)
+    merged = [node("Conv", "x w b2", "r"), node("QuantizeLinear", "r s z", "q"), node("DequantizeLinear", "q s z", "d")]
+    coded = run([*merged, node("Sigmoid", "d", "y")], {"w": W, "b2": STATS["b"], **codes}, X, quants={"q": quant})
+    result = diff(plain, coded)
+    assert result.exit_code == 0, result.verdict.sentence
+
+
+def test_a_product_is_not_the_sum_that_the_reference_reshapes():
+    x = RNG.normal(size=(2, 3, 32)).astype(np.float32)
+    constants = {"w": RNG.normal(size=(32, 4)).astype(np.float32), "b": np.float32([3.0, 1.0, -2.0, 5.0])}
+    shapes = {"flat": np.array([6, 32]), "back": np.array([2, 3, 4])}
+    whole = [node("Reshape", "x flat", "f"), node("Gemm", "f w b", "g"), node("Reshape", "g back", "m")]
+    apart = [node("MatMul", "x w", "p"), node("Add", "p b", "m")]
+    end = [node("Sigmoid", "m", "y")]
+    result = diff(run([*whole, *end], {**constants, **shapes}, x), run([*apart, *end], constants, x))
+    assert result.exit_code == 0, result.verdict.sentence
