@@ -313,6 +313,18 @@ def test_loading_the_plugin_loads_nothing_heavy():
     assert not loaded & {"numpy", "h5py", "rich", "textual", "ml_dtypes", "xxhash", "asyncio"}
 
 
+def test_a_failure_about_something_else_loads_nothing_heavy(tmp_path):
+    (tmp_path / "test_x.py").write_text("def test_x():\n    assert False\n")
+    (tmp_path / "conftest.py").write_text(
+        "import sys\n\n\ndef pytest_unconfigure():\n    print(*({'numpy', 'qdebug.testing'} & {*sys.modules}), 'end')\n"
+    )
+    lean = [f"-pno:{name}" for name in ("hypothesispytest", "textual-snapshot", "syrupy", "xdist", "cacheprovider")]
+    command = [sys.executable, "-m", "pytest", "-q", *lean, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "1 failed" in done.stdout
+    assert done.stdout.splitlines()[-1] == "end"
+
+
 def test_unittest_classes_and_wrong_settings(project):
     done = project(MARKED, "--qdebug-keep=sometimes")
     assert done.ret != 0

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import qdebug.session  # noqa: F401  numpy and h5py load once a process: before pytester, which forgets what comes later
+
 pytest_plugins = ["pytester"]
 
 README = Path(__file__).resolve().parents[2] / "README.md"
