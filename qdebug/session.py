@@ -133,7 +133,7 @@ class DiffSession:
         columns = self._cache.read() if self._cache is not None and not self._done else None
         if columns is None:
             return
-        with suppress(ValueError):  # not what we wrote: computed anew
+        with suppress(ValueError), garbage_left_alone():  # not what we wrote: computed anew
             nodes, self._outputs = kept_results(columns, self._plan)
             for node in nodes:
                 self._keep(node)
@@ -143,7 +143,7 @@ class DiffSession:
         """Give the results to the cache, once."""
         cache, self._cache = self._cache, None
         if cache is not None:
-            with suppress(ValueError):  # a value that would not come back the same
+            with suppress(ValueError), garbage_left_alone():  # a value that would not come back the same
                 cache.write(kept_columns([self._done[entry.index] for entry in self._plan], self.outputs()))
 
     def outputs(self) -> tuple[OutputRanking, ...]:

@@ -70,4 +70,9 @@ def kept_results(
     for node, entry in zip(nodes, planned, strict=True):
         if any(getattr(node, name) != getattr(entry, name) for name in _FROM_PLAN):
             raise ValueError(f"the result of {node.tensor!r} is not that of {entry.tensor!r}")
-    return [replace(node, quant=entry.quant) for node, entry in zip(nodes, planned, strict=True)], tuple(outputs)
+    return [_of_plan(node, entry) for node, entry in zip(nodes, planned, strict=True)], tuple(outputs)
+
+
+def _of_plan(node: NodeResult, entry: PlannedNode) -> NodeResult:
+    """Give a result its entry's quantization, and the very texts of it in place of equal ones."""
+    return replace(node, quant=entry.quant, **{name: getattr(entry, name) for name in _FROM_PLAN})

@@ -188,7 +188,8 @@ class Reader(threading.Thread):
         if source is None:
             self._post(self._open(comparison))
             return
-        result = None if comparison.left is None else next(comparison.left, None)
+        left: Iterator[NodeResult] = comparison.left or iter(())
+        result = next(left, None) if comparison.results else _first_of(left)
         if result is not None:
             comparison.results[result.tensor] = result
             self._hand_over(comparison, [result])
@@ -329,3 +330,13 @@ class Reader(threading.Thread):
     def _outdated(self) -> bool:
         with self._wake:
             return bool(self._stopped or self._withdrawn or self._jobs or self._detail is not None)
+
+
+def _first_of(results: Iterator[NodeResult]) -> NodeResult | None:
+    """Give the first result: with it come all that were kept from an earlier time."""
+    from qdebug.model.bulk import garbage_left_alone
+
+    with garbage_left_alone():
+        result = next(results, None)
+        gc.freeze()  # as after opening
+    return result
