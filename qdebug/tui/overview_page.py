@@ -20,7 +20,8 @@ from qdebug.view.text import safe_text
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
 
 _MOST = 200
-_COLUMNS = (("rel L2", 8), ("introduced", 10), ("LSB", 7), ("sat", 7), ("propagated", 10), ("explained", 14))
+_EXPLAINED = 14
+_COLUMNS = (("rel L2", 8), ("introduced", 10), ("LSB", 7), ("sat", 7), ("propagated", 10), ("explained", _EXPLAINED))
 _LEAVE_FIRST = ("explained", "propagated", "LSB", "rel L2")
 """Columns that go where there is no room, the first one first."""
 _OP = 12
@@ -199,9 +200,11 @@ def _steps(table: NodeTable, row: int) -> str:
 
 
 def _explained(scene: Scene, row: int) -> str | None:
-    """Give the arithmetic that is known to reproduce a row; None if none is."""
+    """Give the arithmetic that is known to reproduce a row, if its name is short; None if none is."""
     result = scene.table.results[row]
-    return None if result is None or result.explained is None else safe_text(result.explained, limit=14)
+    if result is None or result.explained is None:
+        return None
+    return safe_text(result.explained) if len(result.explained) <= _EXPLAINED else "bit for bit"
 
 
 def _known(value: float) -> float | None:

@@ -42,11 +42,11 @@ class ValuesPage(Page):
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
         columns = max((width - _LABEL - 4) // (3 * _CELL), 1)
-        size = _plane(slab)
-        self._turned = size[1] > columns >= size[0]
-        lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
         foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width)]
-        room = max(height - len(lines) - len(foot) - 2, 1)
+        room = max(height - 2 - len(foot) - 2, 1)
+        high, wide = _plane(slab)
+        self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
+        lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
         lines += self._window(scene, slab, columns, room)
         lines += [[] for _ in range(height - len(lines) - len(foot))]
         return [*lines, *foot]
