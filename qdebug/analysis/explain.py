@@ -17,7 +17,7 @@ from qdebug.analysis.evidence import residual_of
 from qdebug.analysis.explanation import ExplainStatus, Explanation, NodeExplanation, Preset, Recorded, RunnerUp
 from qdebug.analysis.float_band import judge_float
 from qdebug.analysis.neighbours import with_neighbours
-from qdebug.analysis.pooling import Pooled, pool
+from qdebug.analysis.pooling import Pooled, pool, standing_for
 from qdebug.analysis.recent import RecentTensors
 from qdebug.analysis.search import Finding, search
 from qdebug.analysis.units import Place, Units, UnitSource
@@ -86,7 +86,9 @@ def explain_recording(
     if progress is not None:
         progress(len(todo), len(todo), "")
     nodes = with_neighbours(recording.graph, answers)
-    return Explanation(run=recording.info, nodes=nodes, arithmetic=_arithmetic(answers, findings))
+    classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
+    arithmetic, exceptions = standing_for(classes)
+    return Explanation(run=recording.info, nodes=nodes, arithmetic=arithmetic, exceptions=exceptions)
 
 
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:
@@ -250,7 +252,7 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
         return replace(answer, residual=left, reason="; ".join(reasons) or None)
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
         return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
-    return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes))
+    return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes, finding.branch))
 
 
 def _recorded(finding: Finding) -> Recorded | None:
@@ -277,17 +279,6 @@ def _types(dtypes: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=64)  # siblings share their class
-def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...]) -> tuple[Preset, ...]:
-    named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes))
+def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[Preset, ...]:
+    named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
     return tuple(Preset(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named)
-
-
-def _arithmetic(answers: list[NodeExplanation], findings: dict[int, Finding]) -> dict[str, str]:
-    """Give the variant that stands for each kind and types: the simplest one of those that explain most nodes."""
-    votes: dict[str, dict[str, int]] = {}
-    for position, finding in findings.items():
-        if finding.matching:
-            key = f"{finding.kind}:{','.join(finding.dtypes)}"
-            variant = answers[position].variants[0]
-            votes.setdefault(key, {})[variant] = votes.get(key, {}).get(variant, 0) + 1
-    return {key: max(counts, key=counts.__getitem__) for key, counts in votes.items()}

@@ -182,12 +182,15 @@ class Explanation:
     Args:
         run: Facts of the run.
         nodes: One entry for each output of each node, in topological order.
-        arithmetic: Text of the variant that stands for each kind of node and types; what an arithmetic file holds.
+        arithmetic: Text of the variant that stands for each kind of node and types, or for a branch of the kind
+            ("lookup.Sigmoid") where one variant does not do for all; what an arithmetic file holds.
+        exceptions: By the same keys, how many explained nodes that variant does not reproduce, in words.
     """
 
     run: RunInfo
     nodes: Sequence[NodeExplanation]
     arithmetic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    exceptions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def summary(self) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Pool the evidence of nodes that a backend computes with the same kernel: one kind, the same types.
+"""Pool the evidence of nodes that a backend computes with the same kernel: one kind and function, the same types.
 
 A node on which several variants agree leaves open which of them ran. Its siblings narrow that down: the smallest number
 of classes is sought so that every node has one, since a backend that has several kernels for a kind (depthwise and
@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 
 from qdebug.analysis.functions import same_functions
 from qdebug.analysis.search import Finding, reproduces
+from qdebug.replay.arithmetic import keys_of
 from qdebug.replay.variant import Variant
 
-__all__ = ["Pooled", "pool"]
+__all__ = ["Pooled", "pool", "standing_for"]
 
+_APART = ("lookup", "resize")
+"""Kinds of which every branch is another function."""
 _CONVINCING = 20
 """Elements that only a program nobody is known to use gets right: one of 2**13 does so by chance 1 time in 100."""
 _ASKED = 8
@@ -55,11 +58,17 @@ def pool(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, finding in findings.items():
-        groups.setdefault((finding.kind, finding.dtypes, finding.per_channel), []).append(number)
+        groups.setdefault(_shared(finding), []).append(number)
     found: dict[int, Pooled] = {}
     for members in groups.values():
         found |= _classes({number: findings[number] for number in members})
     return found
+
+
+def _shared(finding: Finding) -> tuple[object, ...]:
+    """Give what nodes have in common that may be computed by one kernel."""
+    branch = finding.branch if finding.kind in _APART else ""
+    return finding.kind, branch, finding.dtypes, finding.per_channel
 
 
 def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
@@ -137,3 +146,42 @@ def _doubt(variant: Variant, findings: Sequence[Finding], known: Sequence[Findin
     if sum(novel) < _CONVINCING:
         return _CHANCE.format(variant)
     return None if all(reproduces(finding.source, variant) for finding in known[:_ASKED]) else _ALIEN.format(variant)
+
+
+def standing_for(found: Sequence[tuple[Finding, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Choose one variant for all nodes of a kind and types, or one for each branch of it where one does not do.
+
+    Args:
+        found: What was found for each node that is explained, and the texts of its class, the simplest first.
+
+    Returns:
+        The text of the chosen variant by key of `Arithmetic.variants`, and by the same keys how many of the nodes it
+        does not reproduce, in words, where there are such.
+    """
+    kinds: dict[tuple[str, tuple[str, ...]], dict[str, list[Sequence[str]]]] = {}
+    for finding, members in found:
+        kinds.setdefault((finding.kind, finding.dtypes), {}).setdefault(finding.branch, []).append(members)
+    chosen: dict[str, str] = {}
+    exceptions: dict[str, str] = {}
+    for (kind, dtypes), branches in kinds.items():
+        whole = [members for nodes in branches.values() for members in nodes]
+        common = _commonest(whole)
+        parts = {"": whole} if all(common in members for members in whole) else dict(sorted(branches.items()))
+        for branch, nodes in parts.items():
+            variant, key = _commonest(nodes), keys_of(kind, branch, dtypes)[0]
+            if branch and chosen.get(keys_of(kind, "", dtypes)[0]) == variant:
+                continue
+            chosen[key] = variant
+            others = sum(variant not in members for members in nodes)
+            if others:
+                exceptions[key] = f"{others} of {len(nodes)} such nodes are computed in another way"
+    return chosen, exceptions
+
+
+def _commonest(nodes: Sequence[Sequence[str]]) -> str:
+    """Give the variant that most nodes have in their class, of equals the simplest."""
+    votes: dict[str, int] = {}
+    for members in nodes:
+        for text in members:
+            votes[text] = votes.get(text, 0) + 1
+    return max(votes, key=votes.__getitem__)

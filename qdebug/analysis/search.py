@@ -46,6 +46,7 @@ class Finding:
         kind: What it computes.
         dtypes: Types of its operands and its output.
         per_channel: Whether an operand has a scale for each channel.
+        branch: What of its kind it is, where backends have a kernel for each: a lookup's function.
         elements: Recorded elements of all samples.
         matching: Variants that reproduce every element, the simplest first.
         best: The variant that reproduces most elements.
@@ -70,6 +71,7 @@ class Finding:
     dtypes: tuple[str, ...]
     per_channel: bool
     elements: int
+    branch: str = ""
     matching: tuple[Variant, ...] = ()
     best: Variant | None = None
     match: float | None = None
@@ -298,6 +300,7 @@ class _Search:
             kind=self._unit.kind,
             dtypes=self._unit.dtypes,
             per_channel=self._unit.per_channel,
+            branch=self._unit.branch,
             elements=self._elements,
             tried=self._tried,
             novel=self._novel,

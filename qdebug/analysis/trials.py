@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from qdebug.errors import KernelError, UsageError
+from qdebug.replay.arithmetic import keys_of
 from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import finish, finish_many
@@ -42,14 +43,16 @@ def known_variants(unit: Unit) -> tuple[Variant, ...]:
     First the programs with the multiplier that was recorded with it, then the variants of the catalogue, the simplest
     first, and those that known backends are said to use.
     """
-    return tuple(dict.fromkeys((*given_variants(unit), *candidates(unit), *_stated(unit.kind, unit.dtypes))))
+    return tuple(
+        dict.fromkeys((*given_variants(unit), *candidates(unit), *_stated(unit.kind, unit.branch, unit.dtypes)))
+    )
 
 
 @lru_cache(maxsize=64)
-def _stated(kind: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
-    key = f"{kind}:{','.join(dtypes)}"
+def _stated(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
+    keys = keys_of(kind, branch, dtypes)
     variants = [known.arithmetic.variants for known in PRESETS.values()]
-    return tuple(dict.fromkeys(own[name] for own in variants for name in (key, kind) if name in own))
+    return tuple(dict.fromkeys(own[key] for own in variants for key in keys if key in own))
 
 
 def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:

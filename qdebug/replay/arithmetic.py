@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -12,7 +12,7 @@ from qdebug.model.frozen import frozen_mapping
 from qdebug.replay.unit import KINDS, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
-__all__ = ["DEFAULTS", "Arithmetic", "kind_of"]
+__all__ = ["DEFAULTS", "Arithmetic", "keys_of", "kind_of"]
 
 _INSIDE = parse_variant("steps=mul,zp,even,sat")
 _WIDE_SOFTMAX = parse_variant("form=exp32 steps=div,even,zp,sat")
@@ -37,14 +37,27 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "requantize": _RESCALED,
         "max_pool": _RESCALED,
         "resize": parse_variant("form=blend32 steps=trunc,sat"),
+        "resize.linear-channels-last": parse_variant("form=blend10 steps=shr.trunc,sat"),
         "pad": _RESCALED,
     }
 )
-"""What ONNX Runtime's x86 kernels compute, by kind of unit."""
+"""What ONNX Runtime's x86 kernels compute, by kind of unit, or by kind and branch (see `Unit.branch`)."""
 
 
 _PLANAR = frozenset({"grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma"})
 """Forms of a bilinear resize, which no other is computed by."""
+
+
+def keys_of(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
+    """Give the keys of `Arithmetic.variants` that name some units, those that say more first.
+
+    Args:
+        kind: Their kind.
+        branch: Their branch of it; empty if the kind has none.
+        dtypes: Logical dtypes of operands and output.
+    """
+    names = (f"{kind}.{branch}", kind) if branch else (kind,)
+    return tuple(key for name in names for key in (f"{name}:{','.join(dtypes)}", name))
 
 
 def kind_of(key: str) -> str:
@@ -59,9 +72,9 @@ class Arithmetic:
     Float kernels take no notice of it.
 
     Args:
-        variants: Variants by kind of unit ("conv"), or by kind and function ("lookup.HardSwish"), either of them with
-            the dtypes of operands and output ("conv:uint8,int8,uint8"). What says more goes first, a function before
-            dtypes. What is not named takes `DEFAULTS`.
+        variants: Variants by kind of unit ("conv"), or by kind and branch ("lookup.HardSwish", see `Unit.branch`),
+            either of them with the dtypes of operands and output ("conv:uint8,int8,uint8"). What says more goes first,
+            a branch before dtypes. What is not named takes `DEFAULTS`.
         name: What it is called.
 
     Raises:
@@ -91,17 +104,17 @@ class Arithmetic:
         What works on codes as they are stored knows no scales: where input and output differ in theirs, the default is
         taken in its place.
         """
-        dtypes = ",".join(unit.dtypes)
-        for name in (f"{unit.kind}.{unit.function}", unit.kind):
-            for key in (f"{name}:{dtypes}", name):
-                if key in self.variants and _fits(self.variants[key], unit):
-                    return self.variants[key]
+        keys = keys_of(unit.kind, unit.branch, unit.dtypes)
+        for key in keys:
+            if key in self.variants and _fits(self.variants[key], unit):
+                return self.variants[key]
         # The table that the default softmax looks exponentials up in is one of 8-bit codes.
         wide = unit.kind == "softmax" and unit.operands[0].codes.dtype.itemsize > 1
         if wide:
             return _WIDE_SOFTMAX
         # What is no interpolation between codes of one scale moves codes, and brings them to another.
-        return DEFAULTS[unit.kind] if _fits(DEFAULTS[unit.kind], unit) else _RESCALED
+        default = next(DEFAULTS[key] for key in keys if key in DEFAULTS)
+        return default if _fits(default, unit) else _RESCALED
 
 
 def _fits(variant: Variant, unit: Unit) -> bool:

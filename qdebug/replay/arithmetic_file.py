@@ -6,7 +6,7 @@ name = "my-npu"
 base = "glow-cpu"           # the preset that says what is left out here; without it "onnx-spec"
 fused = true                # compute groups of a QDQ graph as one; what the base does if left out
 
-[variants]                  # a kind of unit, or with its function, or with the dtypes of operands and output, or both
+[variants]                  # a kind of unit, or with a branch of it, or with the dtypes of operands and output, or both
 conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
 "add:uint8,uint8,uint8" = "form=fold-fma steps=even,sat"
 "lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"

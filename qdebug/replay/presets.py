@@ -7,13 +7,13 @@ processor; the names say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
 
 from qdebug.errors import UsageError
-from qdebug.replay.arithmetic import DEFAULTS, Arithmetic, kind_of
+from qdebug.replay.arithmetic import DEFAULTS, Arithmetic, keys_of
 from qdebug.replay.preset_table import ROWS, Row
 from qdebug.replay.variant import Variant, parse_variant
 
@@ -104,21 +104,15 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = ()) -> tuple[str, ...]:
+def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:
     """Name the presets that state a variant.
 
     Args:
         variant: The variant.
         kind: The kind of unit that it computes.
         dtypes: Dtypes of operands and output, where a preset tells them apart.
+        branch: Its branch of the kind, where a preset tells them apart.
     """
-    return tuple(name for name, found in PRESETS.items() if variant in _stated(found, kind, ",".join(dtypes)))
-
-
-def _stated(found: Preset, kind: str, dtypes: str) -> Iterator[Variant]:
-    """Give what a preset states of a kind with some dtypes: of all, and of single functions."""
-    variants = found.arithmetic.variants
-    for name in dict.fromkeys((kind, *(key.partition(":")[0] for key in variants if kind_of(key) == kind))):
-        key = f"{name}:{dtypes}" if f"{name}:{dtypes}" in variants else name
-        if key in variants:
-            yield variants[key]
+    keys = keys_of(kind, branch, dtypes)
+    stated = {name: found.arithmetic.variants for name, found in PRESETS.items()}
+    return tuple(name for name, own in stated.items() if variant == next((own[k] for k in keys if k in own), None))

@@ -142,9 +142,38 @@ class Unit:
         return (*(logical_name(operand.codes.dtype) for operand in self.operands), logical_name(self.out.dtype))
 
     @property
+    def branch(self) -> str:
+        """Give what of its kind it is, where backends have a kernel for each; empty of any other kind.
+
+        Of a lookup that is its function, of a resize how it interpolates and whether channels lie last, of a conv
+        whether it is a depthwise or a transposed one.
+        """
+        if self.kind == "lookup":
+            return self.function
+        if self.kind == "resize":
+            mode = str(self.attrs.get("mode", "nearest"))
+            return f"{mode}-channels-last" if _beside_plane(self) else mode
+        if self.kind == "conv" and not self.transposed:
+            return "depthwise" if self.attrs.get("group", 1) == self.operands[0].codes.shape[1] != 1 else ""
+        return "transposed" if self.kind == "conv" else ""
+
+    @property
     def per_channel(self) -> bool:
         """Whether any operand has more than one scale."""
         return any(operand.scale.size > 1 for operand in self.operands)
+
+
+def _beside_plane(unit: Unit) -> bool:
+    """Tell whether a resize goes along another axis than the last two."""
+    shape = unit.operands[0].codes.shape
+    axes = np.asarray(unit.attrs.get("axes", range(len(shape))), np.int64).reshape(-1) % max(len(shape), 1)
+    outer = axes < len(shape) - 2
+    for given in unit.settings:  # the region of a resize has twice as many values as sizes and scales
+        if given is not None and given.size == axes.size:
+            before = np.asarray(shape)[axes] if given.dtype.kind in "iu" else np.ones(axes.size)
+            if np.any((given.reshape(-1) != before) & outer):
+                return True
+    return False
 
 
 def target_of(quant: QuantParams, *, clamp: tuple[int, int] | None = None) -> Target:

@@ -11,6 +11,7 @@ from qdebug.analysis.explanation import Explanation
 from qdebug.analysis.limits import Limits, checked_limits
 from qdebug.model import Recording
 from qdebug.replay import arithmetic_file
+from qdebug.replay.arithmetic import kind_of
 from qdebug.replay.variant import parse_variant
 from qdebug.session import open_recording
 
@@ -54,5 +55,7 @@ def arithmetic_text(explanation: Explanation) -> str:
         explanation: The explanation.
     """
     variants = {key: parse_variant(text) for key, text in explanation.arithmetic.items()}
-    fused = any(key.partition(":")[0] not in ("quantize", "dequantize") for key in variants)
-    return arithmetic_file.arithmetic_text(variants, name=explanation.run.backend, fused=fused)
+    fused = any(kind_of(key) not in ("quantize", "dequantize") for key in variants)
+    return arithmetic_file.arithmetic_text(
+        variants, name=explanation.run.backend, fused=fused, comments=explanation.exceptions
+    )

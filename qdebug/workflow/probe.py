@@ -19,6 +19,7 @@ from qdebug.analysis.explain import explain_recording
 from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
 from qdebug.errors import QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo
+from qdebug.replay.arithmetic import kind_of
 from qdebug.replay.describe import describe
 from qdebug.replay.presets import PRESETS, Preset
 from qdebug.replay.unit import Unit
@@ -275,7 +276,7 @@ def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
 
 
 def _kinds(found: Preset) -> frozenset[str]:
-    return frozenset(key.partition(":")[0] for key in found.states)
+    return frozenset(kind_of(key) for key in found.states)
 
 
 def _constant(variant: Variant) -> Callable[[Unit], Variant]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -104,14 +105,15 @@ def means() -> Iterator[ProbeModel]:
 
 
 def resizes() -> Iterator[ProbeModel]:
-    """Interpolate linearly between codes, at one scale."""
+    """Interpolate linearly between codes, at one scale, with channels first and last."""
     rng = np.random.default_rng(SEED)
-    for dtype, middle in _types():
-        made = NetBuilder("resize", f"resize {dtype.name}")
+    for (dtype, middle), last in product(_types(), (False, True)):
+        made = NetBuilder("resize", f"resize{' channels last' * last} {dtype.name}")
         for placing in _PLACINGS:
             for size in _SIZES:
-                codes, same = _drawn(rng, dtype, (1, 8, 16, 16)), (0.05, middle + 3)
-                sizes = made.stored(np.array((1, 8, *size), np.int64))
+                shape, sized = ((1, 16, 16, 8), (1, *size, 8)) if last else ((1, 8, 16, 16), (1, 8, *size))
+                codes, same = _drawn(rng, dtype, shape), (0.05, middle + 3)
+                sizes = made.stored(np.array(sized, np.int64))
                 grouped(
                     made, "Resize", [(codes, *same)], same,
                     others=("", "", sizes), mode="linear", coordinate_transformation_mode=placing,

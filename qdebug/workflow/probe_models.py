@@ -219,17 +219,22 @@ def _global_pools() -> Iterator[ProbeModel]:
 
 
 def _functions() -> Iterator[ProbeModel]:
+    """Compute functions of every code: those that have a form on codes, and one that has none."""
     for dtype in _types("uint8", "int8"):
-        made = NetBuilder("lookup", f"lookup {dtype}")
-        middle = _middle(dtype)
-        x = made.fed(_all_codes(dtype).reshape(1, 256))
-        for in_scale, in_zero in _FUNCTIONS:
-            low = int(np.iinfo(dtype).min)
-            scales = made.pair(in_scale, middle + in_zero, dtype)
-            made.node("QLinearSigmoid", (x, *scales, *made.pair(1 / 256, low, dtype)), dtype, domain=DOMAIN)
-            out = made.pair(in_scale * 0.4, middle + 3, dtype)
-            made.node("QLinearLeakyRelu", (x, *scales, *out), dtype, domain=DOMAIN, alpha=0.1)
-        yield made.model()
+        every, middle, low = _all_codes(dtype).reshape(1, 256), _middle(dtype), int(np.iinfo(dtype).min)
+        for function in ("Sigmoid", "LeakyRelu", "HardSwish"):
+            made = NetBuilder("lookup", f"lookup {function} {dtype}")
+            for in_scale, in_zero in _FUNCTIONS:
+                if function == "HardSwish":
+                    grouped(made, function, [(every, in_scale, middle + in_zero)], (in_scale * 0.4, middle + 3))
+                    continue
+                x, scales = made.fed(every), made.pair(in_scale, middle + in_zero, dtype)
+                if function == "Sigmoid":
+                    made.node("QLinearSigmoid", (x, *scales, *made.pair(1 / 256, low, dtype)), dtype, domain=DOMAIN)
+                else:
+                    out = made.pair(in_scale * 0.4, middle + 3, dtype)
+                    made.node("QLinearLeakyRelu", (x, *scales, *out), dtype, domain=DOMAIN, alpha=0.1)
+            yield made.model()
 
 
 def _quantizers() -> Iterator[ProbeModel]:

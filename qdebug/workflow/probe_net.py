@@ -99,7 +99,7 @@ class NetBuilder:
             inputs=tuple(self.feed),
             outputs=outputs,
             name=f"probe: {self.title}",
-            opset={"": 13, DOMAIN: 1},
+            opset={"": 14, DOMAIN: 1},  # the first with HardSwish; from 18 on axes of means are inputs
         )
         return ProbeModel(kind=self.kind, title=self.title, graph=graph, constants=self.constants, feed=self.feed)
 

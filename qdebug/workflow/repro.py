@@ -202,7 +202,7 @@ def _siblings(units: Units, source: UnitSource) -> Iterator[UnitSource]:
         other = units.missing(node, node.outputs[0]) or units.find(node, node.outputs[0])
         if isinstance(other, UnitSource):
             its = other.unit(other.places[0])
-            if (its.kind, its.dtypes) == (unit.kind, unit.dtypes):
+            if (its.kind, its.branch, its.dtypes) == (unit.kind, unit.branch, unit.dtypes):
                 looked += 1
                 yield other
 

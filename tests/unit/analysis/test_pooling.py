@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.analysis.pooling import pool
+from qdebug.analysis.pooling import pool, standing_for
 from qdebug.analysis.search import Finding
 from qdebug.analysis.units import UnitSource
 from qdebug.model import Node
@@ -13,11 +13,18 @@ from qdebug.replay.variant import parse_variant
 A, B, C = (parse_variant(text) for text in ("", "steps=mul,away,zp,sat", "steps=mul,zp,even,sat"))
 
 
-def finding(*matching, kind="conv", dtypes=("uint8", "int8", "uint8"), per_channel=False, novel=None):
+def finding(*matching, kind="conv", dtypes=("uint8", "int8", "uint8"), per_channel=False, novel=None, branch=""):
     node = Node(name="n", op="Conv")
     source = UnitSource(recording=None, node=node, computed=node, tensor="y", places=())
     return Finding(
-        source=source, kind=kind, dtypes=dtypes, per_channel=per_channel, elements=9, matching=matching, novel=novel
+        source=source,
+        kind=kind,
+        dtypes=dtypes,
+        per_channel=per_channel,
+        elements=9,
+        matching=matching,
+        novel=novel,
+        branch=branch,
     )
 
 
@@ -87,3 +94,35 @@ def test_one_program_for_all_siblings_is_one_kernel_and_not_two(monkeypatch):
     chance = pool({0: finding(A), 1: finding(C, novel=5), 2: finding(A, B)})
     assert chance[0].variants == (A,)
     assert "too few elements" in chance[1].doubt
+
+
+def test_functions_are_no_siblings_and_branches_of_a_convolution_are():
+    found = pool({0: finding(A, kind="lookup", branch="Sigmoid"), 1: finding(B, kind="lookup", branch="Tanh")})
+    assert (found[0].siblings, found[1].siblings) == (1, 1)
+    assert (found[0].reason, found[1].reason) == (None, None)
+    found = pool({0: finding(A, B), 1: finding(B, branch="depthwise")})
+    assert found[0].variants == found[1].variants == (B,)
+
+
+TYPES = "uint8,int8,uint8"
+
+
+def stands(*nodes):
+    """Choose for nodes given as a branch and the class that was found."""
+    return standing_for([(finding(branch=branch), members) for branch, *members in nodes])
+
+
+def test_one_variant_stands_for_all_branches_that_it_reproduces():
+    assert stands(("", "a", "b"), ("depthwise", "b", "c")) == ({f"conv:{TYPES}": "b"}, {})
+
+
+def test_branches_that_share_none_have_one_each():
+    chosen, exceptions = stands(("depthwise", "c"), ("", "a", "b"), ("", "b"), ("transposed", "b", "d"))
+    assert chosen == {f"conv:{TYPES}": "b", f"conv.depthwise:{TYPES}": "c"}
+    assert exceptions == {}
+
+
+def test_what_the_chosen_variant_does_not_reproduce_is_counted():
+    chosen, exceptions = stands(("", "a"), ("", "b", "a"), ("", "c"))
+    assert chosen == {f"conv:{TYPES}": "a"}
+    assert exceptions == {f"conv:{TYPES}": "1 of 3 such nodes are computed in another way"}

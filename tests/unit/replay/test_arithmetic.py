@@ -6,6 +6,9 @@ import pytest
 
 from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
 from qdebug.replay.arithmetic import DEFAULTS, kind_of
+from qdebug.replay.interpolate import interpolated_codes
+from qdebug.replay.presets import preset
+from qdebug.replay.registry import Call
 from qdebug.replay.unit import KINDS
 
 
@@ -17,7 +20,8 @@ def unit_of(kind, dtype=np.uint8):
 
 
 def test_every_kind_has_a_default():
-    assert set(DEFAULTS) == set(KINDS)
+    assert {key for key in DEFAULTS if "." not in key} == set(KINDS)
+    assert {kind_of(key) for key in DEFAULTS} == set(KINDS)
     assert Arithmetic().variant(unit_of("conv")) == Variant()
 
 
@@ -39,6 +43,47 @@ def test_a_function_goes_before_its_kind():
     assert chosen.variant(replace(unit_of("lookup"), function="Tanh")) == plain
     assert chosen.variant(replace(unit_of("lookup", np.int8), function="Tanh")) == typed
     assert kind_of("lookup.HardSwish:int8,int8") == kind_of("lookup:int8,int8") == kind_of("lookup") == "lookup"
+
+
+def test_a_resize_is_told_apart_by_what_it_interpolates_and_along_which_axes():
+    x = np.zeros((1, 4, 4, 3), np.uint8)
+    unit = replace(unit_of("resize"), operands=(replace(unit_of("resize").operands[0], codes=x),))
+    unit = replace(unit, attrs={"mode": "linear"})
+    first, last = np.array([1, 4, 8, 6]), np.array([1, 8, 8, 3])
+    region = np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32)
+    assert replace(unit, settings=(region, None, first)).branch == "linear"
+    assert replace(unit, settings=(None, None, last)).branch == "linear-channels-last"
+    assert replace(unit, settings=(None, np.array([1, 2, 2, 1], np.float32))).branch == "linear-channels-last"
+    assert replace(unit, settings=(np.array([1, 1, 2, 2], np.float32),)).branch == "linear"
+    axes = {"mode": "linear", "axes": (1, 2)}
+    assert replace(unit, settings=(None, None, np.array([8, 8])), attrs=axes).branch == "linear-channels-last"
+    assert replace(unit, settings=(None, None, first), attrs={}).branch == "nearest"
+
+
+def test_a_convolution_is_depthwise_if_every_channel_has_a_filter_of_its_own():
+    unit = unit_of("conv")
+    assert replace(unit, attrs={"group": 4}).branch == "depthwise"
+    assert replace(unit, attrs={"group": 2}).branch == unit.branch == ""
+    assert replace(unit, transposed=True).branch == "transposed"
+
+
+def test_onnx_runtimes_resize_takes_short_weights_where_channels_lie_last():
+    unit = unit_of("resize")
+    x = replace(unit.operands[0], codes=np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3))
+    out = replace(unit.out, scale=x.scale, zero_point=x.zero_point)
+    unit = replace(unit, operands=(x,), out=out, attrs={"mode": "linear"}, function="Resize")
+    for sizes, form in (((1, 7, 9, 3), "blend10"), ((1, 4, 9, 7), "blend32")):
+        made = replace(unit, settings=(None, None, np.array(sizes)))
+        for arithmetic in (Arithmetic(), preset("ort-mlas").arithmetic):
+            assert arithmetic.variant(made).form == form
+            plain = run_node_codes(made)
+            np.testing.assert_array_equal(compute(made, arithmetic.variant(made)), plain)
+
+
+def run_node_codes(unit):
+    """Run the kernel of Resize on codes, which is held against ONNX Runtime."""
+    call = Call(inputs=(unit.operands[0].codes, *unit.settings), attrs=unit.attrs, opset=13, op="Resize")
+    return interpolated_codes(call, unit.operands[0].codes)
 
 
 def test_a_bilinear_resize_of_stored_codes_is_taken_only_where_it_is_one():

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug.adapters import load_backend
 from qdebug.analysis.explanation import ExplainStatus
+from qdebug.model import MemoryRecording, RunInfo
 from qdebug.replay.arithmetic_file import read_arithmetic
 from qdebug.replay.presets import PRESETS
 from qdebug.session import open_recording
 from qdebug.workflow.explain import arithmetic_text, explain
-from qdebug.workflow.record import record_run
+from qdebug.workflow.feeds import ArrayFeeds
+from qdebug.workflow.probe_groups import grouped
+from qdebug.workflow.probe_net import NetBuilder
+from qdebug.workflow.record import record_feeds, record_run
 
 DATA = Path(qdebug.__file__).parent / "data"
 NARROWED = ("conv", "linear")
@@ -59,3 +64,67 @@ def test_one_node_has_the_evidence_of_its_siblings(tmp_path):
     assert [node.node for node in alone] == ["conv1_quant"]
     assert alone[0].variants == whole[alone[0].tensor].variants
     assert alone[0].siblings == whole[alone[0].tensor].siblings > 1
+
+
+def mixed_net():
+    """Make a net in which one kind of node is computed by several kernels: functions, resizes, convolutions."""
+    rng = np.random.default_rng(5)
+    made = NetBuilder("lookup", "mixed")
+    every = np.arange(256, dtype=np.uint8).reshape(1, 256)
+    for scale in (0.031, 0.047):
+        for op in ("HardSwish", "LeakyRelu", "Sigmoid"):
+            grouped(made, op, [(every, scale, 120)], (scale * 0.4 if op != "Sigmoid" else 1 / 256, 20))
+    for shape, size in (((1, 4, 16, 16), (1, 4, 23, 37)), ((1, 16, 16, 4), (1, 23, 37, 4))):
+        codes = rng.integers(0, 256, shape).astype(np.uint8)
+        sizes = made.stored(np.array(size, np.int64))
+        grouped(made, "Resize", [(codes, 0.05, 3)], (0.05, 3), others=("", "", sizes), mode="linear")
+    for group in (1, 16, 1, 16):
+        codes = rng.integers(0, 256, (1, 16, 32, 32)).astype(np.uint8)
+        weights = rng.integers(0, 256, (16, 16 // group, 3, 3)).astype(np.uint8)
+        grouped(made, "Conv", [(codes, 2.0**-4, 120), (weights, 2.0**-6, 128)], (2.0**-1, 99), group=group)
+    return made.model()
+
+
+def computed(net, path, **options):
+    arrays = {(name, 0, 0): array for name, array in net.constants.items()}
+    source = MemoryRecording(net.graph, arrays, RunInfo(backend="made"))
+    backend = load_backend("interpreter").open(source, options=options)
+    record_feeds(backend, ArrayFeeds(net.feed, backend.inputs), path)
+    backend.close()
+    return open_recording(path)
+
+
+MIXED = """
+format = "qdebug.arithmetic"
+fused = true
+[variants]
+"lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"
+"lookup.LeakyRelu" = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
+lookup = "form=stepped steps=div,zp,even,sat"
+conv = "m=q31:d:xw/y steps=shl,mulhi.up,shr.up,zp,sat"
+"conv.depthwise" = "steps=mul,zp,even,sat"
+"""
+
+
+def test_kernels_of_one_kind_are_told_apart_and_written_each(tmp_path):
+    given = tmp_path / "given.toml"
+    given.write_text(MIXED, encoding="utf-8")
+    net = mixed_net()
+    first = computed(net, tmp_path / "first.h5", arithmetic=str(given))
+    found = explain(first)
+    assert not found.of(ExplainStatus.UNEXPLAINED)
+    for node in found.nodes:
+        assert node.kind == "conv" or node.reason is None, node
+    keys = {key.partition(":")[0] for key in found.arithmetic}
+    assert {"lookup.HardSwish", "lookup.LeakyRelu", "lookup.Sigmoid"} < keys
+    assert {"resize.linear", "resize.linear-channels-last", "conv", "conv.depthwise"} < keys
+    assert found.exceptions == {}
+    file = tmp_path / "found.toml"
+    file.write_text(arithmetic_text(found), encoding="utf-8")
+    again = computed(net, tmp_path / "again.h5", arithmetic=str(file))
+    plain = computed(net, tmp_path / "plain.h5", arithmetic="ort-mlas")
+    others = 0
+    for node in found.nodes:
+        np.testing.assert_array_equal(again.load(node.tensor), first.load(node.tensor), err_msg=node.node)
+        others += not np.array_equal(plain.load(node.tensor), first.load(node.tensor))
+    assert others >= 6
