@@ -11,6 +11,7 @@ import numpy as np
 
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
+from qdebug.tui.recorded import RecordedFacts, recorded_facts
 from qdebug.tui.slab import Cancelled, Slab, make_slab
 from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
 from qdebug.tui.values import ValueFacts, value_facts
@@ -30,6 +31,7 @@ Key = tuple[int, str, int | None, int]
 @dataclass(slots=True)
 class _Known:
     values: ValueFacts | None = None
+    recorded: RecordedFacts | None = None
     profile: TensorProfile | None = None
     slab: Slab | None = None
     explained: Sequence[NodeExplanation] | None = None
@@ -96,6 +98,7 @@ def answer(
             detail=_node_detail(source, result, results, known.profile, request.sample),
             values=known.values,
             values_sample=sample,
+            recorded=known.recorded,
             profile=known.profile,
             slab=known.slab,
             explained=known.explained,
@@ -106,7 +109,7 @@ def answer(
     try:
         _check_unchanged(changed)
         if known.values is None or (request.elements and known.slab is None):
-            pair = source.values(request.tensor, sample=sample, step=request.step)
+            pair = _pair(source, result, known, sample, request.step)
             known.values = known.values or value_facts(pair.reference, pair.backend)
             if request.elements:
                 known.slab = _slab(pair, outdated)
@@ -131,6 +134,15 @@ def answer(
         yield reply(str(error) if read else f"values of sample {sample} cannot be shown: {error}", complete=True)
     else:
         yield reply(complete=True)
+
+
+def _pair(source: DiffSource, result: NodeResult, known: _Known, sample: int, step: int) -> PairValues:
+    """Load both sides; where there are not all values, take down what was recorded of them instead."""
+    try:
+        return source.values(result.tensor, sample=sample, step=step)
+    except QdebugError:
+        known.recorded = known.recorded or recorded_facts(source, result, sample=sample, step=step)
+        raise
 
 
 def _check_unchanged(changed: Callable[[], str] | None) -> None:

@@ -14,6 +14,7 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.profile import Piece
+from qdebug.tui.recorded import recorded_rows
 from qdebug.tui.source import DetailReady
 from qdebug.tui.states import State
 from qdebug.tui.values import SideValues, ValueFacts
@@ -58,7 +59,7 @@ def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, gl
         return [*lines, [], *_without_result(navigator, row, width, glyphs)]
     detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
     values = None if ready is None else ready.values
-    lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs)
+    lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs, samples=navigator.samples)
     if values is None and result.metrics is not None and (ready is None or not ready.complete):
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
@@ -118,7 +119,7 @@ def _type(dtype: str, shape: str) -> str:
 
 
 def _sides(
-    detail: NodeDetail, ready: DetailReady | None, planned: PlannedRow, width: int, glyphs: GlyphSet
+    detail: NodeDetail, ready: DetailReady | None, planned: PlannedRow, width: int, glyphs: GlyphSet, *, samples: int
 ) -> list[Line]:
     """Lay both sides out in two columns, the reference first."""
     values = None if ready is None else ready.values
@@ -141,9 +142,12 @@ def _sides(
             rows.append(("type", _type(dtypes[0], shapes[0]), _type(dtypes[1], shapes[1])))
     if values is not None:
         rows += _value_rows(values, side, glyphs)
+    elif ready is not None and ready.recorded is not None:
+        rows += recorded_rows(ready.recorded, side, glyphs)
     elif span is not None:
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
-    whose = "" if ready is None or values is None or len(detail.result.samples) < 2 else f"sample {ready.values_sample}"
+    known = ready is not None and (values is not None or ready.recorded is not None)
+    whose = f"sample {ready.values_sample}" if ready is not None and known and samples > 1 else ""
     head: Line = [(whose.ljust(label), "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
     lines: list[Line] = [head]
     for row in rows:

@@ -114,7 +114,10 @@ def waiting(scene: Scene) -> str:
 
 def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
     """Draw a screen that has no elements yet."""
-    return [head, [], *paragraph(safe_text(waiting(scene)), scene, width)]
+    lines = [head, [], *paragraph(safe_text(waiting(scene)), scene, width)]
+    if scene.ready is not None and scene.ready.recorded is not None:
+        lines += [[], *paragraph("4 shows the statistics that were recorded of it.", scene, width)]
+    return lines
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

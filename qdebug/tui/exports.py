@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from qdebug.view import shell
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.result import NodeResult
+    from qdebug.analysis.result import DiffResult, NodeResult
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 
@@ -106,20 +107,37 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
     if path.suffix == ".csv":
         rows = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
         kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
-        trail = scene.navigator.trail
-        marks = {row: trail.notes.get(row, "") for row in (*trail.marks, *trail.notes)}
-        return path, partial(_write_csv, rows=kept, states=scene.table.state.tolist(), marks=marks)
+        return path, partial(_write_csv, rows=kept, states=scene.table.state.tolist(), marks=_marks(scene))
     if path.suffix == ".json":
         result = scene.result
         if result is None:
             raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
-        return path, lambda _, target: _write_text(_, target, text=result.to_json() + "\n", what="the comparison")
+        return path, partial(_write_json, result=result, notes=_notes(scene))
     if scene.outcome is None or scene.planned.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
     from qdebug.tui.answers import export_elements  # long loaded where there is a tensor to write
 
     sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
     return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=scene.navigator.step)
+
+
+def _marks(scene: Scene) -> dict[int, str]:
+    """Give the rows that are marked, each with its note; "" if it has none."""
+    trail = scene.navigator.trail
+    return {row: trail.notes.get(row, "") for row in sorted({*trail.marks, *trail.notes})}
+
+
+def _notes(scene: Scene) -> list[dict[str, str]]:
+    rows = scene.table.rows
+    return [{"node": rows[at].node, "tensor": rows[at].tensor, "text": text} for at, text in _marks(scene).items()]
+
+
+def _write_json(_: DiffSource, path: Path, *, result: DiffResult, notes: Sequence[Mapping[str, str]]) -> str:
+    """Write the comparison as `qdebug diff --json` does, and what the user noted beside it."""
+    whole = result.to_dict() | {"notes": list(notes)}
+    noted = f" and {len(notes)} {'mark' if len(notes) == 1 else 'marks'}" if notes else ""
+    text = json.dumps(whole, indent=2, allow_nan=False)
+    return _write_text(_, path, text=text + "\n", what=f"the comparison{noted}")
 
 
 def _write_text(_: DiffSource, path: Path, *, text: str, what: str) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.analysis.result import DiffResult, NodeResult
     from qdebug.model import Graph, QuantParams, Recording, RunInfo
     from qdebug.numerics.full_tier import TensorProfile
+    from qdebug.tui.recorded import RecordedFacts
     from qdebug.tui.rows import Batch, NodeTable
     from qdebug.tui.slab import Slab
     from qdebug.tui.values import ValueFacts
@@ -341,6 +342,7 @@ class DetailReady:
         detail: Comparison, tensors and worst elements.
         values: Extremes, means and histograms of both sides; None if not read yet or not readable.
         values_sample: The sample they are of.
+        recorded: What was recorded of both sides where not all values were; None if they were, or not read yet.
         profile: What was found element by element; None if not known yet.
         slab: The elements; None if not asked for, not read yet or not readable.
         explained: Which arithmetic reproduces the tensor; None if not asked for or not known yet.
@@ -352,6 +354,7 @@ class DetailReady:
     detail: NodeDetail
     values: ValueFacts | None
     values_sample: int
+    recorded: RecordedFacts | None = None
     profile: TensorProfile | None = None
     slab: Slab | None = None
     explained: Sequence[NodeExplanation] | None = None

@@ -1,10 +1,12 @@
 import csv
 import json
 
+import jsonschema
 import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
+from qdebug.report.schema import load_schema
 from qdebug.tui import exports
 from qdebug.tui.arrangement import View
 
@@ -131,3 +133,25 @@ def test_nothing_is_overwritten(make_scene, folder):
 def test_what_is_not_compared_has_no_values_to_write(make_scene):
     with pytest.raises(UsageError, match="not compared"):
         exports.prepared("x.npy", make_scene(row=25), screenshot=str)
+
+
+def test_what_was_noted_and_marked_goes_into_the_json_beside_the_comparison(make_scene):
+    scene = make_scene(names=("\x1b[2J", "plain"), row=0)
+    plain = scene.result.to_dict()
+    scene.navigator.trail.note(1, 'ask "Kim"\n')
+    scene.navigator.trail.toggle(0)
+    path, said = write("all.json", scene)
+    written = json.loads(path.read_text())
+    jsonschema.Draft202012Validator(load_schema("diff")).validate(written)
+    assert written.pop("notes") == [
+        {"node": "\x1b[2J", "tensor": "\x1b[2J_out", "text": ""},
+        {"node": "plain", "tensor": "plain_out", "text": 'ask "Kim"\n'},
+    ]
+    assert written == json.loads(json.dumps(plain))
+    assert said == "the comparison and 2 marks"
+
+
+def test_the_json_says_too_if_nothing_was_noted(make_scene):
+    path, said = write("all.json", make_scene())
+    assert json.loads(path.read_text())["notes"] == []
+    assert said == "the comparison"
