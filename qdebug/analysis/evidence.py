@@ -15,6 +15,7 @@ from qdebug.analysis.trials import channels_first
 from qdebug.analysis.wrong_evidence import Evidence
 from qdebug.analysis.wrong_places import Layout
 from qdebug.errors import KernelError, UsageError
+from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.given import GIVEN
@@ -46,13 +47,27 @@ def residual_of(finding: Finding, variant: Variant) -> Residual | None:
 
     Args:
         finding: The search for a node that no variant reproduces.
-        variant: What the node should be computed by: its siblings' arithmetic, or the closest.
+        variant: What the node should be computed by: its siblings' arithmetic, or the closest. The simplest takes its
+            place where a known mistake then reproduces every element.
     """
+    left, culprit, unit = _left(finding, variant)
+    simplest = None if unit is None else candidates(unit)[0]
+    if culprit is None and left is not None and left.pattern != "one_code" and simplest not in (None, variant):
+        # What comes closest may make up for a part of a mistake, which the simplest variant does not.
+        other, culprit, _ = _left(finding, simplest)
+        left = left if culprit is None else other
+    if left is None or culprit is None:
+        return left
+    return replace(left, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
+
+
+def _left(finding: Finding, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
+    """Give the pattern of what a variant leaves, the mistake that reproduces every element, and the first unit."""
     parts: list[_Part] = []
     for place in finding.source.places:
         part = _part(finding, place, variant)
         if part is None:
-            return None
+            return None, None, None
         if not parts or part.expected.shape == parts[0].expected.shape:
             parts.append(part)
         if sum(known.expected.size for known in parts) > _MOST:
@@ -72,12 +87,10 @@ def residual_of(finding: Finding, variant: Variant) -> Residual | None:
         )
     )
     if found is None:
-        return None
+        return None, None, unit
     found = replace(_in_own_order(found, unit, shape), against=str(variant))
     culprit = _culprit(parts, variant) if found.pattern != "one_code" else None  # many mistakes saturate throughout
-    if culprit is None:
-        return found
-    return replace(found, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
+    return found, culprit, unit
 
 
 def _part(finding: Finding, place: tuple[int, int], variant: Variant) -> _Part | None:

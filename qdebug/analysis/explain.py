@@ -19,6 +19,7 @@ from qdebug.analysis.float_band import judge_float
 from qdebug.analysis.neighbours import with_neighbours
 from qdebug.analysis.pooling import Pooled, pool, standing_for
 from qdebug.analysis.recent import RecentTensors
+from qdebug.analysis.residual import Residual
 from qdebug.analysis.search import Finding, search
 from qdebug.analysis.units import Place, Units, UnitSource
 from qdebug.analysis.varying import real_where_varying
@@ -30,15 +31,13 @@ from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit_codes import rescales
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, parse_variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
 
 _FRUITLESS = 6
 """Nodes of one operator for which unknown programs are searched in vain before the rest is spared that."""
 _SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
-_AS_GOOD = 1.05
-"""Wrong elements, in those of the best variant, with which the usual variant is shown in its place."""
 _DEFINED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Operators whose definition leaves nothing open where they are no unit: int32 codes, 8-bit floats, blocks."""
 _ANY = "any arithmetic"
@@ -242,17 +241,24 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
         expected = pooled.usual or finding.plain or members[0]
         left = residual_of(finding, expected)
         reasons = [reason for reason in (pooled.doubt, None if finding.unknown else _SPARED) if reason]
-        if left is not None and finding.match is not None and left.wrong <= (1 - finding.match) * left.total * _AS_GOOD:
-            # rather what computes the siblings than a rival that is better by chance
-            words, match = describe(expected), 1 - left.wrong / left.total
-            answer = replace(answer, variants=(str(expected),), words=words, match=match)
-        if left is None:
+        if left is not None:
+            answer = _held_against(answer, left, finding)
+        else:
             wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
             reasons.insert(0, f"{wrong} of {finding.elements} elements are not what {node.op} gives")
         return replace(answer, residual=left, reason="; ".join(reasons) or None)
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
         return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
     return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes, finding.branch))
+
+
+def _held_against(answer: NodeExplanation, left: Residual, finding: Finding) -> NodeExplanation:
+    """Show the variant that wrong elements were counted with, and the best as its runner-up if that is another."""
+    match = 1 - left.wrong / left.total
+    answer = replace(answer, variants=(left.against,), words=describe(parse_variant(left.against)), match=match)
+    if finding.match is None or finding.match <= match or str(finding.best) == left.against:
+        return answer
+    return replace(answer, runner_up=RunnerUp(variant=str(finding.best), match=finding.match))
 
 
 def _recorded(finding: Finding) -> Recorded | None:

@@ -97,8 +97,8 @@ class NodeExplanation:
         dtypes: Types of its operands and output, such as "uint8 x int8 -> uint8".
         elements: Recorded elements of the output, of all samples.
         variants: Texts of the variants that reproduce the node and its siblings, the simplest first, one for each
-            function: what is proven to give the same codes whatever the operands are is one. The best alone if none
-            does.
+            function: what is proven to give the same codes whatever the operands are is one. If none does, the one
+            that wrong elements are counted with: its siblings', or the simplest or the best.
         members: All of them, those that are one function included; not in the JSON.
         words: The first of them in plain words.
         alone: How many variants reproduce this node, were it looked at without its siblings; several names of one

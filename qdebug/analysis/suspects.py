@@ -110,6 +110,7 @@ def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
                 likely=f"the difference from {name} wraps around in 8 bits",
                 unit=_with(unit, position, wrapped),
             )
+    yield from _zero_points_off_by_one(unit)
     zero = unit.out.zero_point
     if unit.out.dtype.kind in "iu" and np.any(zero):
         bare_out = replace(unit.out, zero_point=np.zeros_like(zero))
@@ -119,6 +120,31 @@ def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
             likely="the output's zero point is not added",
             unit=replace(unit, out=bare_out),
         )
+
+
+def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
+    """Give zero points that are the next code, as one that was rounded in another way is; weights mostly have none."""
+    sides = (("output", unit.out.dtype, unit.out.zero_point), ("first operand", None, unit.operands[0].zero_point))
+    for name, dtype, zero in sides:
+        own = np.dtype(dtype or unit.operands[0].codes.dtype)
+        if own.kind not in "iu" or np.size(zero) != 1:
+            continue
+        said = int(np.asarray(zero).reshape(-1)[0])
+        for value in (said - 1, said + 1):
+            if not np.iinfo(own).min <= value <= np.iinfo(own).max:
+                continue
+            next_to = np.full_like(zero, value)
+            moved = (
+                replace(unit, out=replace(unit.out, zero_point=next_to))
+                if dtype is not None
+                else _with(unit, 0, replace(unit.operands[0], zero_point=next_to))
+            )
+            yield Suspect(
+                name=f"{name} zero point {value - said:+d}",
+                pattern="constant",
+                likely=f"the {name}'s zero point is {value}, not {said}",
+                unit=moved,
+            )
 
 
 def _wrapped(operand: Operand) -> Operand | None:

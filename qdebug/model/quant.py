@@ -32,7 +32,8 @@ class QuantParams:
         dtype: Logical dtype of the codes, such as "int8".
         scale: Real units per code; one value, one per channel along `axis`, or an array of the
             tensor's rank for blocks. Kept as float32 if given as float32, else float64.
-        zero_point: The code of real 0, same shape as `scale`; 0 if left out.
+        zero_point: The code of real 0, same shape as `scale`; 0 if left out. Of either, one value
+            stands for all channels.
         axis: Channel axis the values go along; None for one value per tensor.
         block_size: Elements along `axis` that share a scale; None unless block-wise.
         qmin: Lowest code in use; the dtype's lowest if left out. None for float codes.
@@ -61,6 +62,8 @@ class QuantParams:
         zero_point = _whole(self.zero_point, "zero_point")
         if zero_point.size == 1:
             zero_point = frozen_array(np.broadcast_to(zero_point.reshape(()), scale.shape))
+        elif scale.size == 1 and zero_point.ndim == 1 and self.axis is not None:
+            scale = frozen_array(np.broadcast_to(scale.reshape(()), zero_point.shape))
         if zero_point.shape != scale.shape:
             raise ValueError(f"scale has shape {scale.shape} and zero_point {zero_point.shape}")
         if scale.size > 1 and self.axis is None:

@@ -151,7 +151,7 @@ def left_lines(node: NodeExplanation) -> list[str]:
         lines.append(f"{wrong}, by at most {left.max_lsb} LSB; {safe_text(left.pattern)}: {safe_text(left.detail)}")
         lines.append(f"likely: {safe_text(left.likely)}")
     if node.match is not None and node.words:
-        lines.append(f"best, {share(node.match)}: {safe_text(node.words)}")
+        lines.append(f"held against, {share(node.match)} right: {safe_text(node.words)}")
     return lines
 
 
@@ -183,16 +183,18 @@ def verdict_word(explanation: Explanation) -> str:
 
 def rest_sentences(explanation: Explanation) -> list[str]:
     """Say why nodes were not looked at, reasons together that differ only in the names they quote."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
             reason = node.reason or "no reason is known"
-            found.setdefault((str(status), _QUOTED.sub("''", reason)), []).append(reason)
+            found.setdefault((str(status), _QUOTED.sub("''", reason)), []).append((reason, node.node))
     said = []
     for (answer, _), reasons in found.items():
-        others = len(set(reasons)) - 1
+        others = len({reason for reason, _ in reasons}) - 1
         also = f" and {others} like it" if others else ""
-        said.append(f"{len(reasons)} {answer}: {safe_text(reasons[0], limit=300)}{also}")
+        reason, node_name = (safe_text(text, limit=300) for text in reasons[0])
+        which = f"{'such as ' * (len(reasons) > 1)}{node_name}"
+        said.append(f"{len(reasons)} {answer} ({which}): {reason}{also}")
     return said
 
 
@@ -228,7 +230,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
 def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     facts = []
     if node.words:
-        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "best", node.words))
+        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "held against", node.words))
     label = "variants" if node.status is ExplainStatus.EXPLAINED else ""
     for position, variant in enumerate(_shortened(node.variants)):
         facts.append((label if not position else "", variant))

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.evidence import residual_of
+from qdebug.analysis.explain import explain_recording
 from qdebug.analysis.residual import PATTERNS
 from qdebug.analysis.search import search
 from qdebug.analysis.suspects import suspects, turned_sign
 from qdebug.analysis.units import Units
 from qdebug.replay.evaluate import compute
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, parse_variant
 
 
 def unit_of(recording):
@@ -47,6 +48,8 @@ def test_no_suspect_changes_what_is_not_there(quantized):
         ("moved bias", "one channel off"),
         ("no zero point 0", "the first operand's zero point is dropped"),
         ("no output zero point", "the output's zero point is not added"),
+        ("output zero point +1", "the output's zero point is"),
+        ("first operand zero point -1", "the first operand's zero point is"),
         ("zero padding", "the code 0 in place of the zero point"),
         ("edge padding", "repeats the outermost values"),
         ("padding end", "the padding is (0, 0, 2, 2), not (1, 1, 1, 1)"),
@@ -93,6 +96,22 @@ def test_an_output_of_the_other_signedness_is_known(quantized, turn):
     found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
     assert found.pattern == "signedness"
     assert "of the other signedness" in found.likely
+
+
+def test_a_mistake_is_found_though_another_variant_comes_closer(quantized):
+    """Codes that are one too high are mostly those of a rounding up; nothing but the zero point gives all of them."""
+    wrong = quantized.conv("", fault=lambda _, codes: np.where(codes < 127, codes + 1, codes).astype(codes.dtype))
+    unit = unit_of(wrong)
+    finding = search(Units(wrong).find(wrong.graph.nodes[0], "y"))
+    zero = int(unit.out.zero_point)
+    for near in (parse_variant("steps=mul,floor,zp,sat"), Variant()):
+        found = residual_of(finding, near)
+        assert (found.pattern, found.max_lsb, found.against) == ("constant", 1, str(Variant()))
+        assert found.likely == f"the output's zero point is {zero + 1}, not {zero}: that reproduces every element"
+        assert found.detail == "every element is off by 1 code"
+    explained = explain_recording(wrong).nodes[0]
+    assert (explained.status, explained.variants) == ("unexplained", (str(Variant()),))
+    assert explained.match < 0.5
 
 
 def test_turning_the_sign_keeps_the_order_of_the_values():

@@ -42,6 +42,13 @@ def test_one_zero_point_serves_all_channels():
     assert quant.per_channel
 
 
+def test_one_scale_serves_all_channels_that_have_zero_points_of_their_own():
+    quant = QuantParams(dtype="uint8", scale=np.float32(0.1), zero_point=[3, 4, 5], axis=1)
+    assert quant.scale.tolist() == [np.float32(0.1)] * 3
+    assert (quant.scale.dtype, quant.zero_point.tolist()) == (np.float32, [3, 4, 5])
+    assert quant.per_channel
+
+
 def test_one_zero_point_serves_a_single_block():
     quant = QuantParams(dtype="int4", scale=[[0.1]], zero_point=[3], axis=1, block_size=32)
     assert quant.zero_point.tolist() == [[3]]
@@ -62,6 +69,7 @@ def test_strange_scales_are_facts_and_stay():
     [
         ({"scale": [0.1, 0.2]}, "2 scales need the axis"),
         ({"scale": [0.1, 0.2], "zero_point": [1, 2, 3], "axis": 0}, "scale has shape .2,. and zero_point .3,."),
+        ({"scale": 0.1, "zero_point": [1, 2, 3]}, "scale has shape .1,. and zero_point .3,."),
         ({"scale": 0.1, "zero_point": 2.5}, "zero_point must be whole numbers, found .2.5."),
         ({"scale": 0.1, "zero_point": float("nan")}, "zero_point must be whole numbers"),
         ({"scale": 0.1, "multiplier": 1.5}, "multiplier must be whole numbers"),

@@ -107,7 +107,7 @@ def test_what_is_left_is_said_in_lines():
     assert name == "conv9 (QLinearConv)"
     assert wrong == "12 of 1\u202f000 codes wrong, by at most 3 LSB; tail: only in the last row"
     assert likely == "likely: a tail"
-    assert best == "best, 98.8 %: float32 multiplier, ties to even"
+    assert best == "held against, 98.8 % right: float32 multiplier, ties to even"
     assert left_lines(left(accepted="ticket"))[1] == "accepted: ticket"
 
 
@@ -130,7 +130,10 @@ def test_the_facts_of_a_node():
 
 def test_equal_reasons_are_said_once():
     lost = [node(name, ExplainStatus.NO_INPUT, reason=f"its input {name!r} was not recorded") for name in "abb"]
-    assert rest_sentences(explanation(*lost)) == ["3 no_input: its input 'a' was not recorded and 1 like it"]
+    assert rest_sentences(explanation(*lost)) == [
+        "3 no_input (such as a): its input 'a' was not recorded and 1 like it"
+    ]
+    assert rest_sentences(explanation(lost[1])) == ["1 no_input (b): its input 'b' was not recorded"]
 
 
 def test_nothing_looked_at_is_no_answer():
