@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from textual.events import Paste
 from textual.widgets import Input
 
@@ -43,7 +44,7 @@ class Asking(Moving):
         """Open the line."""
         self._question = question
         self._label_text = f" {question.label} "
-        self._label.styles.width = len(self._label_text)
+        self._label.styles.width = cell_len(self._label_text)
         self._label.redraw()
         self._input.placeholder = question.placeholder
         with self._input.prevent(Input.Changed):
@@ -51,7 +52,7 @@ class Asking(Moving):
         self._input.cursor_position = len(question.text)
         self._footer.display, self._asking.display = False, True
         self.set_focus(self._input)  # at once: what is typed next belongs to it
-        hidden = question.text or len(self._label_text) + len(question.placeholder) > self.size.width
+        hidden = question.text or cell_len(self._label_text) + cell_len(question.placeholder) > self.size.width
         self.say(question.placeholder if hidden else "")
 
     def on_input_changed(self, event: Input.Changed) -> None:

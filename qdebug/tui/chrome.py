@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from rich.cells import cell_len
 
 from qdebug.tui.arrangement import VIEWS, View
+from qdebug.tui.cells import wrap
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.keys import footer_keys
 from qdebug.tui.navigator import Navigator
@@ -147,9 +147,9 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     else:
         word, text, bad = " SO FAR ", _so_far(navigator, now.opened), navigator.table.first_divergence() is not None
     room = max(width - len(word) - 1, 10)
-    if height == 1 and len(text) > room and result is not None and result.first_divergence is not None:
+    if height == 1 and cell_len(text) > room and result is not None and result.first_divergence is not None:
         text = _short_verdict(result, text)
-    wrapped = textwrap.wrap(glyphs.plain(text), room, max_lines=max(height, 1), placeholder=" ..") or [""]
+    wrapped = wrap(glyphs.plain(text), room, most=max(height, 1))
     style = "fail" if bad else "fine"
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
@@ -184,10 +184,8 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         glyphs: Characters to draw with.
         height: Lines there are; a message that is longer than one line takes them all.
     """
-    if len(message) >= width and height > 1:
-        said = textwrap.wrap(
-            glyphs.plain(safe_text(message, limit=1000)), width - 2, max_lines=height, placeholder=" .."
-        )
+    if cell_len(message) >= width and height > 1:
+        said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
         return [[(f" {line}", "accent")] for line in said]
     if navigator is None or not navigator.table.size:
         return [[(_ended(message, width - 1, glyphs), "accent")]]
@@ -204,7 +202,7 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
     right = glyphs.plain("  ".join(parts)) + " "
     room = max(width - len(right) - 2, 4)
-    if message and len(message) > room:  # what was just said matters more than where the list stands
+    if message and cell_len(message) > room:  # what was just said matters more than where the list stands
         return [[(_ended(message, width - 1, glyphs), "accent")]]
     if message:
         return [[(_ended(message, room, glyphs), "accent"), (" " + right, "muted")]]
@@ -249,4 +247,4 @@ def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]
         least: What is needed.
     """
     text = f"{width}x{height} is too small: {least[0]}x{least[1]} is needed. q quits."
-    return [[(line, "plain")] for line in textwrap.wrap(text, max(width, 1))]
+    return [[(line, "plain")] for line in wrap(text, max(width, 1))]

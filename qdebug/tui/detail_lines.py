@@ -6,9 +6,11 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from rich.cells import cell_len
 
 from qdebug.analysis.result import NodeResult, Status
 from qdebug.numerics.stats import ErrorStats
+from qdebug.tui.cells import wrap
 from qdebug.tui.draw import bars, pool, resample
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
@@ -75,7 +77,7 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     planned = navigator.table.rows[row]
     state = State(int(navigator.table.states(None)[row]))
     op = safe_text(planned.op, limit=24)
-    title = glyphs.fit(f"#{row} {navigator.table.names[row]}", max(width - len(op) - 2, 8)).rstrip()
+    title = glyphs.fit(f"#{row} {navigator.table.names[row]}", max(width - cell_len(op) - 2, 8)).rstrip()
     lines: list[Line] = [[(title, "title"), (f"  {glyphs.plain(op)}", "muted")]]
     style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
     why = planned.missing if result is None else result.reason
@@ -159,7 +161,7 @@ def _two_cells(row: tuple[str, str, str], label: int, side: int, glyphs: GlyphSe
     """Put both sides of a fact next to each other; sentences go on in the next line, names lose their middle."""
     name, left, right = row
     cells = [
-        textwrap.wrap(text, side, break_long_words=False, break_on_hyphens=False) if len(text) > side else [text]
+        textwrap.wrap(text, side, break_long_words=False, break_on_hyphens=False) if cell_len(text) > side else [text]
         for text in (left, right)
     ]
     style = "plain" if left != right or name == "tensor" else "muted"
@@ -265,7 +267,7 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
     if indent + len(drawn) + 2 + len(said) <= width:
         return [[*head, (said, "plain")]]
-    rest = textwrap.wrap(glyphs.plain(said), max(width - indent, 10))
+    rest = wrap(glyphs.plain(said), max(width - indent, 10))
     return [head, *([(" " * indent, "muted"), (line, "plain")] for line in rest)]
 
 
@@ -288,4 +290,4 @@ def _worst(ready: DetailReady, width: int, glyphs: GlyphSet) -> list[Line]:
 
 def _wrapped(text: str, width: int, style: str, glyphs: GlyphSet) -> list[Line]:
     """Break safe text into lines at spaces."""
-    return [[(line, style)] for line in textwrap.wrap(glyphs.plain(safe_text(text)), max(width, 10)) or [""]]
+    return [[(line, style)] for line in wrap(glyphs.plain(safe_text(text)), max(width, 10))]

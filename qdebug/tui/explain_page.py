@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from qdebug.analysis.result import NodeResult
 from qdebug.tui.arrangement import View
+from qdebug.tui.cells import wrap
 from qdebug.tui.page import Line, Page, Scene, heading
 from qdebug.tui.walk import own_share
 from qdebug.view import numbers
@@ -37,8 +36,7 @@ class ExplainPage(Page):
             self._of, self._top = (scene.backend, scene.row), 0
         lines: list[Line] = []
         for label, text, style in _facts(scene):
-            wrapped = textwrap.wrap(scene.glyphs.plain(text), max(width - _LABEL - 2, 10)) or [""]
-            for at, line in enumerate(wrapped):
+            for at, line in enumerate(wrap(scene.glyphs.plain(text), max(width - _LABEL - 2, 10))):
                 lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, style)])
         self._lines, self._room = len(lines), max(height - 2, 1)
         self._top = min(self._top, max(self._lines - self._room, 0))

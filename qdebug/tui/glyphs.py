@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
+from qdebug.tui.cells import cut_end, cut_middle
 from qdebug.view.text import ELLIPSIS, safe_text, shorten
 
 __all__ = ["ASCII", "UNICODE", "GlyphSet", "locale_glyphs"]
@@ -53,12 +54,11 @@ class GlyphSet:
         text = self.plain(safe_text(value, limit=max(width, 200)))
         if text.isascii():
             return shorten_ascii(text, width) if not self.braille else shorten(text, width).ljust(width)
-        return set_cell_size(shorten(text, width) if cell_len(text) > width else text, width)
+        return set_cell_size(cut_middle(text, width), width)
 
     def fit_end(self, text: str, width: int) -> str:
-        """Give safe text in at most `width` characters: a sentence loses its end, not its middle."""
-        dots = self.plain(ELLIPSIS)
-        return text if len(text) <= width else text[: max(width - len(dots), 0)].rstrip() + dots
+        """Give safe text in at most `width` cells: a sentence loses its end, not its middle."""
+        return cut_end(text, width, self.plain(ELLIPSIS))
 
     def plain(self, text: str) -> str:
         """Give safe text in the characters of this set."""

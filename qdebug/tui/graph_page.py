@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
+from rich.cells import cell_len
 
 from qdebug.tui.arrangement import View
+from qdebug.tui.cells import pad, wrap
 from qdebug.tui.page import Line, Page, Scene, sign_of, state_style, window
 from qdebug.tui.states import State
 from qdebug.tui.walk import Edge, inputs_of, outputs_of, own_share
@@ -86,8 +87,7 @@ class GraphPage(Page):
         edge = edges[self._chosen]
         made = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
         said = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{made}")
-        wrapped = textwrap.wrap(said, max(width - 2, 10), max_lines=2, placeholder=" ..")
-        return [[(f" {line}", "plain")] for line in wrapped]
+        return [[(f" {line}", "plain")] for line in wrap(said, max(width - 2, 10), most=2)]
 
     def _edges(self, scene: Scene) -> tuple[list[Edge], list[Edge]]:
         if self._of != (scene.backend, scene.row):
@@ -101,13 +101,13 @@ class GraphPage(Page):
 def _path(scene: Scene, width: int) -> Line:
     """Show the last steps of the way here."""
     names = [scene.table.names[row] for row in scene.navigator.trail.rows[-6:] if row != scene.row]
-    here = f"[{scene.glyphs.fit(scene.table.names[scene.row], min(len(scene.table.names[scene.row]), 40)).rstrip()}]"
-    shown = [scene.glyphs.fit(name, min(len(name), 20)).rstrip() for name in names]
-    while shown and len(" path .. > ") + len(" > ".join([*shown, here])) > width:
+    here = f"[{scene.glyphs.fit(scene.table.names[scene.row], 40).rstrip()}]"
+    shown = [scene.glyphs.fit(name, 20).rstrip() for name in names]
+    while shown and len(" path .. > ") + cell_len(" > ".join([*shown, here])) > width:
         shown.pop(0)
     more = ".. > " if len(shown) < len(names) else ""
     before = f" path {more}" + "".join(f"{name} > " for name in shown)
-    return [(before, "muted"), (scene.glyphs.fit_end(here, max(width - len(before), 1)), "title")]
+    return [(before, "muted"), (scene.glyphs.fit_end(here, max(width - cell_len(before), 1)), "title")]
 
 
 def _heads(inputs: Sequence[Edge], outputs: Sequence[Edge], side: int, box: int) -> Line:
@@ -133,7 +133,7 @@ def _column(scene: Scene, edges: Sequence[Edge], chosen: int, side: int, room: i
         indent = "   "
         room = side + len(arrow) - len(indent)
         said = scene.glyphs.plain(_edge_facts(scene, edge, room))
-        facts: Line = [(indent, "plain"), (scene.glyphs.fit_end(said, room).ljust(room), "muted")]
+        facts: Line = [(indent, "plain"), (pad(scene.glyphs.fit_end(said, room), room), "muted")]
         if to_node:
             lines.append([mark, (f"{sign} ", "accent"), (name, style), (arrow, "muted")])
         else:
@@ -165,7 +165,7 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     gain = "" if result.gain is None else f" x{numbers.number(result.gain)}"
     said = f"{sign_of(scene.table, edge.row)}{error}"
     for more in (gain, f" {dtype}" if dtype else ""):
-        said += more if len(said) + len(more) <= room else ""
+        said += more if cell_len(said) + cell_len(more) <= room else ""
     return said
 
 
@@ -218,8 +218,7 @@ def _below(scene: Scene, width: int) -> list[Line]:
         said.append(f"scale / zero point {quant_summary(info.quant)}")
     lines: list[Line] = []
     for text in said:
-        wrapped = textwrap.wrap(scene.glyphs.plain(text), max(width - 2, 10), max_lines=2, placeholder=" ..")
-        lines += [[(f" {line}", "muted")] for line in wrapped]
+        lines += [[(f" {line}", "muted")] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10), most=2)]
     return lines
 
 

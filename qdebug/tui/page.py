@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from qdebug.tui.arrangement import View
+from qdebug.tui.cells import wrap
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.planned import PlannedRow
@@ -123,19 +125,19 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     op = safe_text(table.rows[row].op, limit=24)
     tail = f"  {scene.glyphs.plain(op)}  {sign_of(table, row)}{state.word}"
     rest = f"  {scene.glyphs.plain(extra)}" if extra else ""
-    room = max(width - len(tail) - len(rest), 8)
-    name = scene.glyphs.fit(f"#{row} {table.names[row]}", min(room, len(table.names[row]) + len(str(row)) + 2))
+    room = max(width - cell_len(tail) - len(rest), 8)
+    name = safe_text(f"#{row} {table.names[row]}")
+    name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))
     return [
         (name, "title"),
         (tail, state_style(state)),
-        (scene.glyphs.fit_end(rest, max(width - len(name) - len(tail), 0)), "muted"),
+        (scene.glyphs.fit_end(rest, max(width - cell_len(name) - cell_len(tail), 0)), "muted"),
     ]
 
 
 def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:
     """Break safe text into lines of a width, indented by one."""
-    wrapped = textwrap.wrap(scene.glyphs.plain(text), max(width - 2, 10)) or [""]
-    return [[(f" {line}", style)] for line in wrapped]
+    return [[(f" {line}", style)] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10))]
 
 
 def sign_of(table: NodeTable, row: int) -> str:

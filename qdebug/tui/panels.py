@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
@@ -284,7 +285,7 @@ class Panels(Screen[None]):
         if not self._arrangement.usable:
             return
         asking = bool(self._asking.display)
-        long = not asking and self.message != self.hint and len(self.message) >= self.size.width
+        long = not asking and self.message != self.hint and cell_len(self.message) >= self.size.width
         self._footer.display = not (long or asking)
         self._status.styles.height = 2 if long else 1
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.cells import cell_len
 
 from qdebug.tui.planned import PlannedRow, column, display_names
 from qdebug.tui.states import STATE_OF, State
@@ -80,6 +81,8 @@ class NodeTable:
         self.size = size = len(rows)
         self.names = display_names(rows) if names is None else names
         self.longest_name = max(map(len, self.names), default=0)
+        if not all(map(str.isascii, self.names)):
+            self.longest_name = max(map(cell_len, self.names))
         self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
         self.metrics = {name: np.full(size, np.nan) for name in (*METRIC_CHOICES, *_PARTS)}

@@ -76,7 +76,7 @@ def test_a_tensor_of_statistics_alone_shows_them_beside_the_reason():
     said = next(each for each in lines if each.startswith("mean, std"))
     assert f"{REAL.mean():.4g}" in said
     assert "15.25" in said  # of real values, not of codes
-    assert next(each for each in lines if "reference" in each).startswith("sample 0")
+    assert next(each for each in lines if each.endswith(" backend")).startswith("sample 0")
 
 
 def test_a_side_that_has_all_values_shows_statistics_of_them():
