@@ -17,7 +17,7 @@ from qdebug.analysis.layouts import with_layouts
 from qdebug.analysis.leftover import Search, leftovers
 from qdebug.analysis.names import Evidence, NameJudge
 from qdebug.analysis.node_match import Answer, NodeMatcher
-from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, KEEPS_VALUES, plain_op, same_family
+from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, KEEPS_VALUES, goes_into_weights, plain_op, same_family
 from qdebug.analysis.value_classes import Run, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording
@@ -378,7 +378,7 @@ class _Aligner:
             self.found.add(tensor, form, Match.QUANTIZATION, reason)
             return True
         alone = len(self.be.classes.consumers(inputs[0])) == 1  # what others read as well is not folded away
-        if node.op in GO_INTO_WEIGHTS and alone and self._has_weights(pair.reference):
+        if alone and self._takes_in(pair.reference, node):
             self.found.drop(pair.backend)
             self.notes[pair.backend] = f"the reference computes it together with {node.op} {node.name!r}"
             reason = f"the reference does {node.op} {node.name!r} along with what comes before"
@@ -386,9 +386,12 @@ class _Aligner:
             return True
         return False
 
-    def _has_weights(self, reference: str) -> bool:
+    def _takes_in(self, reference: str, reader: Node) -> bool:
+        """Tell whether the constants of the node that makes a reference tensor can do what a reader of it does."""
         node = self.ref.graph.producer(reference)
-        return node is not None and any(name and self.ref.classes.folds(name) for name in node.inputs)
+        if node is None or not goes_into_weights(reader, node):
+            return False
+        return any(name and self.ref.classes.folds(name) for name in node.inputs)
 
     def _by_weight(self, tensor: str, node: Node, answer: Answer | None) -> Answer:
         """Look for the one reference node that has a node's weights, where its inputs lead to none."""

@@ -59,7 +59,7 @@ class DeclarationCheck:
 
     def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
         """Split a tensor's error; a node without kernel is replayed by the reference's nodes that it stands for."""
-        if segment is not None and self._declared.dynamic.handles(segment):
+        if segment is not None and self._declared.dynamic.handles(entry.pair, segment):
             found = self._dynamic.attribution(entry, segment)
             if found.introduced is not None:
                 return found
@@ -114,7 +114,7 @@ class DeclarationCheck:
         """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
         if not segment.wide and attribution.in_range is None:
             return attribution.reason or f"no bound of rounding is known for {node.op}"
-        if not self._declared.checkable(node, segment) and not self._declared.dynamic.handles(segment):
+        if not self._declared.checkable(node, segment) and not self._declared.dynamic.handles(entry.pair, segment):
             return f"{node.op} computes with codes"
         if next(recorded_places(self._reference, self._backend, entry), None) is None:
             return "not all of its values were kept"
@@ -129,7 +129,7 @@ class DeclarationCheck:
         places: Sequence[tuple[int, int]],
     ) -> str | None:
         """Give the first difference that is found at some samples and steps."""
-        if self._declared.dynamic.handles(segment):
+        if self._declared.dynamic.handles(entry.pair, segment):
             return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in places)), None)
         if segment.wide:
             found = any(self._differs_wide(entry, segment, place) for place in places)

@@ -38,9 +38,18 @@ class DynamicReplay:
     def __init__(self, be: Run, rounding: Rounding) -> None:
         self._be, self._rounding = be, rounding
 
-    def handles(self, segment: Segment) -> bool:
-        """Tell whether a segment's own nodes compute with codes of a scale chosen at run time, and can be replayed."""
+    def handles(self, pair: Pair, segment: Segment) -> bool:
+        """Tell whether a segment's own nodes compute with codes of a scale chosen at run time, and can be replayed.
+
+        The scale and the zero point themselves are computed like any other value.
+
+        Args:
+            pair: The pair that the segment leads to.
+            segment: The segment.
+        """
         if not any(is_dynamic(node) for node in segment.own):
+            return False
+        if segment.own[-1].op == "DynamicQuantizeLinear" and pair.backend in segment.own[-1].outputs[1:]:
             return False
         for node in segment.own:
             form, _ = real_form(node, self._be.recording.graph.opset)

@@ -1,4 +1,4 @@
-"""Shows what a node computes along with its own operator as nodes of their own: a fused activation, a sum.
+"""Shows what a node computes along with its own operator as nodes of their own: a fused activation, a sum, a count.
 
 Two graphs of one network differ in what their nodes do at once. Where each does one thing, they can be walked together,
 whichever of them is the more optimized. The tensors in between were never made and so were never recorded.
@@ -16,6 +16,8 @@ __all__ = ["expanded", "parts_of"]
 
 _SUMMED = {"FusedConv": 3, "Conv": 3, "DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6}
 """Position of the tensor that an operator of ONNX Runtime adds to its result: of its shape, or a bias."""
+_COUNTED = 7
+"""Position of the mask whose ones EmbedLayerNormalization counts (ONNX Runtime, ContribOperators.md)."""
 _PARAMETERS = {
     "Clip": ("min", "max"),
     "LeakyRelu": ("alpha",),
@@ -26,7 +28,7 @@ _PARAMETERS = {
 
 
 def expanded(graph: Graph) -> Graph:
-    """Give a graph in which no node computes an activation or a sum beside its own operator.
+    """Give a graph in which no node computes an activation, a sum or a count beside its own operator.
 
     Every tensor of the given graph is one of the new graph; the last node of several keeps the name of the output.
     """
@@ -56,7 +58,13 @@ def parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def _extra(node: Node) -> bool:
-    return fused_activation(node) is not None or _summed(node) is not None or node.op == "HardSwish"
+    return fused_activation(node) is not None or _summed(node) is not None or _counts(node) or node.op == "HardSwish"
+
+
+def _counts(node: Node) -> bool:
+    """Tell whether a node that sums embeddings also counts the ones of a mask, which its sums know nothing of."""
+    with_mask = len(node.inputs) > _COUNTED and bool(node.inputs[_COUNTED])
+    return node.op == "EmbedLayerNormalization" and with_mask and len(node.outputs) > 1 and bool(node.outputs[1])
 
 
 def _summed(node: Node) -> str | None:
@@ -71,6 +79,11 @@ def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
     for part in _fused(node, taken, names):
         if part.op == "HardSwish":
             yield from _hard_swish(part, taken, names)
+        elif _counts(part):
+            mask, count = part.inputs[_COUNTED], part.outputs[1]
+            yield Node(name=_fresh(f"{part.name}/ReduceSum", names), op="ReduceSum", inputs=(mask,), outputs=(count,))
+            inputs = (*part.inputs[:_COUNTED], "", *part.inputs[_COUNTED + 1 :])
+            yield replace(part, inputs=inputs, outputs=(part.outputs[0], "", *part.outputs[2:]))
         else:
             yield part
 

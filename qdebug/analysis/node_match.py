@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.analysis.alignment import Match
 from qdebug.analysis.clamps import bounds_of, codes_clamp
-from qdebug.analysis.ops import ACTIVATIONS, GO_INTO_WEIGHTS, alike, plain_op, same_family
+from qdebug.analysis.ops import ACTIVATIONS, alike, goes_into_weights, plain_op, same_family
 from qdebug.analysis.value_classes import Run
 from qdebug.analysis.weights import FAR, weight_distance, weight_of
 from qdebug.model import Node
@@ -135,7 +135,9 @@ class NodeMatcher:
             if len(readers) != 1 or len(self.ref.data_inputs(readers[0])) != 1:
                 return output, folded
             reader = readers[0]
-            if not (self._is_clamped(tensor, reader) or (into_weights and reader.op in GO_INTO_WEIGHTS)):
+            maker = self.be.graph.producer(tensor)
+            inside = into_weights and maker is not None and goes_into_weights(reader, maker)
+            if not (inside or self._is_clamped(tensor, reader)):
                 return output, folded
             if self._done_later(tensor, reader):
                 return output, folded

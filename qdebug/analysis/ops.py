@@ -17,6 +17,7 @@ __all__ = [
     "clamp_bounds",
     "clamps_at_zero",
     "fused_activation",
+    "goes_into_weights",
     "plain_op",
     "same_family",
     "turns_channels",
@@ -48,7 +49,15 @@ _PLAIN = {
     "TransposeMatMul": "MatMul",
 }
 _SUMS_OF_CODES = frozenset({"ConvInteger", "MatMulInteger"})
-_FAMILIES = (frozenset({"Gemm", "MatMul"}), frozenset({"Relu", "Clip"}), frozenset({"GlobalAveragePool", "ReduceMean"}))
+_WITHOUT_BIAS = _SUMS_OF_CODES | {"MatMul", "FusedMatMul", "TransposeMatMul", "QLinearMatMul"}
+_FAMILIES = (
+    frozenset({"Gemm", "MatMul"}),
+    frozenset({"Relu", "Clip"}),
+    frozenset({"GlobalAveragePool", "ReduceMean"}),
+    frozenset({"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"}),
+    frozenset({"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}),
+)
+"""Operators of which one ends with what another does."""
 
 
 def plain_op(node: Node) -> str:
@@ -61,6 +70,16 @@ def plain_op(node: Node) -> str:
 def turns_channels(node: Node) -> bool:
     """Tell whether a node that arranges channels in blocks also does a Transpose from channels last to second."""
     return node.op == "ReorderInput" and bool(node.attrs.get("channels_last"))
+
+
+def goes_into_weights(reader: Node, node: Node) -> bool:
+    """Tell whether what reads a node can have been folded into the node's constants, be it with one of its own.
+
+    A product without bias can be scaled by its weights, but nothing can be added to it.
+    """
+    if reader.op not in GO_INTO_WEIGHTS:
+        return False
+    return reader.op in ("Mul", "Div") or node.op not in _WITHOUT_BIAS
 
 
 def same_family(one: str, other: str) -> bool:

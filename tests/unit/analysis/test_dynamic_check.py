@@ -85,6 +85,21 @@ def test_every_form_agrees_with_every_other(one, other):
     assert (result.exit_code, result.origin) == (0, None)
 
 
+def test_a_scale_chosen_at_run_time_is_the_one_of_the_data_that_it_was_chosen_for():
+    result = diff(dynamic(), dynamic(x=X * np.float32(1 + 2**-21)))
+    (scale,) = (node for node in result.nodes if node.tensor == "x_s")
+    assert scale.metrics.mismatches == 1
+    assert scale.introduced.mismatches == 0
+    assert (result.exit_code, result.origin) == (0, None)
+
+
+def test_a_wrong_scale_chosen_at_run_time_is_found():
+    wrong = dynamic()
+    wrong = MemoryRecording.single(wrong.graph, {n: wrong.load(n) * np.float32(1 + (n == "x_s")) for n in ("x", "x_s")})
+    result = diff(dynamic(), wrong)
+    assert (result.origin, result.verdict.status.value) == ("dql", "diverged")
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_rounding_the_data_makes_is_introduced_and_what_rounding_weights_makes_is_propagated(form):
     codes, scale = weight_codes(W)

@@ -26,3 +26,22 @@ def test_a_node_without_bias_is_left_alone(inputs):
     node = Node(name="n", op="DynamicQuantizeMatMul", inputs=inputs, outputs=("y",), domain="com.microsoft")
     graph = Graph([node], inputs=("x",), outputs=("y",))
     assert expanded(graph) is graph
+
+
+EMBEDDINGS = ("ids", "types", "words", "positions", "kinds", "gamma", "beta")
+
+
+def test_the_ones_of_a_mask_are_counted_beside_the_sum_of_embeddings():
+    inputs, outputs = (*EMBEDDINGS, "mask", "places"), ("y", "count")
+    node = Node(name="n", op="EmbedLayerNormalization", inputs=inputs, outputs=outputs, domain="com.microsoft")
+    count, embeddings = parts_of(node)
+    assert (count.op, count.inputs, count.outputs) == ("ReduceSum", ("mask",), ("count",))
+    assert embeddings.inputs == (*EMBEDDINGS, "", "places")
+    assert embeddings.outputs == ("y", "")
+
+
+@pytest.mark.parametrize(("more", "outputs"), [((), ("y", "count")), (("mask",), ("y",)), (("", "places"), ("y", "c"))])
+def test_embeddings_without_a_mask_or_its_count_are_left_alone(more, outputs):
+    inputs = (*EMBEDDINGS, *more)
+    node = Node(name="n", op="EmbedLayerNormalization", inputs=inputs, outputs=outputs, domain="com.microsoft")
+    assert parts_of(node) == (node,)

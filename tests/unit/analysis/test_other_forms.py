@@ -5,6 +5,8 @@ import pytest
 
 from qdebug.analysis.alignment import Kind, View
 from qdebug.analysis.layouts import layouts_of
+from qdebug.analysis.node_match import NodeMatcher
+from qdebug.analysis.ops import goes_into_weights
 from qdebug.analysis.turning import with_dimensions
 from qdebug.analysis.value_classes import Run
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
@@ -27,13 +29,13 @@ def node(op, inputs, output, *, domain="", **attrs):
     return Node(name=f"n_{output}", op=op, domain=domain, inputs=split, outputs=(output,), attrs=attrs)
 
 
-def run(nodes, constants, x, *, quants=None):
+def run(nodes, constants, x, *, quants=None, opset=17):
     """Record a graph as the interpreter computes it."""
     known = quants or {}
     made = {name for n in nodes for name in n.outputs}
     infos = [TensorInfo(name=name, role=Role.CONSTANT, quant=known.get(name)) for name in constants]
     infos += [TensorInfo(name=name, quant=known[name]) for name in made if name in known]
-    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=nodes[-1].outputs, opset={"": 17, "com.microsoft": 1})
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=nodes[-1].outputs, opset={"": opset, "com.microsoft": 1})
     arrays = {"x": x, **constants}
     run_graph(graph, {"x": x}, constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
     return MemoryRecording.single(graph, {name: np.asarray(array) for name, array in arrays.items()})
@@ -51,6 +53,36 @@ def test_a_product_is_not_the_product_and_sum_of_the_reference_though_it_has_its
     constants = {"w": RNG.normal(size=(32, 1)).astype(np.float32), "b": np.float32([3.0])}
     apart = run([node("MatMul", "x w", "p"), node("Add", "p b", "y")], constants, x)
     check(run([node("Gemm", "x w b", "y")], constants, x), apart)
+
+
+def test_a_product_without_bias_takes_no_sum_in_though_what_it_reads_has_no_partner():
+    x = RNG.normal(size=(7, 5)).astype(np.float32)
+    weights = {"w": RNG.normal(size=(5, 6)).astype(np.float32), "o": RNG.normal(size=6).astype(np.float32)}
+    scale = STATS["g"] / np.sqrt(STATS["v"] + np.float32(1e-5))
+    parts = {"s": scale, "d": STATS["b"] - STATS["m"] * scale, **weights}
+    apart = [node("Mul", "x s", "a"), node("Add", "a d", "c"), node("MatMul", "c w", "p"), node("Add", "o p", "q")]
+    apart += [node("Gelu", "q", "h"), node("Relu", "h", "y")]
+    merged = [node("BatchNormalization", "x g b m v", "norm"), node("MatMul", "norm w", "p")]
+    merged += [node("BiasGelu", "p o", "h", domain="com.microsoft"), node("Relu", "h", "y")]
+    one, other = run(apart, parts, x, opset=20), run(merged, {**STATS, **weights}, x, opset=20)
+    check(one, other)
+    matcher = NodeMatcher(Run.of(one), Run.of(other))  # as if nothing were known of what it reads
+    assert matcher.with_weights_of(other.graph.producer("p"), "p", ()).tensor == "p"
+
+
+@pytest.mark.parametrize(
+    ("reader", "op", "goes"),
+    [
+        ("Add", "Conv", True),
+        ("Add", "Gemm", True),
+        ("Add", "MatMul", False),
+        ("BatchNormalization", "QLinearMatMul", False),
+        ("Mul", "MatMul", True),
+        ("Relu", "Conv", False),
+    ],
+)
+def test_only_what_has_a_bias_can_take_a_sum_in(reader, op, goes):
+    assert goes_into_weights(node(reader, "p c", "y"), node(op, "x w", "p")) is goes
 
 
 def test_what_comes_after_a_relu_goes_into_no_weights():
