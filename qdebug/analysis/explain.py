@@ -145,7 +145,11 @@ def _look(recording: Recording, units: Units, node: Node, tensor: str, *, unknow
             if flaw is not None:
                 return _bare(node, tensor, ExplainStatus.UNEXPLAINED, flaw)
             finding = search(source, unknown=unknown)
-            return finding if finding.reason is None else _bare(node, tensor, ExplainStatus.NO_KERNEL, finding.reason)
+            return (
+                finding
+                if finding.reason is None
+                else _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(finding.reason))
+            )
         at = units.places(node, tensor)
         return (
             _moved(recording, node, tensor, source, at)
@@ -170,7 +174,9 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
     if not found.within and rescales(node.op) and _bare_codes(recording, tensor, at[0]):
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
-    answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, found.reason)
+    mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
+    reason = "; ".join(filter(None, (found.reason, mistaken))) or None
+    answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
     return replace(answer, band=found.band, match=found.match, elements=found.elements)
 
 
@@ -178,6 +184,17 @@ def _bare_codes(recording: Recording, tensor: str, place: Place) -> bool:
     """Tell whether values look like codes, and nothing says of what scale."""
     dtype = recording.load(tensor, *place).dtype
     return recording.graph.tensors[tensor].quant is None and dtype.kind in "iu" and dtype.itemsize <= 2
+
+
+def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> str | None:
+    """Say which values of a node were recorded with a scale, as codes are, and are real numbers; None if none were."""
+    for name in (tensor, *filter(None, node.inputs)):
+        values = recording.load(name, *place)
+        if recording.graph.tensors[name].quant is None or values.dtype.kind != "f":
+            continue
+        if np.any(values != np.rint(values)):
+            return f"{name!r} was recorded with a scale, as codes are, and holds no whole numbers"
+    return None
 
 
 def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]) -> NodeExplanation:
@@ -240,7 +257,8 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     if not explained:
         expected = pooled.usual or finding.plain or members[0]
         left = residual_of(finding, expected)
-        reasons = [reason for reason in (pooled.doubt, None if finding.unknown else _SPARED) if reason]
+        given = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
+        reasons = [reason for reason in given if reason]
         if left is not None:
             answer = _held_against(answer, left, finding)
         else:

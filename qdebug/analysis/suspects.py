@@ -59,6 +59,7 @@ def suspects(unit: Unit) -> Iterator[Suspect]:
     yield from _of_bias(unit)
     yield from _of_zero_points(unit)
     yield from _of_scales(unit)
+    yield from _of_conventions(unit)
     yield from _of_padding(unit)
     yield from _of_signs(unit)
     yield from _of_kernel(unit)
@@ -177,6 +178,28 @@ def _of_scales(unit: Unit) -> Iterator[Suspect]:
                 likely=likely,
                 unit=_with(unit, position, changed),
             )
+
+
+def _of_conventions(unit: Unit) -> Iterator[Suspect]:
+    """Give scales and zero points as other formats mean them: an offset that is added, steps per unit."""
+    sides = [operand for operand in unit.operands if operand.codes.dtype.kind in "iu"]
+    if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
+        turned = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
+        out = replace(unit.out, zero_point=-np.asarray(unit.out.zero_point, np.int32))
+        likely = "the zero points are of the opposite sign, as offsets that are added to the codes"
+        yield Suspect(name="offsets", pattern="constant", likely=likely, unit=replace(unit, operands=turned, out=out))
+    for position, (operand, name) in enumerate(zip(unit.operands[:2], ("first", "second"), strict=False)):
+        if np.all(operand.scale > 1):
+            yield Suspect(
+                name=f"reciprocal {position}",
+                pattern="factor",
+                likely=f"the {name} operand's scale is the reciprocal of what it should be",
+                unit=_with(unit, position, replace(operand, scale=np.asarray(1 / operand.scale))),
+            )
+    if np.all(unit.out.scale > 1):
+        own = replace(unit.out, scale=np.asarray(1 / unit.out.scale))
+        likely = "the output's scale is the reciprocal of what it should be"
+        yield Suspect(name="reciprocal output", pattern="factor", likely=likely, unit=replace(unit, out=own))
 
 
 def _of_padding(unit: Unit) -> Iterator[Suspect]:

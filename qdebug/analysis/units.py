@@ -26,6 +26,16 @@ from qdebug.replay.unit_codes import Coded, known_operators, unit_of_codes
 
 __all__ = ["Place", "UnitSource", "Units"]
 
+_UNSAID = "Unknown"
+"""Operator of a tensor that was recorded without saying what made it."""
+_ELSEWHERE = {
+    **dict.fromkeys(("fullyconnected", "innerproduct", "dense", "linear", "fc"), "Gemm"),
+    **dict.fromkeys(("relu6", "hardtanh"), "Clip"),
+    "logistic": "Sigmoid",
+    "eltwise": "Add",
+}
+"""Operators by names that other formats have for them, in letters and digits alone."""
+
 Place = tuple[int, int]
 """A sample and a step."""
 
@@ -85,18 +95,28 @@ class UnitSource:
     def flaw(self) -> str | None:
         """Say which scale nothing can be computed with; None if all can."""
         unit = self.unit(self.places[0])
-        names = ("its first operand", "its second operand")
         for position, operand in enumerate(unit.operands):
             odd = operand.scale[~np.isfinite(operand.scale)]
             if odd.size:
-                name = names[position] if position < len(names) else f"its operand {position + 1}"
-                return f"a scale of {name} is {odd.reshape(-1)[0]:g}, so nothing can be computed"
+                return f"a scale of {_ordinal(position)} is {odd.reshape(-1)[0]:g}, so nothing can be computed"
         bad = unit.out.scale[~(np.isfinite(unit.out.scale) & (unit.out.scale > 0))]
         return f"the scale of its output is {bad.reshape(-1)[0]:g}, so nothing can be computed" if bad.size else None
+
+    @property
+    def void(self) -> str | None:
+        """Say which operand stands for nothing but 0; None if none does."""
+        operands = self.unit(self.places[0]).operands
+        empty = next((at for at, operand in enumerate(operands) if not np.any(operand.scale)), None)
+        return None if empty is None else f"every scale of {_ordinal(empty)} is 0, so that all its values are 0"
 
     def codes(self, place: Place) -> np.ndarray:
         """Load the recorded output of one sample and step, in the node's own layout."""
         return self.recording.load(self.tensor, *place)
+
+
+def _ordinal(position: int) -> str:
+    names = ("its first operand", "its second operand")
+    return names[position] if position < len(names) else f"its operand {position + 1}"
 
 
 class Units:
@@ -196,11 +216,17 @@ def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
 def _why_none(recording: Recording, node: Node) -> str:
     """Say why a node is no unit: an operator of another name, or operands that are no codes."""
     ops = known_operators()
+    if node.op == _UNSAID:
+        return "nothing says which operator computes it."
     if not has_kernel(node.op, node.domain):
         plain = {op.lower(): op for op in ops}
-        near = get_close_matches(re.sub("[^a-z]", "", node.op.lower()), plain, n=1, cutoff=0.7)
-        meant = f"; ONNX has {plain[near[0]]}" if near else ""
+        bare_name = re.sub("[^a-z0-9]", "", node.op.lower())
+        near = get_close_matches(re.sub("[0-9]", "", bare_name), plain, n=1, cutoff=0.7)
+        known = _ELSEWHERE.get(bare_name) or (plain[near[0]] if near else None)
+        meant = f"; ONNX has {known}" if known else ""
         return f"The operator {node.op} is computed in no known quantized way{meant}."
+    if not any(node.inputs):
+        return f"nothing says what {node.op} reads."
     data = [name for name in node.inputs[:2] if name]
     bare = next((name for name in data if recording.graph.tensors[name].quant is None), None)
     if node.op in ops and bare is not None:

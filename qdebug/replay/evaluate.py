@@ -50,7 +50,7 @@ def accumulate(unit: Unit, sums: Sums) -> Columns:
     try:
         return _HEAVY[unit.kind](unit, sums)
     except (ValueError, IndexError, TypeError) as error:
-        raise KernelError(f"A unit of kind {unit.kind!r} ({unit.op}) cannot be computed: {error}.") from error
+        raise KernelError(f"{unit.op or unit.kind} cannot be computed: {error}.") from error
 
 
 def finish(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:

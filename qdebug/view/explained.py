@@ -238,16 +238,25 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         detail = f": {preset.detail}" if preset.detail else ""
         facts.append(("" if position else "known as", f"{preset.name} ({preset.provenance}{detail})"))
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None:
-        both = f"{_counted(node.alone, 'variant')} reproduce this node"
-        left = f"{_counted(len(node.variants), 'different function')} its siblings too"
-        facts.append(("pooled", f"{both}, {left} ({_counted(node.siblings, 'node')} of one kind and types)"))
+        facts.append(("pooled", _pooled(node)))
         held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
-        facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} different sums or codes, in {held}"))
+        different = "sum or code" if node.witnesses == 1 else "different sums or codes"
+        facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} {different}, in {held}"))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} {node.runner_up.variant}"))
     if node.tried:
         facts.append(("tried", numbers.grouped(node.tried)))
     return facts
+
+
+def _pooled(node: NodeExplanation) -> str:
+    """Say what the evidence of the node alone leaves, and what that of its siblings."""
+    verb = "reproduces" if node.alone == 1 else "reproduce"
+    both = f"{_counted(node.alone, 'variant')} {verb} this node"
+    left = _counted(len(node.variants), "different function")
+    if node.siblings == 1:
+        return f"{both}, as {left}; no other node shares its evidence"
+    return f"{both}, {left} its siblings too ({_counted(node.siblings, 'node')} of one kind and types)"
 
 
 def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:

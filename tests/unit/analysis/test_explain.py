@@ -239,6 +239,13 @@ def test_real_values_that_are_wrong_are_counted():
         ("Add", ("b", "y"), "nothing says how the input 'x' of Add is quantized"),
         ("conv_2D", ("x", "b", "y"), "the operator conv_2D is computed in no known quantized way; ONNX has Conv"),
         ("Frob", ("x", "b", "y"), "the operator Frob is computed in no known quantized way"),
+        (
+            "FULLY_CONNECTED",
+            ("x", "b", "y"),
+            "the operator FULLY_CONNECTED is computed in no known quantized way; ONNX has Gemm",
+        ),
+        ("RELU6", ("x", "b", "y"), "the operator RELU6 is computed in no known quantized way; ONNX has Clip"),
+        ("Unknown", ("x", "b", "y"), "nothing says which operator computes it"),
     ],
 )
 def test_facts_that_were_left_out_are_no_bug(op, said, reason):
@@ -248,6 +255,45 @@ def test_facts_that_were_left_out_are_no_bug(op, said, reason):
     node = Node(name="n", op=op, inputs=("x", "b"), outputs=("y",))
     found = only(one_node(node, arrays, dict.fromkeys(said, Q8)))
     assert (found.status, found.reason) == (ExplainStatus.NO_KERNEL, reason)
+
+
+def test_scales_that_are_all_0_are_named():
+    arrays = {"x": np.ones((2, 9), np.int8), "w": np.ones((9, 40), np.int8), "y": np.full((2, 40), 7, np.int8)}
+    quants = {"x": Q8, "w": QuantParams(dtype="int8", scale=0.0), "y": Q8}
+    found = only(one_node(Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",)), arrays, quants))
+    assert found.status is ExplainStatus.UNEXPLAINED
+    assert found.reason.startswith("every scale of its second operand is 0, so that all its values are 0")
+
+
+def test_inputs_that_were_left_out_are_no_unknown_operator():
+    arrays = {"y": np.arange(9, dtype=np.int8)}
+    found = only(one_node(Node(name="n", op="Add", outputs=("y",)), arrays, {"y": Q8}))
+    assert (found.status, found.reason) == (ExplainStatus.NO_KERNEL, "nothing says what Add reads")
+
+
+def test_operands_that_do_not_fit_are_said_by_their_shapes():
+    arrays = {"x": np.ones((2, 3), np.int8), "w": np.ones((4, 5), np.int8), "y": np.ones((2, 5), np.int8)}
+    found = only(
+        one_node(Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",)), arrays, dict.fromkeys("xwy", Q8))
+    )
+    assert found.reason == "MatMul cannot be computed: shapes (2, 3) and (4, 5) do not fit one another"
+
+
+@pytest.mark.parametrize("mistaken", ["x", "y", ""])
+def test_real_numbers_that_were_recorded_with_a_scale_are_named(mistaken):
+    """A scale says that values are codes; a simulator's harness that gives both is told so."""
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=(8, 16)).astype(np.float32), rng.normal(size=(16, 5)).astype(np.float32)
+    y = x @ w + np.float32(not mistaken)
+    facts = {"scale": np.float32(0.11), "zero_point": 3}
+    with Recorder(None, backend="npu") as recorder:
+        recorder.constant("w", w)
+        recorder.put("x", x, **(facts if mistaken == "x" else {}))
+        recorder.put("y", y, node="n", op="MatMul", inputs=("x", "w"), **(facts if mistaken == "y" else {}))
+    found = only(recorder.recording)
+    assert found.status is ExplainStatus.UNEXPLAINED
+    said = f"{mistaken!r} was recorded with a scale, as codes are, and holds no whole numbers"
+    assert found.reason.endswith(said) == bool(mistaken)
 
 
 def test_layouts_and_attributes_that_were_left_out_are_named():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,7 @@ def test_no_suspect_changes_what_is_not_there(quantized):
         ("no output zero point", "the output's zero point is not added"),
         ("output zero point +1", "the output's zero point is"),
         ("first operand zero point -1", "the first operand's zero point is"),
+        ("offsets", "of the opposite sign, as offsets"),
         ("zero padding", "the code 0 in place of the zero point"),
         ("edge padding", "repeats the outermost values"),
         ("padding end", "the padding is (0, 0, 2, 2), not (1, 1, 1, 1)"),
@@ -112,6 +115,18 @@ def test_a_mistake_is_found_though_another_variant_comes_closer(quantized):
     explained = explain_recording(wrong).nodes[0]
     assert (explained.status, explained.variants) == ("unexplained", (str(Variant()),))
     assert explained.match < 0.5
+
+
+def test_scales_that_count_steps_per_unit_are_known(quantized):
+    unit = unit_of(quantized.conv(""))
+    assert not {"reciprocal 0", "reciprocal 1", "reciprocal output"} & names(unit)
+    second, out = unit.operands[1], unit.out
+    for name, turned in (
+        ("reciprocal 1", replace(unit, operands=(unit.operands[0], replace(second, scale=1 / second.scale)))),
+        ("reciprocal output", replace(unit, out=replace(out, scale=1 / out.scale))),
+    ):
+        suspect = next(found for found in suspects(turned) if found.name == name)
+        np.testing.assert_array_equal(compute(suspect.unit, Variant()), compute(unit, Variant()))
 
 
 def test_turning_the_sign_keeps_the_order_of_the_values():
