@@ -11,6 +11,7 @@ from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, Affine, to_single
+from qdebug.numerics.mapped import passed_pages
 from qdebug.numerics.row_sums import ROW
 
 __all__ = ["Clamp", "RealBlocks", "Scratch", "scratch", "why_incomparable"]
@@ -81,7 +82,19 @@ class RealBlocks:
         UsageError: The dtype holds no real numbers, or the parameters do not fit the shape.
     """
 
-    __slots__ = ("_affine", "_clamp", "_direct", "_flat", "integer", "quantized", "shape", "single", "size", "wide")
+    __slots__ = (
+        "_affine",
+        "_clamp",
+        "_direct",
+        "_flat",
+        "_pages",
+        "integer",
+        "quantized",
+        "shape",
+        "single",
+        "size",
+        "wide",
+    )
 
     def __init__(self, array: np.ndarray, quant: QuantParams | None = None, clamp: Clamp = (None, None)) -> None:
         array = np.asarray(array)
@@ -94,6 +107,7 @@ class RealBlocks:
         # A flat iterator copies stretch by stretch where reshape would copy the whole tensor.
         contiguous = array.flags.c_contiguous
         self._flat: np.ndarray | np.flatiter = array.reshape(-1) if contiguous else array.flat
+        self._pages = passed_pages(array) if contiguous else None
         self._affine = None if quant is None else Affine(quant, array.shape, array.dtype)
         self._clamp = clamp
         self.single = array.dtype != np.float64 if quant is not None else _fits_single(array.dtype)
@@ -104,6 +118,8 @@ class RealBlocks:
 
     def stored(self, start: int, stop: int) -> np.ndarray:
         """Give stored elements start to stop, 1-D; never to be written to."""
+        if self._pages is not None:
+            self._pages.read_up_to(start)
         return np.asarray(self._flat[start:stop])
 
     def read_single(self, start: int, stop: int, out: np.ndarray) -> np.ndarray:

@@ -1,0 +1,62 @@
+"""Gives memory back while a tensor that lies in a mapped file is read from end to end."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+__all__ = ["PassedPages", "passed_pages"]
+
+STRETCH = 32 << 20
+"""Bytes after which pages are given back: some milliseconds of reading, against some microseconds for the call."""
+
+
+class PassedPages:
+    """The pages of one array that have been read; what is read again comes from the file again.
+
+    Without this all that was read of a file counts as this process's memory, up to the size of the file.
+
+    Args:
+        mapped: The mapped file.
+        offset: Where the array begins in it, in bytes.
+        itemsize: Bytes of an element.
+    """
+
+    __slots__ = ("_first", "_itemsize", "_mapped", "_next", "_offset", "_released")
+
+    def __init__(self, mapped: mmap.mmap, offset: int, itemsize: int) -> None:
+        self._mapped, self._offset, self._itemsize = mapped, offset, itemsize
+        self._first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE  # the page before may hold another array's end
+        self._begin(self._first)
+
+    def _begin(self, place: int) -> None:
+        self._released = place
+        self._next = (place + STRETCH - self._offset) // self._itemsize
+
+    def read_up_to(self, element: int) -> None:
+        """Give back what lies before an element, once there is enough of it."""
+        if element < self._next:
+            if element == 0:
+                self._begin(self._first)
+            return
+        end = (self._offset + element * self._itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
+        self._mapped.madvise(mmap.MADV_DONTNEED, self._released, end - self._released)
+        self._begin(end)
+
+
+def passed_pages(array: np.ndarray) -> PassedPages | None:
+    """Give the pages of an array; None if it is small, lies in memory, or the system cannot give pages back.
+
+    Args:
+        array: Elements in one piece, in order.
+    """
+    if array.nbytes <= STRETCH or not hasattr(mmap, "MADV_DONTNEED"):
+        return None
+    owner: object = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if not isinstance(owner, mmap.mmap) or not memoryview(owner).readonly:
+        return None  # what somebody wrote into a private mapping is nowhere else
+    begin = np.frombuffer(owner, np.uint8, count=1).ctypes.data
+    return PassedPages(owner, array.ctypes.data - begin, array.itemsize)
