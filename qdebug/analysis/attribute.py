@@ -27,7 +27,17 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["Attribution", "StandIn", "attribute", "compute", "folded_clamp", "recorded_places", "replay", "span_before"]
+__all__ = [
+    "Attribution",
+    "StandIn",
+    "attribute",
+    "codes_shared",
+    "compute",
+    "folded_clamp",
+    "recorded_places",
+    "replay",
+    "span_before",
+]
 
 _Clamp = tuple[float | None, float | None]
 
@@ -268,20 +278,26 @@ def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[st
         if name:
             if not recording.has(name, sample, step):
                 raise RecordingError(f"Its input {name!r} was not recorded.")
-            quant = None if takes_codes(form) else recording.graph.tensors[name].quant or _shared(recording, form, name)
+            quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
+            quant = None if takes_codes(form) else quant
             values[name] = dequantize(recording.load(name, sample, step), quant)
     return values
 
 
-def _shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
+def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
     """Give the quantization of what a node reads with a constant in the same codes; None if it is in no codes.
 
     What a Pad fills in among codes, or a Clip holds them to, is a code as well.
+
+    Args:
+        recording: The run that the node is of.
+        form: The node.
+        name: One of its inputs.
     """
-    slot, data = form.inputs.index(name), recording.graph.tensors[form.inputs[0]]
-    if slot not in _IN_CODES.get(form.op, ()) or data.quant is None or data.quant.per_channel:
+    if form.inputs.index(name) not in _IN_CODES.get(form.op, ()) or not recording.graph.is_constant(name):
         return None
-    return data.quant if recording.graph.is_constant(name) else None
+    data = recording.graph.tensors[form.inputs[0]]
+    return None if data.quant is None or data.quant.per_channel else data.quant
 
 
 def compute(

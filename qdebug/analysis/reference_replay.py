@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qdebug.analysis.alignment import Pair, View
-from qdebug.analysis.attribute import compute
+from qdebug.analysis.attribute import codes_shared, compute
 from qdebug.analysis.band import allowed_error, held_unit, norm
 from qdebug.analysis.clamps import code_span
 from qdebug.analysis.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
@@ -25,6 +25,7 @@ from qdebug.analysis.segment import Segment
 from qdebug.analysis.value_classes import Run
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node
+from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
@@ -170,16 +171,22 @@ class ReferenceReplay:
         if is_dynamic(node):
             self._run_dynamic(node, values)
             return
-        form, opset = real_form(node, self._ref.recording.graph.opset)
+        recording = self._ref.recording
+        form, opset = real_form(node, recording.graph.opset)
         if not has_kernel(form.op, form.domain):
             raise KernelError(f"no kernel is known for {node.op}")
         inputs: dict[str, np.ndarray] = {}
         for name in form.inputs:
-            if name and name not in values.known:
+            if not name:
+                continue
+            coded = codes_shared(recording, form, name)
+            if coded is not None and recording.graph.tensors[name].quant is None and recording.has(name):
+                inputs[name] = dequantize(recording.load(name), coded)
+                continue
+            if name not in values.known:
                 fed = values.by_root.get(self._ref.classes.root(name))
                 values.known[name] = values.known[fed] if fed else self._constant(name, values.noise)
-            if name:
-                inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
+            inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
         for name, exact in compute(node, form, opset, inputs).items():
             made = exact
             if values.noise is not None and exact.dtype.kind == "f" and form.op not in _EXACT:

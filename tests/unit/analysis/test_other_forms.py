@@ -368,3 +368,14 @@ def test_a_product_is_not_the_sum_that_the_reference_reshapes():
     end = [node("Sigmoid", "m", "y")]
     result = diff(run([*whole, *end], {**constants, **shapes}, x), run([*apart, *end], constants, x))
     assert result.exit_code == 0, result.verdict.sentence
+
+
+def test_what_is_filled_in_among_codes_is_a_code_on_either_side():
+    x = RNG.uniform(-1, 1, (1, 2, 4, 4)).astype(np.float32)
+    quant = QuantParams(dtype="uint8", scale=np.float32(2 / 255), zero_point=127)
+    pads = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
+    plain = run([node("Relu", "x", "r"), node("Pad", "r pads", "p"), node("Abs", "p", "y")], pads, x)
+    codes = {"s": quant.scale[0], "z": np.uint8(127), **pads}
+    steps = [node("Relu", "x", "r"), node("QuantizeLinear", "r s z", "r_q"), node("Pad", "r_q pads z", "p_q")]
+    steps += [node("DequantizeLinear", "p_q s z", "p"), node("Abs", "p", "y")]
+    check(plain, run(steps, codes, x, quants={"r_q": quant, "p_q": quant}))
