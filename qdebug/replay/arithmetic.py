@@ -120,16 +120,10 @@ class Arithmetic:
 def _fits(variant: Variant, unit: Unit) -> bool:
     """Tell whether a variant of the unit's kind can compute this one."""
     if variant.form in _PLANAR:
-        return unit.attrs.get("mode") == "linear" and _same_codes(unit)
+        return unit.attrs.get("mode") == "linear" and unit.keeps_scale
     if variant.form == "exp31":
         return bool(np.all(unit.out.scale == 2.0 ** (-8 * unit.out.dtype.itemsize)))
-    return variant.form != "raw" or _same_codes(unit)
-
-
-def _same_codes(unit: Unit) -> bool:
-    """Tell whether a code means the same in the input as in the output."""
-    source, out = unit.operands[0], unit.out
-    return np.array_equal(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
+    return variant.form != "raw" or unit.keeps_scale
 
 
 def _rebuilt(variants: Mapping[str, Variant], name: str) -> Arithmetic:

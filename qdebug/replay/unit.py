@@ -145,17 +145,25 @@ class Unit:
     def branch(self) -> str:
         """Give what of its kind it is, where backends have a kernel for each; empty of any other kind.
 
-        Of a lookup that is its function, of a resize how it interpolates and whether channels lie last, of a conv
-        whether it is a depthwise or a transposed one.
+        Of a lookup that is its function, of a resize how it interpolates and whether channels lie last, of an average
+        whether codes mean the same before and after it, of a conv whether it is a depthwise or a transposed one.
         """
         if self.kind == "lookup":
             return self.function
         if self.kind == "resize":
             mode = str(self.attrs.get("mode", "nearest"))
             return f"{mode}-channels-last" if _beside_plane(self) else mode
+        if self.kind == "average_pool":
+            return "same-scale" if self.keeps_scale else ""
         if self.kind == "conv" and not self.transposed:
             return "depthwise" if self.attrs.get("group", 1) == self.operands[0].codes.shape[1] != 1 else ""
         return "transposed" if self.kind == "conv" else ""
+
+    @property
+    def keeps_scale(self) -> bool:
+        """Whether a code means the same in the first operand as in the output."""
+        source, out = self.operands[0], self.out
+        return np.array_equal(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
 
     @property
     def per_channel(self) -> bool:

@@ -78,6 +78,9 @@ def mixed_net():
         codes = rng.integers(0, 256, shape).astype(np.uint8)
         sizes = made.stored(np.array(size, np.int64))
         grouped(made, "Resize", [(codes, 0.05, 3)], (0.05, 3), others=("", "", sizes), mode="linear")
+    for scale in (0.05, 0.03, 0.05, 0.04):
+        codes = rng.integers(0, 256, (1, 8, 30, 30)).astype(np.uint8)
+        grouped(made, "AveragePool", [(codes, 0.05, 3)], (scale, 3), kernel_shape=(3, 2))
     for group in (1, 16, 1, 16):
         codes = rng.integers(0, 256, (1, 16, 32, 32)).astype(np.uint8)
         weights = rng.integers(0, 256, (16, 16 // group, 3, 3)).astype(np.uint8)
@@ -101,6 +104,7 @@ fused = true
 "lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"
 "lookup.LeakyRelu" = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
 lookup = "form=stepped steps=div,zp,even,sat"
+average_pool = "form=raw m=q31 steps=avg.away,sat"
 conv = "m=q31:d:xw/y steps=shl,mulhi.up,shr.up,zp,sat"
 "conv.depthwise" = "steps=mul,zp,even,sat"
 """
@@ -114,10 +118,11 @@ def test_kernels_of_one_kind_are_told_apart_and_written_each(tmp_path):
     found = explain(first)
     assert not found.of(ExplainStatus.UNEXPLAINED)
     for node in found.nodes:
-        assert node.kind == "conv" or node.reason is None, node
+        assert node.kind in ("conv", "average_pool") or node.reason is None, node
     keys = {key.partition(":")[0] for key in found.arithmetic}
     assert {"lookup.HardSwish", "lookup.LeakyRelu", "lookup.Sigmoid"} < keys
     assert {"resize.linear", "resize.linear-channels-last", "conv", "conv.depthwise"} < keys
+    assert {"average_pool", "average_pool.same-scale"} < keys
     assert found.exceptions == {}
     file = tmp_path / "found.toml"
     file.write_text(arithmetic_text(found), encoding="utf-8")
