@@ -16,6 +16,7 @@ from qdebug.analysis.align import align
 from qdebug.analysis.alignment import Alignment, Pair
 from qdebug.analysis.attribute import recorded_places
 from qdebug.analysis.examine import Examiner
+from qdebug.analysis.held import HeldNodes
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.limits import Limits, checked_limits
@@ -103,8 +104,8 @@ class DiffSession:
             self._by_tensor = {entry.tensor: entry for entry in self._plan}
             self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits)
         self.timing = self._examiner.timing
-        self._done: dict[int, NodeResult] = {}
-        self._of_tensor: dict[str, NodeResult] = {}
+        self._held = HeldNodes(self._plan, acknowledged=self._acknowledging())
+        self._errors = np.full(len(self._plan), -1.0)  # rms, for the gain of what reads it; -1 where there is none
         self._outputs: tuple[OutputRanking, ...] | None = None
         facts = result_facts(self.alignment.pairs, self.limits)
         self._cache = ColumnCache.of(*files, facts=facts) if cache else None
@@ -121,22 +122,21 @@ class DiffSession:
     def results(self) -> Iterator[NodeResult]:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
         self._recall()
-        fresh = self._examiner.examine([entry for entry in self._plan if entry.index not in self._done])
+        fresh = self._examiner.examine(self._plan[len(self._held) :])
         for entry in self._plan:
-            while entry.index not in self._done:
+            while entry.index >= len(self._held):
                 self._keep(next(fresh))
-            yield self._done[entry.index]
+            yield self._held[entry.index]
         self._remember()
 
     def _recall(self) -> None:
         """Take over results from the cache, if it has them."""
-        columns = self._cache.read() if self._cache is not None and not self._done else None
+        columns = self._cache.read() if self._cache is not None and not self._held else None
         if columns is None:
             return
         with suppress(ValueError), garbage_left_alone():  # not what we wrote: computed anew
-            nodes, self._outputs = kept_results(columns, self._plan)
-            for node in nodes:
-                self._keep(node)
+            held, self._outputs = kept_results(columns, self._plan)
+            self._held = held.under(self._acknowledging())
             self._cache = None
 
     def _remember(self) -> None:
@@ -144,7 +144,7 @@ class DiffSession:
         cache, self._cache = self._cache, None
         if cache is not None:
             with suppress(ValueError), garbage_left_alone():  # a value that would not come back the same
-                cache.write(kept_columns([self._done[entry.index] for entry in self._plan], self.outputs()))
+                cache.write(kept_columns(self._held, self.outputs()))
 
     def outputs(self) -> tuple[OutputRanking, ...]:
         """Tell of each network output that may hold scores whether its winner is still the same.
@@ -153,22 +153,33 @@ class DiffSession:
         """
         if self._outputs is not None:
             return self._outputs
-        compared = [e for e in self._plan if e.index in self._done and self._done[e.index].metrics is not None]
+        known = [entry for entry in self._plan[: len(self._held)] if entry.tensor in self.backend.graph.outputs]
+        compared = [entry for entry in known if self._held[entry.index].metrics is not None]
 
         def load(tensor: str, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
             values = self.values(tensor, sample=sample, step=step)
             return values.reference, values.backend
 
         found = rank_outputs(self.backend.graph, compared, partial(recorded_places, self.reference, self.backend), load)
-        if len(self._done) == self.total:
+        if len(self._held) == self.total:
             self._outputs = found
         return found
 
     def _keep(self, node: NodeResult) -> None:
         """Keep a result, with the gain that the results of its inputs make known."""
-        gain = gain_of(node, self.backend.graph, self._of_tensor)
-        said = self.limits.acknowledgement(node.node)
-        self._done[node.index] = self._of_tensor[node.tensor] = replace(node, gain=gain, acknowledged=said)
+        if node.index < len(self._held):  # somebody else asked for it meanwhile
+            return
+        self._held.add(replace(node, gain=gain_of(node, self.backend.graph, self._rms_of)))
+        rms = None if node.metrics is None else node.metrics.rmse
+        self._errors[node.index] = -1.0 if rms is None else rms
+
+    def _rms_of(self, tensor: str) -> float | None:
+        entry = self._by_tensor.get(tensor)
+        rms = -1.0 if entry is None else float(self._errors[entry.index])
+        return None if rms == -1.0 else rms
+
+    def _acknowledging(self) -> Callable[[str], Acknowledgement | None] | None:
+        return self.limits.acknowledgement if self.limits.acknowledged else None
 
     def acknowledge(self, entries: tuple[Acknowledgement, ...]) -> None:
         """Accept these nodes from now on, instead of those that the limits named; nothing is compared again.
@@ -177,8 +188,7 @@ class DiffSession:
             entries: As `qdebug.workflow.limits_file.acknowledge` gives them.
         """
         self.limits = replace(self.limits, acknowledged=entries)
-        for node in list(self._done.values()):
-            self._keep(node)
+        self._held = self._held.under(self._acknowledging())
 
     def result(self, *, progress: Callable[[int, int], None] | None = None) -> DiffResult:
         """Compare everything that is left and sum up.
@@ -186,12 +196,10 @@ class DiffSession:
         Raises:
             AlignmentError: No pair has comparable values.
         """
-        nodes = []
-        for node in self.results():
-            nodes.append(node)
+        for count, _ in enumerate(self.results(), 1):
             if progress is not None:
-                progress(len(nodes), self.total)
-        return self.summary(nodes)
+                progress(count, self.total)
+        return self.summary(self._held.under(self._acknowledging()))
 
     def summary(self, nodes: Sequence[NodeResult]) -> DiffResult:
         """Sum up the tensors compared so far.
@@ -211,7 +219,7 @@ class DiffSession:
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         self._recall()
-        left = [entry for entry in self._plan if entry.index not in self._done]
+        left = self._plan[len(self._held) :]
         size = min(max(16, len(left) // 64), 256)  # each opens both files anew
         chunks = [left[start : start + size] for start in range(0, len(left), size)]
         work = partial(_examine_chunk, (reference, backend), self.alignment.pairs, self.limits)
@@ -250,7 +258,7 @@ class DiffSession:
         """
         entry = self.entry(tensor)
         if sample is None:
-            done = self._done.get(entry.index)
+            done = self._result_of(entry)
             known = None if done is None or done.metrics is None else done.metrics.worst_sample
             sample = known or 0
         return self._reader(entry.tensor).worst(k, sample, step)
@@ -287,7 +295,7 @@ class DiffSession:
             RecordingError: Values cannot be read.
         """
         entry = self.entry(tensor)
-        done = self._done.get(entry.index) if sample is None else None
+        done = self._result_of(entry) if sample is None else None
         return self._reader(entry.tensor).profile(
             sample=sample,
             stats=None if done is None else done.metrics,
@@ -296,6 +304,9 @@ class DiffSession:
             k=k,
             cancelled=cancelled,
         )
+
+    def _result_of(self, entry: PlannedNode) -> NodeResult | None:
+        return self._held[entry.index] if entry.index < len(self._held) else None
 
     def _reader(self, tensor: str) -> PairReader:
         return PairReader(self.reference, self.backend, self.entry(tensor).pair)

@@ -8,23 +8,16 @@ A column is named after its field; "field?" tells which rows have a value, "fiel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from enum import StrEnum
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["Columns", "from_columns", "to_columns"]
+from qdebug.analysis.frame import NUMBERS, TEXTS, Columns, Frame, checked, entry_of, hints_of, optional
 
-Columns = dict[str, np.ndarray]
-"""One-dimensional arrays of float64, int64 or uint8, by name."""
+__all__ = ["Columns", "columns_of", "from_columns", "text_columns", "to_columns"]
 
 T = TypeVar("T")
-
-_TEXTS = "texts"
-_NUMBERS: Mapping[type, type] = {float: np.float64, int: np.int64, bool: np.uint8}
 
 
 def to_columns(rows: Sequence[Any], kind: type, *, omit: frozenset[str] = frozenset()) -> Columns:
@@ -40,9 +33,22 @@ def to_columns(rows: Sequence[Any], kind: type, *, omit: frozenset[str] = frozen
         TypeError: A field is declared as something else.
         ValueError: A value is not of its declared type, or too large to be kept exactly.
     """
-    writer = _Writer()
+    texts: dict[str, int] = {}
+    return columns_of(rows, kind, texts, omit=omit) | text_columns(texts)
+
+
+def columns_of(rows: Sequence[Any], kind: type, texts: dict[str, int], *, omit: frozenset[str]) -> Columns:
+    """Give rows as columns without their texts; `texts` numbers those, and takes in the new ones."""
+    writer = _Writer(texts)
     writer.rows(rows, kind, "", omit)
-    return writer.finished()
+    return writer.columns
+
+
+def text_columns(texts: Mapping[str, int]) -> Columns:
+    """Give the texts that columns name by their numbers."""
+    coded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    lengths = np.array([len(text) for text in coded], np.int64)
+    return {f"{TEXTS}#": lengths, TEXTS: np.frombuffer(b"".join(coded), np.uint8)}
 
 
 def from_columns(columns: Mapping[str, np.ndarray], kind: type[T], count: int, *, omit: frozenset[str]) -> list[T]:
@@ -57,65 +63,36 @@ def from_columns(columns: Mapping[str, np.ndarray], kind: type[T], count: int, *
     Raises:
         ValueError: The columns are not those of `count` rows of this dataclass.
     """
-    reader = _Reader(columns)
-    rows: list[T] = reader.rows(kind, "", count, omit)
-    reader.finish()
-    return rows
-
-
-@cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    known = get_type_hints(kind)
-    return {entry.name: known[entry.name] for entry in fields(kind)}
-
-
-def _optional(hint: Any) -> Any:
-    """Give X for X | None; None for any other hint."""
-    if get_origin(hint) is not UnionType:
-        return None
-    inner = [part for part in get_args(hint) if part is not NoneType]
-    return inner[0] if len(inner) == 1 and len(get_args(hint)) == 2 else None
-
-
-def _entry(hint: Any) -> Any:
-    """Give X for tuple[X, ...]; None for any other hint."""
-    parts = get_args(hint)
-    return parts[0] if get_origin(hint) is tuple and len(parts) == 2 and parts[1] is Ellipsis else None
+    texts = checked(columns, kind, count, omit=omit)
+    return Frame(columns, texts, kind, omit).rows(0, count)
 
 
 class _Writer:
     """Fills columns."""
 
-    def __init__(self) -> None:
-        self._columns: Columns = {}
-        self._texts: dict[str, int] = {}
-
-    def finished(self) -> Columns:
-        """Add the texts and give everything."""
-        coded = [text.encode("utf-8", "surrogatepass") for text in self._texts]
-        self._columns[f"{_TEXTS}#"] = np.array([len(text) for text in coded], np.int64)
-        self._columns[_TEXTS] = np.frombuffer(b"".join(coded), np.uint8)
-        return self._columns
+    def __init__(self, texts: dict[str, int]) -> None:
+        self.columns: Columns = {}
+        self._texts = texts
 
     def rows(self, rows: Sequence[Any], kind: type, name: str, omit: frozenset[str]) -> None:
         """Take in dataclass objects, field by field."""
-        for field, hint in _hints(kind).items():
+        for field, hint in hints_of(kind).items():
             if field not in omit:
                 self.values([getattr(row, field) for row in rows], hint, f"{name}.{field}" if name else field)
 
     def values(self, values: Sequence[Any], hint: Any, name: str) -> None:
         """Take in values of one declared type."""
-        inner, entry = _optional(hint), _entry(hint)
+        inner, entry = optional(hint), entry_of(hint)
         if inner is not None:
-            self._columns[f"{name}?"] = np.array([value is not None for value in values], np.uint8)
+            self.columns[f"{name}?"] = np.array([value is not None for value in values], np.uint8)
             self.values([value for value in values if value is not None], inner, name)
         elif entry is not None:
-            self._columns[f"{name}#"] = np.array([len(value) for value in values], np.int64)
+            self.columns[f"{name}#"] = np.array([len(value) for value in values], np.int64)
             self.values([item for value in values for item in value], entry, name)
-        elif hint in _NUMBERS:
-            self._columns[name] = _numbers(values, hint, name)
+        elif hint in NUMBERS:
+            self.columns[name] = _numbers(values, hint, name)
         elif isinstance(hint, type) and issubclass(hint, str):
-            self._columns[name] = self._indices(values, name)
+            self.columns[name] = self._indices(values, name)
         elif is_dataclass(hint):
             self.rows(values, hint, name, frozenset())  # type: ignore[arg-type]  # a hint is a class
         else:
@@ -133,81 +110,6 @@ def _numbers(values: Sequence[Any], hint: type, name: str) -> np.ndarray:
     if not all(isinstance(value, hint) and (hint is not int or not isinstance(value, bool)) for value in values):
         raise ValueError(f"{name!r} holds something that is no {hint.__name__}")
     try:
-        return np.array(values, _NUMBERS[hint])
+        return np.array(values, NUMBERS[hint])
     except OverflowError as error:
         raise ValueError(f"{name!r} holds an integer beyond 64 bits") from error
-
-
-class _Reader:
-    """Takes columns apart, once each."""
-
-    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
-        self._left = dict(columns)
-        lengths = self._lengths(_TEXTS, None)
-        raw = self._column(_TEXTS, np.uint8, sum(lengths)).tobytes()
-        self._texts: list[str] = []
-        start = 0
-        for length in lengths:
-            self._texts.append(raw[start : start + length].decode("utf-8", "surrogatepass"))
-            start += length
-
-    def finish(self) -> None:
-        """Check that nothing is left over."""
-        if self._left:
-            raise ValueError(f"there is a column {min(self._left)!r} that nobody asked for")
-
-    def rows(self, kind: type, name: str, count: int, omit: frozenset[str]) -> list[Any]:
-        """Make `count` dataclass objects."""
-        kept = {field: hint for field, hint in _hints(kind).items() if field not in omit}
-        columns = [self.values(hint, f"{name}.{field}" if name else field, count) for field, hint in kept.items()]
-        names = tuple(kept)
-        return [kind(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
-
-    def values(self, hint: Any, name: str, count: int) -> list[Any]:
-        """Give `count` values of one declared type."""
-        inner, entry = _optional(hint), _entry(hint)
-        if inner is not None:
-            present = self._flags(f"{name}?", count)
-            found = iter(self.values(inner, name, sum(present)))
-            return [next(found) if there else None for there in present]
-        if entry is not None:
-            lengths = self._lengths(name, count)
-            items = iter(self.values(entry, name, sum(lengths)))
-            return [tuple(next(items) for _ in range(length)) for length in lengths]
-        if hint is bool:
-            return self._flags(name, count)
-        if hint in _NUMBERS:
-            return list(self._column(name, _NUMBERS[hint], count).tolist())
-        if isinstance(hint, type) and issubclass(hint, str):
-            return self._text(hint, name, count)
-        return self.rows(hint, name, count, frozenset())
-
-    def _text(self, hint: type[str], name: str, count: int) -> list[str]:
-        indices = self._column(name, np.int64, count)
-        if count and not 0 <= int(indices.min()) <= int(indices.max()) < len(self._texts):
-            raise ValueError(f"column {name!r} names a text that there is not")
-        known: Sequence[Any] = self._texts
-        if issubclass(hint, StrEnum):
-            meant = {index: hint(known[index]) for index in set(indices.tolist())}
-            return [meant[index] for index in indices.tolist()]
-        return [known[index] for index in indices.tolist()]
-
-    def _flags(self, name: str, count: int) -> list[bool]:
-        column = self._column(name, np.uint8, count)
-        if count and int(column.max()) > 1:
-            raise ValueError(f"column {name!r} holds something that is neither yes nor no")
-        return list(column.astype(bool).tolist())
-
-    def _lengths(self, name: str, count: int | None) -> list[int]:
-        column = self._column(f"{name}#", np.int64, count)
-        if column.size and int(column.min()) < 0:
-            raise ValueError(f"column {name!r} has entries of negative length")
-        return list(column.tolist())
-
-    def _column(self, name: str, dtype: type, count: int | None) -> np.ndarray:
-        column = self._left.pop(name, None)
-        if column is None:
-            raise ValueError(f"there is no column {name!r}")
-        if column.ndim != 1 or column.dtype != dtype or (count is not None and column.size != count):
-            raise ValueError(f"column {name!r} is {column.dtype} {column.shape}, not {count} values")
-        return column

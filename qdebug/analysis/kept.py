@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 
 import numpy as np
 
 from qdebug.analysis.alignment import Pair
 from qdebug.analysis.columns import Columns, from_columns, to_columns
+from qdebug.analysis.held import HeldNodes
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.plan import PlannedNode
-from qdebug.analysis.result import NUMERICS_VERSION, NodeResult, OutputRanking
+from qdebug.analysis.result import NUMERICS_VERSION, OutputRanking
 
 __all__ = ["kept_columns", "kept_results", "result_facts"]
-
-_FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason")
-_OMIT = frozenset({"quant", "gain", "acknowledged"})
-"""Known from the graph, from the results of a node's inputs, and from the limits of the day."""
 
 _ASKED_LATER = frozenset({"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_uncompared"})
 """Limits that judge no tensor: what may be missing or beyond is asked when a comparison is summed up."""
@@ -31,26 +28,41 @@ def result_facts(pairs: Sequence[Pair], limits: Limits) -> list[str]:
     return [f"numerics {NUMERICS_VERSION}", *judged, *views]
 
 
-def kept_columns(nodes: Sequence[NodeResult], outputs: Sequence[OutputRanking]) -> Columns:
-    """Give results as columns.
+def kept_columns(nodes: HeldNodes, outputs: Sequence[OutputRanking]) -> Mapping[str, np.ndarray]:
+    """Give results as columns; those of the nodes are put together when they are asked for.
 
     Raises:
         ValueError: A value would not come back the same.
     """
-    columns = {f"nodes/{name}": column for name, column in to_columns(nodes, NodeResult, omit=_OMIT).items()}
-    for name, column in to_columns(outputs, OutputRanking).items():
-        columns[f"outputs/{name}"] = column
-    return columns | {"outputs": np.array([len(outputs)], np.int64)}
+    more = {f"outputs/{name}": column for name, column in to_columns(outputs, OutputRanking).items()}
+    return _Kept(nodes.columns(), more | {"outputs": np.array([len(outputs)], np.int64)})
+
+
+class _Kept(Mapping[str, np.ndarray]):
+    """Columns of nodes under longer names, and others."""
+
+    def __init__(self, nodes: Mapping[str, np.ndarray], more: Columns) -> None:
+        self._nodes, self._more = nodes, more
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._nodes[name.removeprefix("nodes/")] if name.startswith("nodes/") else self._more[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (f"nodes/{name}" for name in self._nodes)
+        yield from self._more
+
+    def __len__(self) -> int:
+        return len(self._nodes) + len(self._more)
 
 
 def kept_results(
     columns: Mapping[str, np.ndarray], planned: Sequence[PlannedNode]
-) -> tuple[list[NodeResult], tuple[OutputRanking, ...]]:
+) -> tuple[HeldNodes, tuple[OutputRanking, ...]]:
     """Give the results back.
 
     Args:
         columns: Columns from whatever source.
-        planned: What is compared; each result must be of its entry.
+        planned: What is compared, and what was when they were kept.
 
     Raises:
         ValueError: The columns are not those of a result for each planned entry.
@@ -65,14 +77,5 @@ def kept_results(
         if part not in parts:
             raise ValueError(f"there is a column {name!r} that nobody asked for")
         parts[part][rest] = column
-    nodes = from_columns(parts["nodes"], NodeResult, len(planned), omit=_OMIT)
     outputs = from_columns(parts["outputs"], OutputRanking, int(many[0]), omit=frozenset())
-    for node, entry in zip(nodes, planned, strict=True):
-        if any(getattr(node, name) != getattr(entry, name) for name in _FROM_PLAN):
-            raise ValueError(f"the result of {node.tensor!r} is not that of {entry.tensor!r}")
-    return [_of_plan(node, entry) for node, entry in zip(nodes, planned, strict=True)], tuple(outputs)
-
-
-def _of_plan(node: NodeResult, entry: PlannedNode) -> NodeResult:
-    """Give a result its entry's quantization, and the very texts of it in place of equal ones."""
-    return replace(node, quant=entry.quant, **{name: getattr(entry, name) for name in _FROM_PLAN})
+    return HeldNodes.of_columns(parts["nodes"], planned), tuple(outputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,19 +35,19 @@ def is_beyond(node: NodeResult) -> bool:
     return breaks_limit(node) and not is_excused(node)
 
 
-def gain_of(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> float | None:
+def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None]) -> float | None:
     """Give rms(error out) / rms(largest error in); None where no input was compared or no error comes in.
 
     Args:
         node: The node's result.
         graph: The backend's graph.
-        results: Results by backend tensor; those of the node's inputs are read.
+        rms_of: Gives the rms error of a backend tensor; None if none is known.
     """
     producer = graph.producer(node.tensor)
     out = _rms(node.metrics)
     if producer is None or out is None:
         return None
-    into = [rms for name in producer.inputs if name in results and (rms := _rms(results[name].metrics)) is not None]
+    into = [rms for name in producer.inputs if (rms := rms_of(name)) is not None]
     largest = max(into, default=0.0)
     return out / largest if largest else None
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from qdebug.analysis.alignment import Unmatched
 from qdebug.analysis.compounding import compounding_nodes
+from qdebug.analysis.held import HeldNodes
 from qdebug.analysis.leftover import said_unchecked
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.origin import origin_of, worst_output
@@ -40,6 +41,9 @@ def sum_up(
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
     """
+    held = nodes
+    if isinstance(nodes, HeldNodes):  # what follows goes through all of them again and again
+        nodes = nodes.outlines()
     inner = [node for node in nodes if node.op != "Input"]
     if inner and all(node.status is Status.INCOMPARABLE and node.basis == "full" for node in inner):
         raise AlignmentError(
@@ -49,6 +53,7 @@ def sum_up(
     compared = sum(node.status is not Status.INCOMPARABLE for node in nodes)
     coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, nodes))
     missing = shortcomings(*runs, coverage, nodes, limits=limits)
+    output = worst_output(nodes, graph) if nodes else None
     every = shortcomings(*runs, coverage, nodes, limits=limits.accepting_nothing())
     return DiffResult(
         reference=runs[0],
@@ -57,12 +62,12 @@ def sum_up(
             nodes,
             missing,
             origin=origin_of(nodes, graph),
-            output=worst_output(nodes, graph) if nodes else None,
+            output=None if output is None else held[next(at for at, node in enumerate(nodes) if node is output)],
             compounding=compounding_nodes(nodes, graph),
             accepted=tuple(clause for clause in every if clause not in missing),
         ),
         coverage=coverage,
-        nodes=tuple(nodes),
+        nodes=held if isinstance(held, HeldNodes) else tuple(held),
         limits=limits.to_dict(),
         shortcomings=missing,
         outputs=outputs,

@@ -21,7 +21,7 @@ import stat
 import struct
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Self
@@ -39,6 +39,7 @@ _MAGIC = b"qdebug columns 1\n"
 _LENGTH = struct.Struct("<I")
 _DTYPES = {"<f8", "<i8", "|u1"}
 _MOST_BYTES = 1 << 29
+_OTHER_BYTES = 64
 _NAME = re.compile(r"[0-9a-f]{32}(\.\w+)?")
 _KEPT_BESIDE, _KEPT_AT_HOME = 8, 64
 
@@ -91,12 +92,12 @@ class ColumnCache:
         Args:
             columns: One-dimensional arrays of float64, int64 or uint8.
         """
-        content = _packed(columns, self._key)
-        if len(content) > _MOST_BYTES:
+        header = _header(columns)
+        if header is None:
             return
         for folder, most in self._folders():
             try:
-                _write_atomically(folder, self._key.hex(), content)
+                _write_atomically(folder, self._key.hex(), _content(columns, header, self._key))
             except OSError:
                 continue
             _drop_oldest(folder, most)
@@ -135,11 +136,22 @@ def _code() -> list[str]:
     return stamps
 
 
-def _packed(columns: Mapping[str, np.ndarray], key: bytes) -> bytes:
-    arrays = {name: np.ascontiguousarray(column) for name, column in columns.items()}
-    header = json.dumps([[name, array.dtype.str, array.size] for name, array in arrays.items()]).encode()
-    rest = b"".join([key, _LENGTH.pack(len(header)), header, *(array.tobytes() for array in arrays.values())])
-    return _MAGIC + xxhash.xxh3_128_digest(rest) + rest
+def _header(columns: Mapping[str, np.ndarray]) -> bytes | None:
+    """Describe columns; None if they are too large to be kept."""
+    rows, total = [], 0
+    for name in columns:  # one after the other: they may be made when they are asked for
+        column = columns[name]
+        rows.append([name, column.dtype.str, column.size])
+        total += column.nbytes
+    header = json.dumps(rows).encode()
+    return header if total + len(header) < _MOST_BYTES - _OTHER_BYTES else None
+
+
+def _content(columns: Mapping[str, np.ndarray], header: bytes, key: bytes) -> Iterator[bytes]:
+    """Give what follows the digest in a file, piece by piece."""
+    yield key + _LENGTH.pack(len(header)) + header
+    for name in columns:
+        yield columns[name].tobytes()
 
 
 def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
@@ -210,8 +222,8 @@ def _read_own(path: Path) -> bytes:
         return file.read(_MOST_BYTES)
 
 
-def _write_atomically(folder: Path, name: str, content: bytes) -> None:
-    """Write a file under another name and give it its own when it is complete.
+def _write_atomically(folder: Path, name: str, content: Iterable[bytes]) -> None:
+    """Write a digest and what it is of into a file under another name, and give it its own when it is complete.
 
     Raises:
         OSError: The folder cannot be made or written, or is a link.
@@ -222,7 +234,13 @@ def _write_atomically(folder: Path, name: str, content: bytes) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor has no path
-            file.write(content)
+            digest = xxhash.xxh3_128()
+            file.write(_MAGIC + digest.digest())
+            for piece in content:
+                digest.update(piece)
+                file.write(piece)
+            file.seek(len(_MAGIC))
+            file.write(digest.digest())
         Path(temporary).replace(folder / name)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.alignment import Match, Pair, View
+from qdebug.analysis.held import HeldNodes
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.plan import PlannedNode
@@ -23,6 +24,13 @@ OUTPUT = OutputRanking(
     worst_rank=None,
     worst_sample=None,
 )
+
+
+def kept(nodes, outputs=()):
+    held = HeldNodes([planned(node) for node in nodes])
+    for node in nodes:
+        held.add(node)
+    return dict(kept_columns(held, outputs))
 
 
 def planned(node):
@@ -48,29 +56,21 @@ def nodes(made):
 
 def test_the_same_json_comes_back(nodes):
     plan = [planned(node) for node in nodes]
-    back, outputs = kept_results(kept_columns(nodes, [OUTPUT]), plan)
+    back, outputs = kept_results(kept(nodes, [OUTPUT]), plan)
     assert [repr(json_safe(node.to_dict())) for node in back] == [repr(json_safe(node.to_dict())) for node in nodes]
     assert back[0].quant is plan[0].quant
     assert outputs == (OUTPUT,)
 
 
 def test_nothing_at_all_can_be_kept():
-    assert kept_results(kept_columns([], []), []) == ([], ())
-
-
-@pytest.mark.parametrize("change", [{"index": 7}, {"node": "other"}, {"op": "Conv"}])
-def test_results_of_another_plan_are_refused(nodes, change):
-    plan = [planned(node) for node in nodes]
-    plan[1] = replace(plan[1], **change)
-    with pytest.raises(ValueError, match="is not that of"):
-        kept_results(kept_columns(nodes, []), plan)
+    assert kept_results(kept([]), []) == ([], ())
 
 
 def test_too_few_and_too_many_results_are_refused(nodes):
     plan = [planned(node) for node in nodes]
     for wrong in (plan[:2], [*plan, plan[0]]):
         with pytest.raises(ValueError, match="column"):
-            kept_results(kept_columns(nodes, []), wrong)
+            kept_results(kept(nodes), wrong)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_too_few_and_too_many_results_are_refused(nodes):
     ],
 )
 def test_columns_that_do_not_fit_are_refused(nodes, name, values):
-    columns = kept_columns(nodes, []) | {name: values}
+    columns = kept(nodes) | {name: values}
     with pytest.raises(ValueError, match=r"column|outputs"):
         kept_results(columns, [planned(node) for node in nodes])
 
