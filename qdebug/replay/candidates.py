@@ -174,6 +174,7 @@ def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
     yield from _madereal_program()
     for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
         yield Variant(form="ratio", requantize=steps_of(end))
+    yield from _made_real_in_double()
     yield Variant(form="common20", requantize=steps_of("shr.up,zp,sat"))
     yield Variant(form="common21", requantize=steps_of("shr.away,zp,sat"))
     yield Variant(form="common20", requantize=steps_of("shr.away,zp,sat"))
@@ -204,6 +205,9 @@ def _madereal_program() -> Iterator[Variant]:
     for form in ("deq", "deq-fma"):
         for end in _REAL_ENDS:
             yield Variant(form=form, requantize=steps_of(end))
+
+
+def _made_real_in_double() -> Iterator[Variant]:
     for end in _REAL_ENDS[:4]:
         yield Variant(form="deq", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
 
@@ -212,6 +216,7 @@ def _products_of_two(traits: _Traits) -> Iterator[Variant]:
     del traits
     yield from requantizations(orders=_PRODUCT_ORDERS)
     yield from _madereal_program()
+    yield from _made_real_in_double()
 
 
 def _quotients(traits: _Traits) -> Iterator[Variant]:
@@ -219,6 +224,7 @@ def _quotients(traits: _Traits) -> Iterator[Variant]:
     yield from _madereal_program()
     for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
         yield Variant(form="ratio", requantize=steps_of(end))
+    yield from _made_real_in_double()
 
 
 def _means(traits: _Traits) -> Iterator[Variant]:

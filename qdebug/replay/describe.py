@@ -131,11 +131,12 @@ _PLAIN_STEPS: Mapping[str, str] = MappingProxyType(
 def describe(variant: Variant) -> str:
     """Say in one line how a variant computes."""
     multiplies = _multiplies((*variant.requantize, *variant.operand)) and not variant.form.startswith("common")
-    parts = [_summed(variant.accumulate), _form(variant)]
+    form = _form(variant)
+    parts = [_summed(variant.accumulate), form]
     if multiplies:
         parts += [_NUMBERS[variant.multiplier.number], _EXPRESSIONS[variant.multiplier.expression]]
     elif variant.multiplier.number == "f64":
-        parts.append("in float64")
+        parts[1:] = [form.replace("float32", "float64")] if "float32" in form else [form, "in float64"]
     parts += _steps(variant.requantize)
     parts.append(_BIASES[variant.bias])
     return ", ".join(part for part in parts if part)

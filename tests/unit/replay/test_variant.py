@@ -72,6 +72,14 @@ def test_words(text, words):
     assert describe(parse_variant(text)).startswith(words)
 
 
+def test_what_is_computed_in_float64_is_not_said_to_be_in_float32():
+    for form in ("table", "deq"):
+        words = describe(parse_variant(f"form={form} m=f64 steps=div,even,zp,sat"))
+        assert "float64" in words
+        assert "float32" not in words
+    assert "in float64" in describe(parse_variant("m=f64 steps=div,even,zp,sat"))
+
+
 @pytest.mark.parametrize(
     "text",
     [
