@@ -16,6 +16,8 @@ __all__ = ["Search", "leftovers", "said_unchecked"]
 
 _UNCHECKED = "nothing checked that both do the same in it"
 
+_ARRANGES = frozenset({"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
@@ -185,6 +187,15 @@ def _leads_to_compared(tensor: str, classes: ValueClasses, paired: set[str]) -> 
     return bool(made) and all(any(form in paired for form in classes.members(name)) for name in made)
 
 
+def _arranged(classes: ValueClasses, tensor: str) -> str:
+    """Give the root of what a tensor is an arrangement of, all elements and no more; of itself if of nothing."""
+    node = classes.graph.producer(tensor)
+    while node is not None and node.op in _ARRANGES:
+        tensor = classes.root(node.inputs[0])
+        node = classes.graph.producer(tensor)
+    return classes.root(tensor)
+
+
 def _inside(
     ref: Run, be: Run, pairs: Sequence[Pair], undecided: Collection[str]
 ) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
@@ -200,6 +211,13 @@ def _inside(
     roots: dict[str, set[str]] = {}
     for pair in pairs:
         roots.setdefault(be.classes.root(pair.backend), set()).add(ref.classes.root(pair.reference))
+    doubles: dict[int, set[str]] = {}
+    for name in ref.graph.tensors:
+        doubles.setdefault(ref.classes.number(name), set()).add(ref.classes.root(name))
+
+    def numbers(names: Iterable[str]) -> set[int]:
+        return {ref.classes.number(name) for name in names}
+
     theirs: dict[str, tuple[str, str]] = {}
     ours: dict[str, tuple[str, str]] = {}
     for pair in pairs:
@@ -208,7 +226,9 @@ def _inside(
         if node is None or mine is None:
             continue
         fed = {name for root in mine[1] for name in roots[root]}
-        other = between(ref.classes, pair.reference, fed)
+        whole = {_arranged(ref.classes, name) for name in fed}
+        fed |= {twin for name in fed for twin in doubles[ref.classes.number(name)]}
+        other = between(ref.classes, pair.reference, fed) or between(ref.classes, pair.reference, fed | whole)
         if other is None or not mine[0].isdisjoint(undecided):
             continue
         real = [name for name in mine[0] if name in be.recorded]
@@ -221,7 +241,7 @@ def _inside(
             place, part = (said_unchecked(said, unchecked) for said in (place, part))
         for name in other[0]:
             theirs.setdefault(name, (part if real else place, pair.backend))
-        if other[1] == fed:
+        if numbers(_arranged(ref.classes, name) for name in other[1]) == numbers(whole):
             for name in real:
                 ours.setdefault(name, (part, pair.backend))
     return theirs, ours

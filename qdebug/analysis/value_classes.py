@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -27,10 +28,16 @@ class ValueClasses:
     Args:
         graph: The graph.
         neutral: Nodes whose constant changes nothing (times 1, plus 0), with the input that they hand on.
+        constant: Gives what tells a constant's values from those of others, by name; None where nobody looked.
     """
 
-    def __init__(self, graph: Graph, neutral: Mapping[str, str] | None = None) -> None:
-        self.graph = graph
+    def __init__(
+        self,
+        graph: Graph,
+        neutral: Mapping[str, str] | None = None,
+        constant: Callable[[str], Hashable] = lambda _: None,
+    ) -> None:
+        self.graph, self._constant = graph, constant
         self._neutral = dict(neutral or {})
         self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
         self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
@@ -75,11 +82,13 @@ class ValueClasses:
         return (before.stands_for or before.name) == (after.stands_for or after.name)
 
     def _changes_format(self, node: Node) -> bool:
-        """Tell whether a node only casts real numbers from one float format to another."""
+        """Tell whether a node only casts real numbers from one float format to another, or to the format they have."""
         if node.op != "Cast" or not (node.outputs and node.outputs[0]):
             return False
-        kinds = [self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0])]
-        return all(kind is not None and is_float(kind) for kind in kinds)
+        before, after = (self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
+        if before is None or after is None:
+            return False
+        return before == after or (is_float(before) and is_float(after))
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -88,17 +97,22 @@ class ValueClasses:
         numbers: dict[str, int] = {}
         for name in self.graph.tensors:
             if self.graph.producer(name) is None:
-                numbers[name] = seen.setdefault(name, len(seen))
+                value = self._constant(name) if name in self._folded else None
+                numbers[name] = seen.setdefault(name if value is None else ("constant", value), len(seen))
         for node in self.graph.nodes:
-            work = (node.op, node.domain, _attrs_key(node), tuple(numbers.get(name, -1) for name in node.inputs))
+            read = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
+            work = (node.op, node.domain, _attrs_key(node), read)
             for slot, tensor in enumerate(node.outputs):
                 if tensor:
                     numbers[tensor] = seen.setdefault((*work, slot), len(seen))
         return numbers
 
     def number(self, tensor: str) -> int:
-        """Give a number that tensors share if the same operators make them of the same inputs (value numbering)."""
-        return self._numbers.get(tensor, -1)
+        """Give a number that tensors share if the same operators make them of the same inputs (value numbering).
+
+        Forms of one tensor share it as well, and so do small constants of the same values.
+        """
+        return self._numbers.get(self.root(tensor), -1)
 
     def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
         """Tell whether two lists of tensors hold the same real numbers, one by one or in any order.
@@ -161,6 +175,18 @@ _NEUTRAL_HAIR = 1e-6
 _NEUTRAL_MOST = 4096
 """Elements that a constant may have to be looked at: neutral ones are scalars, or one value per channel."""
 
+_FEW = 16
+"""Elements of a constant that is told by its values from others."""
+
+
+def _constant_key(recording: Recording, name: str) -> Hashable:
+    """Give the values of a small constant, of which graphs have many alike; None of any other."""
+    shape = recording.graph.tensors[name].shape or ()
+    if math.prod(extent or 1 for extent in shape) > _FEW or not recording.has(name):
+        return None
+    values = recording.load(name)
+    return (str(values.dtype), values.shape, values.tobytes()) if values.size <= _FEW else None
+
 
 def _neutral_nodes(recording: Recording) -> dict[str, str]:
     """Find the nodes that multiply by 1 or add 0, which runtimes leave out."""
@@ -209,7 +235,7 @@ class Run:
             expand: Show fused activations and sums as nodes of their own, see `expanded`.
         """
         graph = expanded(recording.graph) if expand else recording.graph
-        classes = ValueClasses(graph, _neutral_nodes(recording))
+        classes = ValueClasses(graph, _neutral_nodes(recording), partial(_constant_key, recording))
         recorded = frozenset(name for name in recording.names if not classes.folds(name))
         return cls(recording=recording, classes=classes, recorded=recorded)
 

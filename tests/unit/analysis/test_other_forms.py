@@ -379,3 +379,27 @@ def test_what_is_filled_in_among_codes_is_a_code_on_either_side():
     steps = [node("Relu", "x", "r"), node("QuantizeLinear", "r s z", "r_q"), node("Pad", "r_q pads z", "p_q")]
     steps += [node("DequantizeLinear", "p_q s z", "p"), node("Abs", "p", "y")]
     check(plain, run(steps, codes, x, quants={"r_q": quant, "p_q": quant}))
+
+
+def test_what_is_computed_once_for_several_is_lost_to_none_of_them():
+    x = RNG.normal(size=(3, 5)).astype(np.float32)
+    twice = {"i": np.array([1, 0]), "j": np.array([1, 0])}  # the same values under two names
+    apart = [node("Gather", "x i", "a"), node("Exp", "a", "b"), node("Gather", "x j", "c"), node("Exp", "c", "d")]
+    apart += [node("Sigmoid", "b", "e"), node("Tanh", "d", "f"), node("Concat", "e f", "y", axis=0)]
+    once = [node("Gather", "x i", "a"), node("Exp", "a", "b"), node("Sigmoid", "b", "e"), node("Tanh", "b", "f")]
+    once.append(node("Concat", "e f", "y", axis=0))
+    check(run(apart, twice, x), run(once, {"i": twice["i"]}, x))
+
+
+def test_a_turn_that_is_pushed_through_other_operators_is_lost_on_neither_side():
+    x = RNG.normal(size=(1, 4, 6)).astype(np.float32)
+    back = {"perm": (0, 2, 1)}
+    early = [node("Relu", "x", "r"), node("Transpose", "r", "t", **back), node("Sub", "t m", "s")]
+    early += [node("Mul", "s s", "q"), node("Exp", "q", "e"), node("Relu", "t", "k"), node("Add", "e k", "y")]
+    late = [node("Relu", "x", "r"), node("Sub", "r n", "s2"), node("Mul", "s2 s2", "q2")]
+    late += [node("Transpose", "q2", "u", **back), node("Exp", "u", "e"), node("Transpose", "r", "t", **back)]
+    late += [node("Relu", "t", "k"), node("Add", "e k", "y")]
+    means = RNG.normal(size=(1, 6, 4)).astype(np.float32)
+    one = run(early, {"m": means}, x)
+    other = run(late, {"n": np.ascontiguousarray(means.swapaxes(1, 2))}, x)
+    check(one, other)

@@ -79,13 +79,15 @@ def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
 @settings(max_examples=100, deadline=None)
 @given(graphs())
 def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
-    def computation(tensor):
+    classes = ValueClasses(graph)
+
+    def computation(form):
+        tensor = classes.root(form)
         node = graph.producer(tensor)
         if node is None:
             return tensor
         return (node.op, node.outputs.index(tensor), tuple(name and computation(name) for name in node.inputs))
 
-    classes = ValueClasses(graph)
     by_number, by_work = {}, {}
     for tensor in graph.tensors:
         by_number.setdefault(classes.number(tensor), []).append(tensor)
