@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rich.console import RenderableType
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
@@ -18,6 +19,7 @@ from textual.widget import Widget
 
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.desk import Start
+from qdebug.tui.driver import PromptDriver
 from qdebug.tui.glyphs import UNICODE, GlyphSet
 from qdebug.tui.keys import KEYS, key_label
 from qdebug.tui.look import Look
@@ -77,8 +79,9 @@ class QdebugApp(App[int]):
         limits_file: Path = LIMITS_FILE,
         command_words: Sequence[str] = ("qdebug", "tui", "REF", "BACKEND"),
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=PromptDriver)
         self.failure: BaseException | None = None
+        self.leaving = False
         self._settling: Timer | None = None
         self.limits_file = limits_file
         self.command_words = tuple(command_words)
@@ -167,6 +170,11 @@ class QdebugApp(App[int]):
     def prefer(self, backend: int) -> None:
         """Compare this backend before the others."""
         self._reader.prefer(backend)
+
+    def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
+        """End; the terminal is given back before anything is waited for."""
+        self.leaving = True
+        super().exit(result, return_code, message)
 
     def action_interrupt(self) -> None:
         """End as Ctrl-C ends a program."""

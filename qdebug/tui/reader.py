@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.plan_rows import describe, named_rows
+from qdebug.tui.row_results import Holding, KnownResults
 from qdebug.tui.rows import Batch, NodeTable
+from qdebug.tui.slab import Cancelled
 from qdebug.tui.source import (
     AcceptRequest,
     Computed,
@@ -42,6 +44,7 @@ from qdebug.tui.source import (
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.analysis.held import HeldNodes
     from qdebug.analysis.result import NodeResult
     from qdebug.tui.answers import AnswerCache
 
@@ -66,7 +69,7 @@ class _Comparison:
         self.named = False
         self.source: DiffSource | None = None
         self.table: NodeTable | None = None
-        self.results: dict[str, NodeResult] = {}
+        self.results = KnownResults()
         self.left: Iterator[NodeResult] | None = None
         self.loose: list[NodeResult] = []
         self.batches: list[Batch] = []
@@ -74,10 +77,15 @@ class _Comparison:
         self.done = False
         self.begun, self.took = time.monotonic(), 0.0
 
+    @property
+    def held(self) -> HeldNodes | None:
+        """What holds the results of this comparison; None if it keeps none."""
+        return self.source.held if isinstance(self.source, Holding) else None
+
     def restart(self) -> None:
         """Forget what was compared: there is more to compare now."""
         self.source = self.table = self.left = None
-        self.results, self.loose, self.batches = {}, [], []
+        self.results, self.loose, self.batches = KnownResults(), [], []
         self.announced = self.done = False
         self.begun = time.monotonic()
 
@@ -127,7 +135,7 @@ class Reader(threading.Thread):
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the thread as soon as the tensor at hand is done."""
+        """End the thread soon: what it compares or looks for is given up at the next block of values."""
         with self._wake:
             self._stopped = True
             self._wake.notify()
@@ -144,6 +152,8 @@ class Reader(threading.Thread):
                 with self._wake:
                     self._wake.wait_for(lambda: self._stopped or self._jobs or self._answerable(), self._patience())
                 self._look_for_more()
+        except Cancelled:
+            return
         except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
             self._post(Failed(error=error, fatal=True))
 
@@ -189,9 +199,9 @@ class Reader(threading.Thread):
             self._post(self._open(comparison))
             return
         left: Iterator[NodeResult] = comparison.left or iter(())
-        result = next(left, None) if comparison.results else _first_of(left)
+        result = self._compared(left, first=not comparison.results)
         if result is not None:
-            comparison.results[result.tensor] = result
+            comparison.results.add(result)
             self._hand_over(comparison, [result])
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun
@@ -199,6 +209,17 @@ class Reader(threading.Thread):
         if changed is not None and (why := changed()):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
         self._post(Finished(backend_at=comparison.at, result=source.result()))
+
+    def _compared(self, left: Iterator[NodeResult], *, first: bool) -> NodeResult | None:
+        """Compare one more pair; give it up between two blocks of its values once the program ends."""
+        from qdebug.replay.checkpoint import asking  # long loaded where there is something to compare
+
+        with asking(self._give_up):
+            return _first_of(left) if first else next(left, None)
+
+    def _give_up(self) -> None:
+        if self._stopped:
+            raise Cancelled
 
     def _open(self, comparison: _Comparison) -> Opened:
         """Align two recordings and make the rows of the list."""
@@ -212,6 +233,7 @@ class Reader(threading.Thread):
             opened.table.prepare()
             gc.freeze()  # or the first look for garbage afterwards would go through all of that, and hold up the screen
         comparison.table, comparison.left = opened.table, source.results()
+        comparison.results = KnownResults(source.found if isinstance(source, Holding) else None)
         return opened
 
     def _notes(self, opening: Opening) -> Mapping[str, str]:
@@ -231,7 +253,7 @@ class Reader(threading.Thread):
             comparison.loose.extend(results)
             if len(comparison.loose) >= _IN_A_BATCH:
                 full, comparison.loose = comparison.loose, []
-        batch = table.batch(full) if full else None
+        batch = table.batch(full, held=comparison.held) if full else None
         with self._wake:
             if batch is not None:
                 comparison.batches.append(batch)
@@ -239,12 +261,22 @@ class Reader(threading.Thread):
         if not announced:
             self._post(Computed(backend_at=comparison.at, take=partial(self._take_fresh, comparison, table)))
 
+    def _renew(self, comparison: _Comparison, nodes: Sequence[NodeResult]) -> None:
+        """Hand over all results once more, a few at a time: they are made while they are looked at."""
+        found = comparison.source.found if isinstance(comparison.source, Holding) else None
+        comparison.results = KnownResults(found)
+        for start in range(0, len(nodes), _IN_A_BATCH):
+            some = nodes[start : start + _IN_A_BATCH]
+            for node in some:
+                comparison.results.add(node)
+            self._hand_over(comparison, some)
+
     def _take_fresh(self, comparison: _Comparison, table: NodeTable) -> Sequence[Batch]:
         with self._wake:
             batches, comparison.batches = comparison.batches, []
             loose, comparison.loose = comparison.loose, []
             comparison.announced = False
-        return [*batches, table.batch(loose)] if loose else batches
+        return [*batches, table.batch(loose, held=comparison.held)] if loose else batches
 
     # Requests
 
@@ -308,8 +340,7 @@ class Reader(threading.Thread):
             if comparison.done:
                 with suppress(QdebugError):  # nothing comparable: said before
                     result = source.result()
-                    comparison.results = {node.tensor: node for node in result.nodes}
-                    self._hand_over(comparison, result.nodes)
+                    self._renew(comparison, result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
         what = "accepted" if job.reason else "no longer accepted:"
         self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))

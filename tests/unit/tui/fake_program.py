@@ -10,9 +10,11 @@ from qdebug.tui.glyphs import UNICODE
 from qdebug.tui.source import Opening
 
 if __name__ == "__main__":
-    session = FakeSession()
     view = sys.argv[1] if len(sys.argv) > 1 else None
+    session = FakeSession(delay=float(sys.argv[2]) if len(sys.argv) > 2 else 0.0)
     app = QdebugApp(
         [Opening(compare=lambda: session)], titles=[("ref.h5", "npu.h5")], begin=Start(screen=view), glyphs=UNICODE
     )
-    sys.exit(app.run(mouse=False))
+    code = app.run(mouse=False)
+    app.join_reader()
+    sys.exit(code)

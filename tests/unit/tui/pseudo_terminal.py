@@ -20,6 +20,7 @@ class Terminal:
 
     def __init__(self, command):
         self.screen = pyte.Screen(COLUMNS, LINES)
+        self.written = b""
         self._stream = pyte.ByteStream(self.screen)
         self._master, slave = pty.openpty()
         ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
@@ -55,6 +56,7 @@ class Terminal:
             data = os.read(self._master, 1 << 16)
         except OSError:  # the program has ended
             return False
+        self.written += data
         self._stream.feed(data.replace(b"\x1b[?2026$p", b"").replace(b"\x1b[>", b"\x1b["))
         return bool(data)
 

@@ -292,3 +292,23 @@ def test_a_search_does_not_keep_the_end_waiting(start, make_session, searches):
     reader.stop()
     reader.join(10)
     assert not reader.is_alive()
+
+
+def test_a_long_comparison_is_given_up_when_the_program_ends(make_session, start):
+    begun = threading.Event()
+
+    class Endless(make_session):
+        def results(self):
+            yield next(super().results())
+            begun.set()
+            while True:
+                time.sleep(0.001)
+                checkpoint()
+
+    reader, events = start(lambda: Endless(4))
+    assert begun.wait(20)
+    reader.stop()
+    reader.join(10)
+    assert not reader.is_alive()
+    while not events.empty():
+        assert not isinstance(events.get(), Failed)
