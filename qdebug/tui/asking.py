@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.cells import cell_len
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.widgets import Input
 
+from qdebug.tui.keys import KEYS
 from qdebug.tui.moving import Moving
 
 __all__ = ["Asking", "Question"]
@@ -56,15 +57,27 @@ class Asking(Moving):
         self.say(question.placeholder if hidden else "")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Answer as the user types."""
-        if self._question is not None and self._question.typed is not None:
+        """Answer as the user types; what is known of an older text, or of the line before, is news no more."""
+        if self._question is not None and self._question.typed is not None and event.value == self._input.value:
             self.say(self._question.typed(event.value))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def take_text(self, text: str) -> None:
         """Take the text."""
         question = self._close()
         if question is not None:
-            self.say(question.given(event.value))
+            self.say(question.given(text))
+
+    async def take_late(self, event: Key) -> bool:
+        """Do what a key does that was on its way to the line when it closed."""
+        if self._question is not None:
+            return False
+        if self.app.screen is not self:  # help or palette, opened by such a key
+            self.app.post_message(Key(event.key, event.character))
+        else:
+            row = next((row for row in KEYS if event.key in row.keys), None)
+            if row is not None:
+                await self.run_action(row.action)
+        return True
 
     def type_ahead(self, character: str) -> None:
         """Take a character that was typed before the line was open: it was on its way as a key."""

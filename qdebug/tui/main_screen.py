@@ -85,8 +85,10 @@ class MainScreen(Asking):
             now = self.navigator
             return "" if now is None else now.search(text, start=begun())
 
-        def given(_: str) -> str:
+        def given(text: str) -> str:
             now = self.navigator
+            if now is not None and text != now.pattern:  # enter came before the last letters were looked for
+                typed(text)
             if now is None or not now.pattern:
                 return "search cleared"
             many = len(now.matches)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.events import Key
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input
 
 from qdebug.errors import UsageError
 from qdebug.tui import chrome
@@ -24,7 +24,7 @@ from qdebug.tui.page import BackendColumn, Page, Scene
 from qdebug.tui.pages import make_pages
 from qdebug.tui.profile import Piece, column_to_row, profile_lines
 from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Named, Noted, Opened, Request, Said
-from qdebug.tui.widgets import FixedLines, NodeList, TextScroll
+from qdebug.tui.widgets import FixedLines, Line, NodeList, TextScroll
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.analysis.result import DiffResult
@@ -121,7 +121,7 @@ class Panels(Screen[None]):
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
         self._label = FixedLines(look, lambda *_: [[(self._label_text, "title")]], id="label")
         self._label_text = ""
-        self._input = Input(compact=True, id="input")
+        self._input = Line(self.take_text, self.take_late, id="input")
         self._asking = Horizontal(self._label, self._input, id="asking")
         yield self._banner
         yield self._tabs
@@ -194,6 +194,14 @@ class Panels(Screen[None]):
     def others_left(self, backend: int) -> bool:
         """Tell whether a backend other than this one can be shown."""
         return any(each.failure is None for at, each in enumerate(self.compared) if at != backend)
+
+    def take_text(self, text: str) -> None:
+        """Take what was typed into the line."""
+        raise NotImplementedError
+
+    async def take_late(self, event: Key) -> bool:
+        """Do what a key does that reached the line after it was closed; tell whether it is such a key."""
+        raise NotImplementedError
 
     # What the reader tells
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from textual.events import Click
+from textual.events import Click, Key
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.widgets import Input
 
 from qdebug.tui.columns import Layout, header_cells, lay_out, mark, row_cells
 from qdebug.tui.look import Look
@@ -18,7 +19,7 @@ from qdebug.tui.page import state_style
 from qdebug.tui.profile import Piece
 from qdebug.tui.states import State
 
-__all__ = ["FixedLines", "NodeList", "RowPicked", "TextScroll"]
+__all__ = ["FixedLines", "Line", "NodeList", "RowPicked", "TextScroll"]
 
 _CACHED_STRIPS = 4096
 
@@ -110,6 +111,39 @@ class FixedLines(Widget, can_focus=False):
         if self._lines is None:
             self._lines = self._draw(width, self.size.height)
         return self._look.strip(self._lines[y], width) if y < len(self._lines) else self._look.blank(width)
+
+
+class Line(Input):
+    """A line to type in that hands its text over at once: keys that come in one burst with enter are no part of it.
+
+    Args:
+        given: Takes the text at enter.
+        unwanted: Takes a key before the line does; tells whether it was none for the line.
+        id: Identifies the widget.
+    """
+
+    def __init__(
+        self,
+        given: Callable[[str], None],
+        unwanted: Callable[[Key], Awaitable[bool]],
+        *,
+        id: str,  # noqa: A002  the name that Textual gives it
+    ) -> None:
+        super().__init__(compact=True, id=id)
+        self._given, self._unwanted = given, unwanted
+
+    async def action_submit(self) -> None:
+        """Hand the text over."""
+        self._given(self.value)
+
+    async def on_key(self, event: Key) -> None:
+        """Hand the text over before the next key is looked at; pass on what came too late for the line."""
+        late = await self._unwanted(event)
+        if not late and event.key == "enter":
+            self._given(self.value)
+        if late or event.key == "enter":
+            event.stop()
+            event.prevent_default()
 
 
 class TextScroll(ScrollView, can_focus=False):

@@ -346,3 +346,27 @@ async def test_notes_that_cannot_be_read_are_no_reason_to_show_nothing(make_app,
         app._reader._comparisons[0].source.resume.set()
         await settle(pilot)
         assert main.message.startswith("notes are not shown")
+
+
+async def test_enter_before_the_letters_were_looked_for_searches_all_of_them(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=(80, 24)) as pilot:
+        main = await settle(pilot)
+        await pilot.press("slash")
+        with main._input.prevent(main._input.Changed):
+            main._input.value = "relu"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert main.navigator.pattern == "relu"
+        assert "6 matches" in main.message
+
+
+async def test_what_is_late_about_an_older_text_is_no_news(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=(80, 24)) as pilot:
+        main = await settle(pilot)
+        await pilot.press("f", *"op=relu")
+        before = main.navigator.lines
+        main.on_input_changed(main._input.Changed(main._input, "op=maxpool"))
+        assert main.navigator.filter == "op=relu"
+        assert main.navigator.lines == before

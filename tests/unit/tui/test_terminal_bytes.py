@@ -182,3 +182,44 @@ def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
     assert program.wait(lambda text: "6 of 26" in text.splitlines()[-2]), program.text
     assert "1 overview 2 nodes" in program.text
     assert program.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("burst", "node", "said"),
+    [
+        (b"fop=relu\rjj", "block2/relu_10", "3/6 of 26"),
+        (b"fop=relu\rjF", "block1/relu_6", "all nodes"),
+        (b"/relu\rnn", "block2/relu_10", "match 3 of 6"),
+        (b"2/relu\r/conv\rn", "block2/qlinearconv_8", "match 3 of 6"),
+        (b"fop=relu\r/_14\r", "block3/relu_14", "1 match"),
+    ],
+)
+def test_keys_in_one_burst_with_a_line_do_what_they_do_one_by_one(program, burst, node, said):
+    program.send(burst)
+    assert program.wait(lambda text: said in text.splitlines()[-2], seconds=10), program.text
+    program.settle()
+    assert node in next(line for line in program.screen.display if line.startswith("▸"))
+
+
+def test_help_opened_in_a_burst_gets_the_keys_after_it(program):
+    program.send(b"/relu\r?")
+    assert program.wait(lambda text: "first divergence" in text and "VERDICT" not in text), program.text
+
+
+def test_quitting_gives_the_terminal_back_before_the_tensor_at_hand_is_done(terminal):
+    program = terminal([sys.executable, str(PROGRAM), "nodes", "3"])
+    assert program.wait(lambda text: "SO FAR" in text)
+    program.settle()
+    program.send(b"q")
+    assert program.wait(lambda _: b"\x1b[?1049l" in program.written)
+    assert program.process.poll() is None
+    assert program.wait(lambda _: program.process.poll() is not None)
+    assert program.process.poll() == 0
+    while program.read(0.2):
+        pass
+    assert program.written.count(b"\x1b[?1049l") == 1
+    after = program.written.split(b"\x1b[?1049l")[1]
+    assert b"\x1b[?1049h" not in after
+    for switched_off in (b"\x1b[?25h", b"\x1b[?1004l"):
+        assert switched_off in program.written
+    assert not program.screen.cursor.hidden
