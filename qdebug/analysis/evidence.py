@@ -126,10 +126,11 @@ def _gives(suspect: Suspect | None, recorded: np.ndarray, variant: Variant) -> b
         return False
     unit, variant = suspect.unit, suspect.variant(variant)
     try:
-        columns = accumulate(unit, variant.sums)
-        if columns.shape != recorded.shape:
-            return False
-        codes = finish(unit, columns, variant).reshape(columns.shape)
+        with np.errstate(all="ignore"):  # a mistaken scale may be beyond float32
+            columns = accumulate(unit, variant.sums)
+            if columns.shape != recorded.shape:
+                return False
+            codes = finish(unit, columns, variant).reshape(columns.shape)
     except (KernelError, UsageError):
         return False
     if not suspect.resigned:

@@ -118,7 +118,7 @@ def residual(evidence: Evidence) -> Residual | None:
 def _anywhere(count: int) -> str:
     if count == 1:
         return "one element alone"
-    return f"{count} elements, at no particular place" if count <= _SHOWN else "scattered over the whole tensor"
+    return f"{count} elements, at no particular place" if count <= _SHOWN else "all over the tensor"
 
 
 def _credible(found_traits: Sequence[Trait], found_places: Sequence[Place]) -> tuple[Trait, ...]:

@@ -151,3 +151,10 @@ def test_sums_of_16_bits_are_known(quantized, accumulate, words):
     assert finding.matching == ()
     found = residual_of(finding, Variant())
     assert (found.pattern, found.likely) == ("growing", f"{words}: that reproduces every element")
+
+
+def test_a_mistake_that_would_overflow_is_tried_without_a_warning(quantized, recwarn):
+    wrong = quantized.conv("", scales=(1e25, 1e-3, 2e23), fault=lambda _, codes: np.roll(codes, 3))
+    found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
+    assert found.wrong > 0
+    assert [str(warning.message) for warning in recwarn] == []
