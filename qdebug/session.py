@@ -119,6 +119,16 @@ class DiffSession:
         """List what is compared, in the backend's topological order. Reads no values."""
         return self._plan
 
+    @property
+    def held(self) -> HeldNodes:
+        """The results so far, by the index of their entry; grows while `results` is walked."""
+        return self._held
+
+    def found(self, tensor: str) -> NodeResult | None:
+        """Give the result of a backend tensor; None if there is none yet."""
+        entry = self._by_tensor.get(tensor)
+        return None if entry is None else self._result_of(entry)
+
     def results(self) -> Iterator[NodeResult]:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
         self._recall()

@@ -147,16 +147,25 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     else:
         word, text, bad = " SO FAR ", _so_far(navigator, now.opened), navigator.table.first_divergence() is not None
     room = max(width - len(word) - 1, 10)
-    if height == 1 and cell_len(text) > room and result is not None and result.first_divergence is not None:
-        text = _short_verdict(result, text)
+    if (
+        height == 1
+        and cell_len(text) > room
+        and navigator
+        and result is not None
+        and result.first_divergence is not None
+    ):
+        text = _short_verdict(navigator, result, text)
     wrapped = wrap(glyphs.plain(text), room, most=max(height, 1))
     style = "fail" if bad else "fine"
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
 
-def _short_verdict(result: DiffResult, text: str) -> str:
+def _short_verdict(navigator: Navigator, result: DiffResult, text: str) -> str:
     """Name the first divergence at once: the end of the line is cut."""
-    first = next((node for node in result.nodes if node.node == result.first_divergence), None)
+    row = navigator.table.first_divergence()
+    first = None if row is None else navigator.table.results[row]
+    if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
+        first = next((node for node in result.nodes if node.node == result.first_divergence), None)
     why = f": {safe_text(first.reason)}" if first is not None and first.reason else ""
     return text if first is None else f"first at {safe_text(first.node, limit=40)}{why}"
 

@@ -12,11 +12,13 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.tui.planned import PlannedRow, column, display_names
+from qdebug.tui.row_results import RowResults
 from qdebug.tui.states import STATE_OF, State
 from qdebug.view.rows import on_rails
 
 if TYPE_CHECKING:  # the first rows are drawn before there are results
-    from qdebug.analysis.result import NodeResult
+    from qdebug.analysis.held import HeldNodes
+    from qdebug.analysis.result import NodeResult, SampleResult
 
 __all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "severity"]
 
@@ -56,12 +58,14 @@ class Batch:
     Args:
         rows: Row of each result.
         results: The results.
+        held: What holds them; None if nobody else does.
         state, saturated, acknowledged: As the table's columns.
         columns: The metrics by name.
     """
 
     rows: np.ndarray
     results: Sequence[NodeResult]
+    held: HeldNodes | None
     state: np.ndarray
     saturated: np.ndarray
     acknowledged: np.ndarray
@@ -83,7 +87,7 @@ class NodeTable:
         self.longest_name = max(map(len, self.names), default=0)
         if not all(map(str.isascii, self.names)):
             self.longest_name = max(map(cell_len, self.names))
-        self.results: list[NodeResult | None] = [None] * size
+        self.results = RowResults(size)
         self.state = np.zeros(size, dtype=np.uint8)
         self.metrics = {name: np.full(size, np.nan) for name in (*METRIC_CHOICES, *_PARTS)}
         self.acknowledged = np.zeros(size, dtype=bool)
@@ -133,8 +137,13 @@ class NodeTable:
         self.apply(batch)
         return int(batch.rows[0]) if len(batch.rows) else None
 
-    def batch(self, results: Sequence[NodeResult]) -> Batch:
-        """Put the numbers of results into columns; changes nothing, so that any thread can do it."""
+    def batch(self, results: Sequence[NodeResult], *, held: HeldNodes | None = None) -> Batch:
+        """Put the numbers of results into columns; changes nothing, so that any thread can do it.
+
+        Args:
+            results: The results.
+            held: What holds them, these and all before; None if nobody does.
+        """
         found = [(self._row_of.get(result.tensor), result) for result in results]
         known = [(row, result) for row, result in found if row is not None and row not in self._missing]
         kept = [result for _, result in known]
@@ -144,6 +153,7 @@ class NodeTable:
         return Batch(
             rows=np.array([row for row, _ in known], dtype=np.int64),
             results=kept,
+            held=held,
             state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),
             saturated=np.array([_saturated(result) for result in kept], dtype=np.float64),
             acknowledged=np.array([_excused(result) for result in kept], dtype=bool),
@@ -153,11 +163,10 @@ class NodeTable:
     def apply(self, batch: Batch) -> None:
         """Fill in results."""
         rows = batch.rows
-        for row, result in zip(rows.tolist(), batch.results, strict=True):
-            self.pending -= self.results[row] is None
-            self.results[row] = result
-            for sample, columns in self._samples.items():
-                self._put_sample(columns, row, result, sample)
+        self.pending -= self.results.put(rows, batch.results, batch.held)
+        for sample, columns in self._samples.items():
+            for row, result in zip(rows.tolist(), batch.results, strict=True):
+                _put_sample(columns, row, result.samples, sample)
         self.state[rows] = batch.state
         self.saturated[rows] = batch.saturated
         self.acknowledged[rows] = batch.acknowledged
@@ -251,7 +260,8 @@ class NodeTable:
             of_state = np.array([bool(fits(state.word)) for state in State])
             return np.asarray(of_state[self.states(sample)])
         if field == "explained":
-            return np.array([bool(fits(result.explained or "")) if result else False for result in self.results])
+            texts = self.results.explained()
+            return np.array([text is not None and bool(fits(text)) for text in texts], dtype=bool)
         if field in {"name", "tensor", "ref"}:  # hardly any two are the same
             attribute = _FIELDS[field]
             return np.array([bool(fits(text)) for text in column(self.rows, attribute)], dtype=bool)
@@ -271,24 +281,10 @@ class NodeTable:
         if sample not in self._samples:
             columns: dict[str, np.ndarray] = {name: np.full(self.size, np.nan) for name in SAMPLE_METRICS}
             columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(np.uint8)
-            for row, result in enumerate(self.results):
-                if result is not None:
-                    self._put_sample(columns, row, result, sample)
+            for row, samples in self.results.samples():
+                _put_sample(columns, row, samples, sample)
             self._samples[sample] = columns
         return self._samples[sample]
-
-    def _put_sample(self, columns: dict[str, np.ndarray], row: int, result: NodeResult, sample: int) -> None:
-        samples = result.samples
-        one = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
-        if one is None:
-            one = next((entry for entry in samples if entry.sample == sample), None)
-        if one is None:
-            columns["state"][row] = State.INCOMPARABLE
-            return
-        columns["state"][row] = STATE_OF[one.status]
-        for name in SAMPLE_METRICS:
-            value = getattr(one, name)
-            columns[name][row] = np.nan if value is None else value
 
 
 _FIELDS = {
@@ -306,6 +302,19 @@ def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     numbers: dict[str, int] = {}
     of_entry = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int64, count=len(texts))
     return list(numbers), of_entry
+
+
+def _put_sample(columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int) -> None:
+    one = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
+    if one is None:
+        one = next((entry for entry in samples if entry.sample == sample), None)
+    if one is None:
+        columns["state"][row] = State.INCOMPARABLE
+        return
+    columns["state"][row] = STATE_OF[one.status]
+    for name in SAMPLE_METRICS:
+        value = getattr(one, name)
+        columns[name][row] = np.nan if value is None else value
 
 
 def _number(result: NodeResult, name: str) -> float:
