@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 
 from qdebug.analysis.result import SampleResult, Status
@@ -103,7 +105,7 @@ def _spread(samples: tuple[SampleResult, ...]) -> str:
     known = sorted(one.sqnr_db for one in samples if one.sqnr_db is not None and not np.isnan(one.sqnr_db))
     if not known:
         return "SQNR not known"
-    low, middle, high = known[0], known[len(known) // 2], known[-1]
+    low, middle, high = known[0], median(known), known[-1]
     if len(samples) == 1:
         return f"one sample, SQNR {numbers.number(low)} dB"
     words = [f"{name} {numbers.number(value)}" for name, value in (("worst", low), ("median", middle), ("best", high))]
