@@ -13,7 +13,8 @@ from qdebug.analysis.columns import Columns, columns_of, text_columns
 from qdebug.analysis.frame import Frame, checked, split
 from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.plan import PlannedNode
-from qdebug.analysis.result import NodeResult, SampleResult
+from qdebug.analysis.result import NodeResult, SampleResult, Status
+from qdebug.model.bulk import garbage_left_alone
 
 __all__ = ["HeldNodes"]
 
@@ -154,7 +155,45 @@ class HeldNodes(Sequence[NodeResult]):
 
     def outlines(self) -> list[NodeResult]:
         """Give all without their samples, rails and explanations, and of each error `rmse` and `rel_l2` alone."""
-        return [node for at in range(0, self._count, _ROWS) for node in self._of_frame(at // _ROWS, only=_OUTLINE)]
+        with garbage_left_alone():
+            return [node for at in range(0, self._count, _ROWS) for node in self._of_frame(at // _ROWS, only=_OUTLINE)]
+
+    def numbers(self, path: str) -> np.ndarray:
+        """Give a number of all as float64, NaN where it is not known; that of a part by its path ("metrics.rmse")."""
+        parts = []
+        for frame, size in self._pieces():
+            if isinstance(frame, Frame):
+                parts.append(frame.numbers(path, size))
+            else:
+                parts.append(np.array([_number(node, path) for node in frame], np.float64))
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def statuses(self, meant: Mapping[Status, int]) -> np.ndarray:
+        """Give what the status of each stands for, as uint8."""
+        parts = []
+        for frame, size in self._pieces():
+            if isinstance(frame, Frame):
+                parts.append(frame.codes("status", {str(status): code for status, code in meant.items()}, size))
+            else:
+                parts.append(np.array([meant[node.status] for node in frame], np.uint8))
+        return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+    def tensors(self) -> list[str]:
+        """Give the backend tensor of each."""
+        return [entry.tensor for entry in self._planned[: self._count]]
+
+    def excused(self) -> np.ndarray:
+        """Tell of each whether somebody accepted it, and that has not expired."""
+        if self._acknowledged is None:
+            return np.zeros(self._count, bool)
+        said = (self._acknowledged(entry.node) for entry in self._planned[: self._count])
+        return np.array([entry is not None and not entry.expired for entry in said], bool)
+
+    def _pieces(self) -> Iterator[tuple[Frame | Sequence[NodeResult], int]]:
+        for at in range(0, self._count, _ROWS):
+            loose = self._loose
+            frames = self._frames
+            yield frames[at // _ROWS] if at // _ROWS < len(frames) else loose, self._frame_size(at // _ROWS)
 
     def texts(self, name: str) -> list[str | None]:
         """Give a field that is a text, for all."""
@@ -200,6 +239,13 @@ class HeldNodes(Sequence[NodeResult]):
     def _today(self, node: NodeResult) -> NodeResult:
         said = None if self._acknowledged is None else self._acknowledged(node.node)
         return node if said == node.acknowledged else replace(node, acknowledged=said)
+
+
+def _number(node: NodeResult, path: str) -> float:
+    value: Any = node
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return np.nan if value is None else float(value)
 
 
 class _Joined(Mapping[str, np.ndarray]):

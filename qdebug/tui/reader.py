@@ -199,10 +199,16 @@ class Reader(threading.Thread):
             self._post(self._open(comparison))
             return
         left: Iterator[NodeResult] = comparison.left or iter(())
-        result = self._compared(left, first=not comparison.results)
+        first = not comparison.results
+        result = self._compared(left, first=first)
         if result is not None:
             comparison.results.add(result)
-            self._hand_over(comparison, [result])
+            held = comparison.held
+            if first and held is not None and len(held) == len(source.entries()):  # kept from an earlier time
+                comparison.left = iter(())
+                self._offer(comparison, None if comparison.table is None else comparison.table.batch_of(held))
+            else:
+                self._hand_over(comparison, [result])
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun
         changed = comparison.opening.changed
@@ -253,7 +259,13 @@ class Reader(threading.Thread):
             comparison.loose.extend(results)
             if len(comparison.loose) >= _IN_A_BATCH:
                 full, comparison.loose = comparison.loose, []
-        batch = table.batch(full, held=comparison.held) if full else None
+        self._offer(comparison, table.batch(full, held=comparison.held) if full else None)
+
+    def _offer(self, comparison: _Comparison, batch: Batch | None) -> None:
+        """Tell the screen that there is something to take."""
+        table = comparison.table
+        if table is None:
+            return
         with self._wake:
             if batch is not None:
                 comparison.batches.append(batch)

@@ -84,17 +84,18 @@ class RowResults(Sequence["NodeResult | None"]):
             return None
         return self._kept[int(row) % len(self)] if self._held is None else self._held[index]
 
-    def put(self, rows: np.ndarray, results: Sequence[NodeResult], held: HeldNodes | None) -> int:
+    def put(self, rows: np.ndarray, indices: np.ndarray, results: Sequence[NodeResult], held: HeldNodes | None) -> int:
         """Take in the results of some rows; tell how many had none.
 
         Args:
             rows: The rows.
-            results: Their results.
+            indices: Numbers of the results among all.
+            results: Their results; not looked at if something holds them.
             held: What holds them, these and all before; None if nobody does.
         """
         fresh = int((self._index[rows] < 0).sum())
         self._held = held
-        self._index[rows] = [result.index for result in results]
+        self._index[rows] = indices
         if held is None:
             self._kept.update(zip(rows.tolist(), results, strict=True))
         return fresh

@@ -57,7 +57,8 @@ class Batch:
 
     Args:
         rows: Row of each result.
-        results: The results.
+        results: The results; none where all that are held come at once.
+        indices: Their numbers among all.
         held: What holds them; None if nobody else does.
         state, saturated, acknowledged: As the table's columns.
         columns: The metrics by name.
@@ -65,6 +66,7 @@ class Batch:
 
     rows: np.ndarray
     results: Sequence[NodeResult]
+    indices: np.ndarray
     held: HeldNodes | None
     state: np.ndarray
     saturated: np.ndarray
@@ -153,6 +155,7 @@ class NodeTable:
         return Batch(
             rows=np.array([row for row, _ in known], dtype=np.int64),
             results=kept,
+            indices=np.array([result.index for result in kept], dtype=np.int64),
             held=held,
             state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),
             saturated=np.array([_saturated(result) for result in kept], dtype=np.float64),
@@ -160,10 +163,32 @@ class NodeTable:
             columns=columns,
         )
 
+    def batch_of(self, held: HeldNodes) -> Batch:
+        """Put the numbers of all results that a session holds into columns, without making one of them."""
+        at = np.array([self._row_of.get(tensor, -1) for tensor in held.tensors()], dtype=np.int64)
+        there = at >= 0
+        there[there] = ~np.isin(at[there], list(self._missing))
+        rails = {name: held.numbers(f"saturation.{name}") for name in ("at_qmin", "at_qmax", "floor", "total")}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            saturated = (rails["at_qmin"] - rails["floor"] + rails["at_qmax"]) / rails["total"]
+        saturated[rails["total"] == 0] = np.nan
+        return Batch(
+            rows=at[there],
+            results=(),
+            indices=np.flatnonzero(there),
+            held=held,
+            state=held.statuses(STATE_OF)[there],
+            saturated=saturated[there],
+            acknowledged=held.excused()[there],
+            columns={name: held.numbers(_PATHS.get(name, f"metrics.{name}"))[there] for name in self.metrics},
+        )
+
     def apply(self, batch: Batch) -> None:
         """Fill in results."""
         rows = batch.rows
-        self.pending -= self.results.put(rows, batch.results, batch.held)
+        self.pending -= self.results.put(rows, batch.indices, batch.results, batch.held)
+        if not batch.results:  # all at once: the samples are looked at when one is asked for
+            self._samples.clear()
         for sample, columns in self._samples.items():
             for row, result in zip(rows.tolist(), batch.results, strict=True):
                 _put_sample(columns, row, result.samples, sample)
@@ -286,6 +311,8 @@ class NodeTable:
             self._samples[sample] = columns
         return self._samples[sample]
 
+
+_PATHS = {"introduced": "introduced.rel_l2", "propagated": "propagated.rel_l2", "gain": "gain"}
 
 _FIELDS = {
     "name": "node",

@@ -136,6 +136,27 @@ def test_fields_of_all(nodes):
         assert [one.max_abs for one in samples] == [one.max_abs for one in node.samples]
 
 
+@pytest.mark.parametrize(
+    "path", ["metrics.rmse", "propagated.rel_l2", "gain", "saturation.at_qmin", "introduced.count"]
+)
+def test_a_number_of_all(nodes, path):
+    expected = []
+    for node in nodes:
+        value = node
+        for name in path.split("."):
+            value = None if value is None else getattr(value, name)
+        expected.append(math.nan if value is None else float(value))
+    for kept in (held(nodes), held(nodes[:5])):
+        assert kept.numbers(path).tobytes() == np.array(expected[: len(kept)]).tobytes()
+    assert HeldNodes([]).numbers(path).size == 0
+
+
+def test_the_status_of_all(nodes):
+    numbers = {status: at for at, status in enumerate(Status)}
+    assert held(nodes).statuses(numbers).tolist() == [numbers[node.status] for node in nodes]
+    assert HeldNodes([]).statuses(numbers).size == 0
+
+
 def test_acknowledgements_are_those_of_the_day(nodes):
     kept = held(nodes)
     said = Acknowledgement(node="n7", reason="known")

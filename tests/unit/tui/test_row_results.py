@@ -1,17 +1,21 @@
 """Results of the rows: those that a session holds are not kept a second time, and say the same."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import qdebug
 from qdebug.analysis.limit_rules import Acknowledgement
-from qdebug.session import DiffSession
+from qdebug.session import DiffSession, diff, open_recording
 from qdebug.tui.plan_rows import describe
+from qdebug.tui.reader import Reader
 from qdebug.tui.row_results import Holding, KnownResults, RowResults
+from qdebug.tui.source import Computed, Finished, Opened, Opening
 
 
-def recorded(off):
-    rec = qdebug.Recorder(None, backend="test")
+def recorded(off, path=None):
+    rec = qdebug.Recorder(path, backend="test")
     with rec:
         for sample in range(2):
             if sample:
@@ -20,10 +24,13 @@ def recorded(off):
             rec.put("x", np.arange(6.0) + sample)
             for number in range(40):
                 made = f"t{number}"
-                rec.put(made, np.arange(6.0) + sample + off * number, node=f"n{number}", op="Relu", inputs=(before,))
+                values, quant = np.arange(6.0) + sample + off * number, {}
+                if number % 3 == 0:  # some at the ends of their range
+                    values, quant = np.clip(values * 9, 0, 127).astype(np.int8), {"scale": 1 / 9, "zero_point": 0}
+                rec.put(made, values, node=f"n{number}", op="Relu", inputs=(before,), **quant)
                 before = made
         rec.outputs(before)
-    return rec.recording
+    return None if path else rec.recording
 
 
 @pytest.fixture
@@ -60,6 +67,44 @@ def test_rows_say_the_same_whoever_holds_their_results(session):
     for text in ("", "gemmlowp"):
         fitting = lean.matching("explained", text.__eq__)
         assert fitting.tolist() == full.matching("explained", text.__eq__).tolist()
+
+
+def test_all_that_is_held_can_be_shown_at_once(session):
+    _, full = tables(session)
+    session.acknowledge((Acknowledgement(node="n5", reason="known"),))
+    full.put(session.found("t5"))
+    table = describe(session).table
+    assert table.values("max_abs", 1).size
+    table.apply(table.batch_of(session.held))
+    assert table.compared == full.compared
+    assert table.state.tolist() == full.state.tolist()
+    assert table.acknowledged.tolist() == full.acknowledged.tolist()
+    assert table.saturated.tobytes() == full.saturated.tobytes()
+    assert {name: column.tobytes() for name, column in table.metrics.items()} == {
+        name: column.tobytes() for name, column in full.metrics.items()
+    }
+    assert table.values("max_abs", 1).tolist() == full.values("max_abs", 1).tolist()
+    assert list(table.results) == list(session.held)
+    assert np.nanmax(table.saturated) > 0
+
+
+def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    paths = [tmp_path / "ref.h5", tmp_path / "int8.h5"]
+    for path, off in zip(paths, (0.0, 0.25), strict=True):
+        recorded(off, path)
+    told = diff(*paths)
+    opening = Opening(compare=lambda: DiffSession(*map(open_recording, paths), cache=True))
+    events = []
+    reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))
+    reader.run()
+    opened = next(event for event in events if isinstance(event, Opened))
+    (computed,) = [event for event in events if isinstance(event, Computed)]
+    for batch in computed.take():
+        opened.table.apply(batch)
+    assert opened.table.compared == 41
+    assert [result.to_dict() for result in opened.table.results] == [node.to_dict() for node in told.nodes]
+    assert events[-1].result.to_json() == told.to_json()
 
 
 def test_rows_without_a_result_have_none_and_fit_nothing():
