@@ -121,7 +121,7 @@ class Arithmetic:
 def _fits(variant: Variant, unit: Unit) -> bool:
     """Tell whether a variant of the unit's kind can compute this one."""
     if variant.form in _PLANAR:
-        return unit.attrs.get("mode") == "linear" and unit.keeps_scale
+        return unit.branch in ("linear", "linear-channels-last") and unit.keeps_scale
     if variant.form == "exp31":
         return bool(np.all(unit.out.scale == 2.0 ** (-8 * unit.out.dtype.itemsize)))
     return variant.form != "raw" or unit.keeps_scale

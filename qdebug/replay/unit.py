@@ -26,6 +26,11 @@ KINDS: tuple[str, ...] = (
 """What a unit computes. `lookup` is any function of one code; `requantize` also stands for Relu and Clip."""
 
 
+_PLANE = 2
+"""Axes that are interpolated along at once."""
+_PLACINGS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operand:
     """A quantized tensor that a unit reads.
@@ -151,8 +156,7 @@ class Unit:
         if self.kind == "lookup":
             return self.function
         if self.kind == "resize":
-            mode = str(self.attrs.get("mode", "nearest"))
-            return f"{mode}-channels-last" if _beside_plane(self) else mode
+            return _interpolation(self)
         if self.kind == "average_pool":
             return "same-scale" if self.keeps_scale else ""
         if self.kind == "conv" and not self.transposed:
@@ -171,17 +175,28 @@ class Unit:
         return any(operand.scale.size > 1 for operand in self.operands)
 
 
-def _beside_plane(unit: Unit) -> bool:
-    """Tell whether a resize goes along another axis than the last two."""
+def _interpolation(unit: Unit) -> str:
+    """Name how a resize interpolates: linear between four neighbours in a plane, or otherwise."""
+    mode = str(unit.attrs.get("mode", "nearest"))
+    if mode != "linear":
+        return mode
+    axes = _resized(unit)
+    placing = unit.attrs.get("coordinate_transformation_mode", "half_pixel")
+    if unit.attrs.get("antialias") or len(axes) > _PLANE or placing not in _PLACINGS:
+        return "linear-general"
+    rank = unit.operands[0].codes.ndim
+    return "linear-channels-last" if any(axis < rank - _PLANE for axis in axes) else "linear"
+
+
+def _resized(unit: Unit) -> list[int]:
+    """List the axes that a resize changes."""
     shape = unit.operands[0].codes.shape
     axes = np.asarray(unit.attrs.get("axes", range(len(shape))), np.int64).reshape(-1) % max(len(shape), 1)
-    outer = axes < len(shape) - 2
     for given in unit.settings:  # the region of a resize has twice as many values as sizes and scales
         if given is not None and given.size == axes.size:
             before = np.asarray(shape)[axes] if given.dtype.kind in "iu" else np.ones(axes.size)
-            if np.any((given.reshape(-1) != before) & outer):
-                return True
-    return False
+            return [int(axis) for axis in axes[given.reshape(-1) != before]]
+    return []
 
 
 def target_of(quant: QuantParams, *, clamp: tuple[int, int] | None = None) -> Target:

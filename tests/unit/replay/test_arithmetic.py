@@ -55,6 +55,10 @@ def test_a_resize_is_told_apart_by_what_it_interpolates_and_along_which_axes():
     assert replace(unit, settings=(None, None, last)).branch == "linear-channels-last"
     assert replace(unit, settings=(None, np.array([1, 2, 2, 1], np.float32))).branch == "linear-channels-last"
     assert replace(unit, settings=(np.array([1, 1, 2, 2], np.float32),)).branch == "linear"
+    every = np.array([1, 8, 8, 6])
+    assert replace(unit, settings=(None, None, every)).branch == "linear-general"
+    for more in ({"antialias": 1}, {"coordinate_transformation_mode": "half_pixel_symmetric"}):
+        assert replace(unit, settings=(None, None, first), attrs={"mode": "linear", **more}).branch == "linear-general"
     axes = {"mode": "linear", "axes": (1, 2)}
     assert replace(unit, settings=(None, None, np.array([8, 8])), attrs=axes).branch == "linear-channels-last"
     assert replace(unit, settings=(None, None, first), attrs={}).branch == "nearest"

@@ -128,3 +128,27 @@ def test_a_bilinear_resize_is_computed_as_the_arithmetic_says():
     codes[0, 1] = 19
     assert run_graph(whole, feed, sizes)["y"].tolist() == [[10, 13, 19, 31, 40]]
     assert run_graph(whole, feed, sizes, arithmetic=tflite)["y"].tolist() == [[10, 14, 19, 32, 40]]
+
+
+@pytest.mark.parametrize("name", ["ort-mlas", "tflite-reference", "xnnpack-fp32", "torch-qnnpack-x86"])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"antialias": 1},
+        {"coordinate_transformation_mode": "half_pixel_symmetric"},
+        {"coordinate_transformation_mode": "tf_crop_and_resize"},
+        {},
+    ],
+    ids=["antialias", "symmetric", "crop", "three axes"],
+)
+def test_a_linear_resize_that_is_no_bilinear_one_is_computed_too(name, attrs):
+    """No arithmetic says how, so that it is computed as it is defined."""
+    node = Node(name="n", op="Resize", inputs=("x", "roi", "", "s"), outputs=("y",), attrs={"mode": "linear", **attrs})
+    whole = graph(node, y=X, s=("int64", None), roi=("float32", None))
+    codes = np.linspace(0, 90, 60).astype(np.uint8).reshape(3, 4, 5)
+    sizes = np.array([3, 3, 4] if attrs else [2, 3, 4])
+    held = {"s": sizes, "roi": np.array([0, 0, 0, 1, 1, 1], np.float32)}
+    chosen = run_graph(whole, {"x": codes}, held, arithmetic=preset(name).arithmetic)["y"]
+    plain = run_graph(whole, {"x": codes}, held)["y"]
+    assert chosen.shape == tuple(sizes)
+    assert np.abs(chosen.astype(int) - plain.astype(int)).max() <= 1
