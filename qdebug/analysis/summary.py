@@ -18,6 +18,9 @@ from qdebug.model import Graph, RunInfo
 
 __all__ = ["sum_up"]
 
+_AT_ONCE = 1000
+"""Outlines that are let go of at a time."""
+
 
 def sum_up(
     nodes: Sequence[NodeResult],
@@ -41,9 +44,26 @@ def sum_up(
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
     """
-    held = nodes
-    if isinstance(nodes, HeldNodes):  # what follows goes through all of them again and again
-        nodes = nodes.outlines()
+    if not isinstance(nodes, HeldNodes):
+        return _sum_up(tuple(nodes), nodes, runs, graph, unmatched=unmatched, limits=limits, outputs=outputs)
+    outlines = nodes.outlines()  # what follows goes through all of them again and again
+    try:
+        return _sum_up(nodes, outlines, runs, graph, unmatched=unmatched, limits=limits, outputs=outputs)
+    finally:
+        while outlines:  # all at once would hold up other threads
+            del outlines[-_AT_ONCE:]
+
+
+def _sum_up(
+    held: Sequence[NodeResult],
+    nodes: Sequence[NodeResult],
+    runs: tuple[RunInfo, RunInfo],
+    graph: Graph,
+    *,
+    unmatched: tuple[Unmatched, ...],
+    limits: Limits,
+    outputs: tuple[OutputRanking, ...],
+) -> DiffResult:
     inner = [node for node in nodes if node.op != "Input"]
     if inner and all(node.status is Status.INCOMPARABLE and node.basis == "full" for node in inner):
         raise AlignmentError(
@@ -67,7 +87,7 @@ def sum_up(
             accepted=tuple(clause for clause in every if clause not in missing),
         ),
         coverage=coverage,
-        nodes=held if isinstance(held, HeldNodes) else tuple(held),
+        nodes=held,
         limits=limits.to_dict(),
         shortcomings=missing,
         outputs=outputs,
