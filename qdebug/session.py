@@ -23,7 +23,7 @@ from qdebug.analysis.limits import Limits, checked_limits
 from qdebug.analysis.origin import gain_of
 from qdebug.analysis.pair_values import PairedValues, PairReader
 from qdebug.analysis.plan import PlannedNode, find_entry, plan
-from qdebug.analysis.result import DiffResult, NodeResult, OutputRanking
+from qdebug.analysis.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
 from qdebug.analysis.scores import rank_outputs
 from qdebug.analysis.summary import sum_up
 from qdebug.analysis.timing import Timing
@@ -89,6 +89,7 @@ class DiffSession:
 
     Attributes:
         timing: Where the time of what was computed so far went; results from the cache took none.
+        outdated: Whether the cache had results of another version of qdebug alone, so that all is computed again.
     """
 
     def __init__(
@@ -108,7 +109,9 @@ class DiffSession:
         self._errors = np.full(len(self._plan), -1.0)  # rms, for the gain of what reads it; -1 where there is none
         self._outputs: tuple[OutputRanking, ...] | None = None
         facts = result_facts(self.alignment.pairs, self.limits)
-        self._cache = ColumnCache.of(*files, facts=facts) if cache else None
+        versions = (f"numerics {NUMERICS_VERSION}",)
+        self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
+        self.outdated = False
 
     @property
     def total(self) -> int:
@@ -141,8 +144,11 @@ class DiffSession:
 
     def _recall(self) -> None:
         """Take over results from the cache, if it has them."""
-        columns = self._cache.read() if self._cache is not None and not self._held else None
+        if self._cache is None or self._held:
+            return
+        columns = self._cache.read()
         if columns is None:
+            self.outdated = self._cache.outdated()
             return
         with suppress(ValueError), garbage_left_alone():  # not what we wrote: computed anew
             held, self._outputs = kept_results(columns, self._plan)

@@ -12,7 +12,7 @@ from qdebug.analysis.columns import Columns, from_columns, to_columns
 from qdebug.analysis.held import HeldNodes
 from qdebug.analysis.limits import Limits
 from qdebug.analysis.plan import PlannedNode
-from qdebug.analysis.result import NUMERICS_VERSION, OutputRanking
+from qdebug.analysis.result import OutputRanking
 
 __all__ = ["kept_columns", "kept_results", "result_facts"]
 
@@ -21,11 +21,11 @@ _ASKED_LATER = frozenset({"acknowledged", "file", "allow_partial", "allow_unfait
 
 
 def result_facts(pairs: Sequence[Pair], limits: Limits) -> list[str]:
-    """Give what results depend on besides the two recordings: the numerics, the pairs and the limits in force."""
+    """Give what results depend on besides recordings and code: the pairs and the limits in force."""
     judging = [entry.name for entry in fields(limits) if entry.name not in _ASKED_LATER]
     judged = [f"{name}={getattr(limits, name)!r}" for name in judging]
     views = [repr((pair.reference, pair.backend, pair.reference_view, pair.backend_view)) for pair in pairs]
-    return [f"numerics {NUMERICS_VERSION}", *judged, *views]
+    return [*judged, *views]
 
 
 def kept_columns(nodes: HeldNodes, outputs: Sequence[OutputRanking]) -> Mapping[str, np.ndarray]:

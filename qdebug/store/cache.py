@@ -40,6 +40,8 @@ _LENGTH = struct.Struct("<I")
 _DTYPES = {"<f8", "<i8", "|u1"}
 _MOST_BYTES = 1 << 29
 _OTHER_BYTES = 64
+_ASKED = 8
+"""Bytes of a key that stand for the question; the others stand for the code that answered it too."""
 _NAME = re.compile(r"[0-9a-f]{32}(\.\w+)?")
 _KEPT_BESIDE, _KEPT_AT_HOME = 8, 64
 
@@ -57,25 +59,25 @@ class ColumnCache:
         self._beside = backend.with_name(f"{backend.name}.qdebug-cache")
 
     @classmethod
-    def of(cls, reference: Recording, backend: Recording, *, facts: Sequence[str]) -> Self | None:
+    def of(
+        cls, reference: Recording, backend: Recording, *, facts: Sequence[str], versions: Sequence[str] = ()
+    ) -> Self | None:
         """Give the cache of two recordings; None if one of them is no file.
 
         Args:
             reference: The reference run.
             backend: The backend run.
             facts: What else the columns depend on, besides the recordings and the code.
+            versions: What changes with the code alone.
         """
         if not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
             return None
-        digest = xxhash.xxh3_128()
         try:
             sides = [_identity(side) for side in (reference, backend)]
         except OSError:  # a file that was deleted while it is open
             return None
-        for fact in (*sides, *_code(), *facts):
-            coded = fact.encode("utf-8", "surrogatepass")
-            digest.update(_LENGTH.pack(len(coded)) + coded)
-        return cls(backend.path, digest.digest())
+        asked = _digest([*sides, *facts])
+        return cls(backend.path, asked[:_ASKED] + _digest([asked.hex(), *_code(), *versions])[_ASKED:])
 
     def read(self) -> dict[str, np.ndarray] | None:
         """Give the columns that were written for this key; None if there are none that can be used."""
@@ -85,6 +87,16 @@ class ColumnCache:
             except (OSError, ValueError):
                 continue
         return None
+
+    def outdated(self) -> bool:
+        """Tell whether there are columns for the same question that other code has computed."""
+        asked = self._key[:_ASKED].hex()
+        for folder, _ in self._folders():
+            with contextlib.suppress(OSError):
+                names = {path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)}
+                if any(name.startswith(asked) and "." not in name and name != self._key.hex() for name in names):
+                    return True
+        return False
 
     def write(self, columns: Mapping[str, np.ndarray]) -> None:
         """Keep columns, if anywhere is a place for them.
@@ -116,6 +128,14 @@ def user_folder() -> Path | None:
     except RuntimeError:
         return None
     return home / "Library" / "Caches" / "qdebug" if sys.platform == "darwin" else home / ".cache" / "qdebug"
+
+
+def _digest(facts: Sequence[str]) -> bytes:
+    digest = xxhash.xxh3_128()
+    for fact in facts:
+        coded = fact.encode("utf-8", "surrogatepass")
+        digest.update(_LENGTH.pack(len(coded)) + coded)
+    return digest.digest()
 
 
 def _identity(recording: FileRecording) -> str:

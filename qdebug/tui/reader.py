@@ -60,6 +60,9 @@ _IN_A_BATCH = 500
 """Results that the screen may have to put into columns itself; more are put there by the reader, who has the time."""
 
 
+_OUTDATED = "kept results are of another version of qdebug: computing again"
+
+
 class _Comparison:
     """One backend on its way from closed to compared."""
 
@@ -209,6 +212,8 @@ class Reader(threading.Thread):
                 self._offer(comparison, None if comparison.table is None else comparison.table.batch_of(held))
             else:
                 self._hand_over(comparison, [result])
+            if first and isinstance(source, Holding) and source.outdated:
+                self._post(Said(message=_OUTDATED))
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun
         changed = comparison.opening.changed

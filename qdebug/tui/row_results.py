@@ -19,6 +19,10 @@ class Holding(Protocol):
     """A session that holds its results, so that nobody else need keep them."""
 
     @property
+    def outdated(self) -> bool:
+        """Whether results that were kept are of another version of qdebug."""
+
+    @property
     def held(self) -> HeldNodes:
         """Results so far, by the index of their entry."""
 

@@ -126,6 +126,21 @@ def test_other_limits_are_judged_anew(pair, examined):
     assert examined == []  # what may be missing changes the exit code alone
 
 
+def test_results_of_another_version_are_computed_anew_and_that_is_known(pair, examined, monkeypatch):
+    session = DiffSession(*map(open_recording, pair), cache=True)
+    told = session.result().to_json()
+    assert not session.outdated
+    monkeypatch.setattr(qdebug, "__version__", "0.0.0")
+    del examined[:]
+    again = DiffSession(*map(open_recording, pair), cache=True)
+    assert again.result().to_json() == told
+    assert examined
+    assert again.outdated
+    other = DiffSession(*map(open_recording, pair), cache=True, limits=Limits(atol=1000.0))
+    other.result()
+    assert not other.outdated  # another question, not another version
+
+
 def test_a_damaged_cache_is_computed_anew_and_replaced(pair, examined):
     told = diff(*pair).to_json()
     path = sidecar(pair)

@@ -11,7 +11,7 @@ from qdebug.session import DiffSession, diff, open_recording
 from qdebug.tui.plan_rows import describe
 from qdebug.tui.reader import Reader
 from qdebug.tui.row_results import Holding, KnownResults, RowResults
-from qdebug.tui.source import Computed, Finished, Opened, Opening
+from qdebug.tui.source import Computed, Finished, Opened, Opening, Said
 
 
 def recorded(off, path=None):
@@ -105,6 +105,13 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
     assert opened.table.compared == 41
     assert [result.to_dict() for result in opened.table.results] == [node.to_dict() for node in told.nodes]
     assert events[-1].result.to_json() == told.to_json()
+    assert not any(isinstance(event, Said) for event in events)
+    monkeypatch.setattr(qdebug, "__version__", "0.0.0")
+    reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))
+    reader.run()
+    assert [event.message for event in events if isinstance(event, Said)] == [
+        "kept results are of another version of qdebug: computing again"
+    ]
 
 
 def test_rows_without_a_result_have_none_and_fit_nothing():
