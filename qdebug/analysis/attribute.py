@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.analysis.alignment import clamp_of
-from qdebug.analysis.band import allowed_error, held_unit, norm, unit_roundoff
+from qdebug.analysis.band import allowed_error, beyond_own_terms, held_unit, norm, unit_roundoff
 from qdebug.analysis.expand import parts_of
 from qdebug.analysis.layouts import in_one_order
 from qdebug.analysis.ops import clamp_bounds, fused_activation
@@ -61,6 +61,8 @@ class Attribution:
         in_range: Introduced error with the replay held to what the codes can represent: what saturation does not
             account for. The same as `introduced` for a tensor without integer codes.
         allowed: Norm of the introduced error that rounding alone accounts for; None for a tensor with integer codes.
+        beyond: Elements of the introduced error that rounding what each is made of does not account for, however small
+            they are beside the rest.
         clipped: Error of the reference's values when they are held to what the codes can represent: whether the range
             fits. None for a tensor without integer codes.
         coded: Error of the reference's values when they are rounded to these codes: whether the scale fits.
@@ -72,6 +74,7 @@ class Attribution:
     propagated: ErrorStats | None = None
     in_range: ErrorStats | None = None
     allowed: float | None = None
+    beyond: int = 0
     clipped: ErrorStats | None = None
     coded: ErrorStats | None = None
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
@@ -176,7 +179,11 @@ class _Split:
         elif entry.quant is None:
             unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
-            part.allowed += (held_unit(ours) * norm(ours)) ** 2
+            held = held_unit(ours)
+            part.allowed += (held * norm(ours)) ** 2
+            bounds = clamp_of(self._view)
+            shown = ours if bounds == (None, None) else np.clip(ours, *bounds)
+            part.beyond += beyond_own_terms(self._form, values, replayed, shown, max(unit, held))
         theirs = self._reference.load(entry.reference_tensor, sample, step)
         theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
         part.propagated.update(theirs, replayed, sample=sample)
@@ -247,6 +254,7 @@ class _Split:
             clipped=None if self._span == (None, None) else part.clipped.stats(),
             coded=None if self._span == (None, None) else part.coded.stats(),
             allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
+            beyond=part.beyond,
         )
 
 
@@ -260,6 +268,7 @@ class _Part:
     coded: ErrorAccumulator
     propagated: ErrorAccumulator
     allowed: float = 0.0
+    beyond: int = 0
 
     def merge(self, other: _Part) -> None:
         """Add what another part has seen."""
@@ -269,6 +278,7 @@ class _Part:
         self.coded.merge(other.coded)
         self.propagated.merge(other.propagated)
         self.allowed += other.allowed
+        self.beyond += other.beyond
 
 
 def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[str, np.ndarray]:

@@ -14,11 +14,12 @@ from collections.abc import Mapping
 import ml_dtypes
 import numpy as np
 
+from qdebug.analysis.ops import MOVES_VALUES
 from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
 
-__all__ = ["allowed_error", "held_unit", "narrow_sums_error", "norm", "unit_roundoff"]
+__all__ = ["allowed_error", "beyond_own_terms", "held_unit", "narrow_sums_error", "norm", "unit_roundoff"]
 
 _LAMBDA = 8.0
 """Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
@@ -26,6 +27,13 @@ _OTHER = 256.0
 """Units that an operator without a known sum may be off: approximations of functions, normalizations."""
 _MOST = 0.1
 """However coarse the format, an error of a tenth of the signal is never explained by rounding alone."""
+
+_OFFSET = 4.0
+"""Units of 1 that a Sigmoid may be off: it is computed as 1/2 and something, however near 0 (MLAS, logistic.cpp)."""
+_OWN = 16.0
+"""Units that an element may be off by the rounding of what it is made of; a division may multiply by a reciprocal."""
+_TERMS = frozenset({"Add", "Sub", "Sum"})
+_ELEMENTWISE = _TERMS | MOVES_VALUES | {"Mul", "Div", "Relu", "Neg", "Abs"}
 
 _TELLING = 16
 """Elements from which the digits of a tensor tell the format they were rounded to."""
@@ -90,6 +98,8 @@ def allowed_error(
         unit: Unit roundoff of the coarser of the formats involved.
     """
     size = norm(output)
+    if node.op == "Sigmoid":
+        return min(_OTHER * unit, _MOST) * size + _OFFSET * unit * math.sqrt(output.size)
     if node.op not in _SUMS:
         return min(_OTHER * unit, _MOST) * size
     magnitudes = _magnitudes(node, values, opset)
@@ -97,6 +107,45 @@ def allowed_error(
         return min(_OTHER * unit, _MOST) * size
     terms = _terms(node, values, output)
     return min((_LAMBDA * math.sqrt(terms) + _LAMBDA) * unit * magnitudes, max(_MOST * size, 16 * unit * magnitudes))
+
+
+def beyond_own_terms(
+    node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, recorded: np.ndarray, unit: float
+) -> int:
+    """Count the elements of an elementwise operator that rounding of what each is made of does not account for.
+
+    The norm of a whole tensor does not see a wrong row of small values beside large ones. What depends on one element
+    of each input alone rounds in proportion to these: a sum to the magnitudes of its terms, all else to the result.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        recorded: What was recorded.
+        unit: Unit roundoff of the coarser of the formats involved.
+
+    Returns:
+        The count; 0 for operators of which no such bound is known.
+    """
+    if node.op not in _ELEMENTWISE or "activation" in node.attrs or recorded.shape != output.shape:
+        return 0
+    ours, theirs = recorded.astype(np.float64), output.astype(np.float64)
+    reach = np.abs(theirs)
+    if node.op in _TERMS:
+        reach = np.zeros_like(theirs)
+        for name in filter(None, node.inputs):
+            reach += np.abs(values[name].astype(np.float64))
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.nan_to_num(np.abs(ours - theirs), nan=0.0, posinf=0.0)
+        return int(np.count_nonzero(off > _OWN * unit * reach + _smallest(recorded.dtype)))
+
+
+def _smallest(dtype: np.dtype) -> float:
+    """Give the smallest normal number of a float format: many processors take what is below it for 0."""
+    try:
+        return float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]  # untyped upstream
+    except ValueError:
+        return float(np.finfo(np.float32).smallest_normal)
 
 
 def narrow_sums_error(

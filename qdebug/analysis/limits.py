@@ -216,6 +216,9 @@ def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[St
         if not norm <= allowed:
             times = norm / allowed if allowed else math.inf
             return Status.DIVERGED, f"it introduces {times:.3g} times the error that rounding its sums accounts for"
+        if attribution.beyond:
+            share = f"{attribution.beyond} of {stats.count} elements"
+            return Status.DIVERGED, f"{share} are off by more than rounding what each is made of accounts for"
     elif not reproduced and stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
         return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
     elif attribution.clipped is not None and attribution.coded is not None:
