@@ -55,6 +55,10 @@ class Verdictable(Protocol):
     def failure(self) -> BaseException | None:
         """Why there will be none."""
 
+    @property
+    def waited(self) -> int:
+        """Whole seconds since the names are on the screen."""
+
 
 def banner(
     titles: tuple[str, str], opened: Opened | None, width: int, glyphs: GlyphSet, *, which: str = ""
@@ -138,7 +142,8 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
         return [[(" READING ", "accent"), ("opening both recordings ..", "muted")]]
     elif now.opened is None:
         many = numbers.grouped(navigator.table.size)
-        return [[(" READING ", "accent"), (f"aligning both graphs, {many} tensors ..", "muted")]]
+        since = f" {now.waited} s" if now.waited else ""
+        return [[(" READING ", "accent"), (f"aligning both graphs, {many} tensors ..{since}", "muted")]]
     elif result is not None and not now.opened.writing:
         from qdebug.view.sentences import verdict_sentence
 

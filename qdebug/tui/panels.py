@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -52,6 +53,12 @@ class Compared:
         self.navigator: Navigator | None = None
         self.result: DiffResult | None = None
         self.failure: BaseException | None = None
+        self.named_at = 0.0
+
+    @property
+    def waited(self) -> int:
+        """Whole seconds since the names are on the screen."""
+        return int(monotonic() - self.named_at)
 
 
 class Panels(Screen[None]):
@@ -236,9 +243,17 @@ class Panels(Screen[None]):
     def _take_named(self, event: Named) -> None:
         now = self.compared[event.backend_at]
         now.navigator = Navigator(event.table)
+        now.named_at = monotonic()
+        self.set_timer(1.0, self._show_waiting)
         if event.backend_at == self.backend:
             self._listing.show(now.navigator)
         self.redraw()
+
+    def _show_waiting(self) -> None:
+        """Count the seconds while graphs are aligned."""
+        if any(each.navigator and each.opened is None and each.failure is None for each in self.compared):
+            self._verdict.redraw()
+            self.set_timer(1.0, self._show_waiting)
 
     def _take_opened(self, event: Opened) -> None:
         now = self.compared[event.backend_at]

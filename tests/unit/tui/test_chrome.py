@@ -29,6 +29,13 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
     assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
 
 
+def test_aligning_counts_its_seconds(make_scene):
+    facts = {"navigator": make_scene().navigator, "opened": None, "result": None, "failure": None}
+    drawn = [words(verdict_lines(SimpleNamespace(**facts, waited=seconds), 80, 1, UNICODE)) for seconds in (0, 7)]
+    assert drawn[0].endswith("tensors ..")
+    assert drawn[1] == f"{drawn[0]} 7 s"
+
+
 def test_there_is_no_verdict_while_a_recorder_is_at_work(make_scene):
     scene = make_scene(failing=())
     opened = replace(scene.opened, writing=True)
