@@ -71,7 +71,7 @@ class RowResults(Sequence["NodeResult | None"]):
     def __init__(self, size: int) -> None:
         self._index = np.full(size, -1, np.int32)
         self._held: HeldNodes | None = None
-        self._kept: dict[int, NodeResult] = {}
+        self._kept: list[NodeResult | None] = []
 
     def __len__(self) -> int:
         return len(self._index)
@@ -86,7 +86,7 @@ class RowResults(Sequence["NodeResult | None"]):
         index = int(self._index[row])
         if index < 0:
             return None
-        return self._kept[int(row) % len(self)] if self._held is None else self._held[index]
+        return self._kept[row] if self._held is None else self._held[index]
 
     def put(self, rows: np.ndarray, indices: np.ndarray, results: Sequence[NodeResult], held: HeldNodes | None) -> int:
         """Take in the results of some rows; tell how many had none.
@@ -101,22 +101,24 @@ class RowResults(Sequence["NodeResult | None"]):
         self._held = held
         self._index[rows] = indices
         if held is None:
-            self._kept.update(zip(rows.tolist(), results, strict=True))
+            self._kept = self._kept or [None] * len(self)
+            for row, result in zip(rows.tolist(), results, strict=True):
+                self._kept[row] = result
         return fresh
 
     def samples(self) -> Iterator[tuple[int, Sequence[SampleResult]]]:
         """Give the samples of each row that has a result; their errors' parts may be left out."""
-        known = np.flatnonzero(self._index >= 0).tolist()
         if self._held is None:
-            return ((row, self._kept[row].samples) for row in known)
+            return ((row, result.samples) for row, result in enumerate(self._kept) if result is not None)
         samples = self._held.samples()
-        return ((row, samples[self._index[row]]) for row in known)
+        return ((row, samples[self._index[row]]) for row in np.flatnonzero(self._index >= 0).tolist())
 
     def explained(self) -> list[str | None]:
         """Give for each row the arithmetic that reproduces it, "" where none is known; None where no result is."""
         texts: list[str | None] = [None] * len(self)
-        of_held = None if self._held is None else self._held.texts("explained")
+        if self._held is None:
+            return [None if result is None else result.explained or "" for result in self._kept] or texts
+        of_held = self._held.texts("explained")
         for row in np.flatnonzero(self._index >= 0).tolist():
-            known = self._kept[row].explained if of_held is None else of_held[self._index[row]]
-            texts[row] = known or ""
+            texts[row] = of_held[self._index[row]] or ""
         return texts
