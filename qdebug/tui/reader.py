@@ -210,6 +210,8 @@ class Reader(threading.Thread):
             if first and held is not None and len(held) == len(source.entries()):  # kept from an earlier time
                 comparison.left = iter(())
                 self._offer(comparison, None if comparison.table is None else comparison.table.batch_of(held))
+                with self._wake:  # the verdict can wait until they are on the screen
+                    self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
             else:
                 self._hand_over(comparison, [result])
             if first and isinstance(source, Holding) and source.outdated:
