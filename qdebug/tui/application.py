@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.desk import Start
-from qdebug.tui.driver import PromptDriver
+from qdebug.tui.driver import PromptDriver, terminal_is_gone
 from qdebug.tui.glyphs import UNICODE, GlyphSet
 from qdebug.tui.keys import KEYS, key_label
 from qdebug.tui.look import Look
@@ -32,6 +32,8 @@ __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _INTERRUPTED = 130
 _FREEZE_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+"""How often it is asked whether the terminal is still there."""
 _SETTLE_SECONDS = 0.1
 """How long a terminal's size has to stay to count as the one that it has now."""
 
@@ -103,7 +105,14 @@ class QdebugApp(App[int]):
         # A full collection of the millions of objects of a large net would hold everything up for a third of a second:
         # what has been read is there to stay, and need not be looked through again and again.
         self._calm = self.set_interval(_FREEZE_SECONDS, _keep_calm)
+        if not self.is_headless:
+            self.set_interval(_LOOK_SECONDS, self._end_with_terminal)
         self.app_resume_signal.subscribe(self, self._paint_all)
+
+    def _end_with_terminal(self) -> None:
+        """End when nobody can see anything any more."""
+        if terminal_is_gone():
+            self.exit(_INTERRUPTED)
 
     def _paint_all(self, _: object) -> None:
         """Paint everything: after a suspension the terminal shows none of what was painted."""

@@ -6,6 +6,8 @@ second, and then leaves the screen. Here it is the other way round.
 
 from __future__ import annotations
 
+import select
+import sys
 from typing import TYPE_CHECKING, Any
 
 from textual.drivers.linux_driver import LinuxDriver
@@ -13,7 +15,21 @@ from textual.drivers.linux_driver import LinuxDriver
 if TYPE_CHECKING:
     from qdebug.tui.application import QdebugApp
 
-__all__ = ["PromptDriver"]
+__all__ = ["PromptDriver", "terminal_is_gone"]
+
+
+def terminal_is_gone() -> bool:
+    """Tell whether the other end of the terminal was closed, as when a connection breaks.
+
+    Most programs then get a signal that ends them. One that does not, because the terminal is not its own or the
+    signal is held off, would read the end of its input again and again, and keep a core busy for good.
+    """
+    stdin = sys.__stdin__
+    if stdin is None or stdin.closed or not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(stdin.fileno(), 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 class PromptDriver(LinuxDriver):

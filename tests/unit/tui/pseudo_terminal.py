@@ -45,6 +45,11 @@ class Terminal:
         """Close the terminal, as a connection that breaks does."""
         os.killpg(self.process.pid, signal.SIGHUP)
 
+    def break_off(self):
+        """Close the other end of the terminal; nobody tells the program."""
+        os.close(self._master)
+        self._master = -1
+
     def send(self, data):
         os.write(self._master, data)
 
@@ -98,4 +103,5 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(10)
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)

@@ -175,6 +175,11 @@ def test_the_end_of_the_terminal_ends_the_program(program):
     assert program.process.poll() is not None
 
 
+def test_a_terminal_that_is_gone_without_a_word_ends_the_program(program):
+    program.break_off()
+    assert program.process.wait(10) == 130
+
+
 def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
     program.send(b"/q_17\r")
     assert program.wait(lambda text: "no match" in text), program.text
