@@ -177,7 +177,7 @@ def test_the_end_of_the_terminal_ends_the_program(program):
 
 def test_a_terminal_that_is_gone_without_a_word_ends_the_program(program):
     program.break_off()
-    assert program.process.wait(10) == 130
+    assert program.process.wait(10) in {130, 120}  # 120: Python had something left to print, and nowhere to
 
 
 def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
