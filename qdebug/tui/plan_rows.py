@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
-from qdebug.tui.planned import PlannedRow, PlannedRows
+from qdebug.tui.planned import MadeRows, PlannedRow, PlannedRows
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DiffSource, Entry, Opened
 
@@ -43,27 +43,8 @@ def named_rows(names: Sequence[str]) -> NodeTable:
     Args:
         names: Tensors of the backend.
     """
-    return NodeTable(_Names(names), names=names)
-
-
-class _Names(Sequence[PlannedRow]):
-    """Rows that are made when they are looked at: they are there for a moment only."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @overload
-    def __getitem__(self, at: int) -> PlannedRow: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[PlannedRow]: ...
-    def __getitem__(self, at: int | slice) -> PlannedRow | Sequence[PlannedRow]:
-        if isinstance(at, slice):
-            return _Names(self._names[at])
-        name = self._names[at]
-        return PlannedRow(node=name, op="", tensor=name, reference_tensor="")
+    rows = MadeRows(names, lambda name: PlannedRow(node=name, op="", tensor=name, reference_tensor=""))
+    return NodeTable(rows, names=names)
 
 
 def planned_rows(source: DiffSource) -> PlannedRows:

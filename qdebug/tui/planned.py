@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from qdebug.model import QuantParams
     from qdebug.tui.source import Entry
 
-__all__ = ["PlannedRow", "PlannedRows", "column", "display_names"]
+__all__ = ["MadeRows", "PlannedRow", "PlannedRows", "column", "display_names"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +41,17 @@ class PlannedRow:
     missing: str | None = None
 
 
-class PlannedRows(Sequence[PlannedRow]):
-    """Lines of what a session compares and of what it does not; those of the former are made when they are looked at.
+class MadeRows(Sequence[PlannedRow]):
+    """Lines that are made when they are looked at: there may be 100,000 of them, and 40 on the screen.
 
     Args:
-        lines: Pairs of the session, and lines of what has no partner.
-        dtype: Gives the dtype of a backend tensor.
+        lines: What each is made of.
+        make: Makes one.
     """
 
-    def __init__(self, lines: Sequence[Entry | PlannedRow], dtype: Callable[[str], str | None]) -> None:
+    def __init__(self, lines: Sequence[Any], make: Callable[[Any], PlannedRow]) -> None:
         self._lines = lines
-        self._dtype = dtype
+        self._make = make
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -62,8 +62,23 @@ class PlannedRows(Sequence[PlannedRow]):
     def __getitem__(self, at: slice) -> Sequence[PlannedRow]: ...
     def __getitem__(self, at: int | slice) -> PlannedRow | Sequence[PlannedRow]:
         if isinstance(at, slice):
-            return PlannedRows(self._lines[at], self._dtype)
-        line = self._lines[at]
+            return MadeRows(self._lines[at], self._make)
+        return self._make(self._lines[at])
+
+
+class PlannedRows(MadeRows):
+    """Lines of what a session compares and of what it does not.
+
+    Args:
+        lines: Pairs of the session, and lines of what has no partner.
+        dtype: Gives the dtype of a backend tensor.
+    """
+
+    def __init__(self, lines: Sequence[Entry | PlannedRow], dtype: Callable[[str], str | None]) -> None:
+        super().__init__(lines, self._row)
+        self._dtype = dtype
+
+    def _row(self, line: Entry | PlannedRow) -> PlannedRow:
         if isinstance(line, PlannedRow):
             return line
         return PlannedRow(
