@@ -7,15 +7,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planned_entries import planned
 
+from qdebug.analysis.alignment import Pair
 from qdebug.analysis.held import HeldNodes
 from qdebug.analysis.limit_rules import Acknowledgement
+from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.result import SampleError, SampleResult, Status, json_safe
 from qdebug.numerics.stats import Rails
 
 MANY = 2500
 """More than two frames."""
+
+
+def planned(node):
+    return PlannedNode(
+        index=node.index,
+        node=node.node,
+        op=node.op,
+        pair=Pair(reference=node.reference_tensor, backend=node.tensor, match=node.match, reason=node.match_reason),
+        shape=None,
+        quant=node.quant,
+        relu_floor=False,
+    )
 
 
 def varied(made, number):

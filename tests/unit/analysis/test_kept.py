@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planned_entries import planned
 
 from qdebug.analysis.alignment import Match, Pair, View
 from qdebug.analysis.held import HeldNodes
 from qdebug.analysis.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.limits import Limits
+from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.result import OutputRanking, Status, json_safe
 
 OUTPUT = OutputRanking(
@@ -31,6 +31,18 @@ def kept(nodes, outputs=()):
     for node in nodes:
         held.add(node)
     return dict(kept_columns(held, outputs))
+
+
+def planned(node):
+    return PlannedNode(
+        index=node.index,
+        node=node.node,
+        op=node.op,
+        pair=Pair(reference=node.reference_tensor, backend=node.tensor, match=node.match, reason=node.match_reason),
+        shape=None,
+        quant=node.quant,
+        relu_floor=False,
+    )
 
 
 @pytest.fixture
