@@ -85,7 +85,7 @@ class DeclarationCheck:
         except (KernelError, RecordingError):
             return None
         ours = in_reference_order(self._backend.load(entry.tensor, *place), entry.pair.backend_view, theirs.shape)
-        return None if same_elements(theirs.shape, ours.shape) else self._declared.difference(node, segment)
+        return None if _one_shape(theirs.shape, ours.shape) else self._declared.difference(node, segment)
 
     def difference(
         self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
@@ -171,13 +171,16 @@ class DeclarationCheck:
     ) -> bool:
         sample, step = place
         theirs, ours = self._replayed(entry, node, segment, place)
-        allowed = self._declared.rounding(node, sample=sample, step=step)
-        if allowed is None:
-            return False
-        if ours.shape != theirs.shape:
+        if not _one_shape(ours.shape, theirs.shape):
             return True
-        if isinstance(allowed, np.ndarray):
-            allowed = in_reference_order(allowed, entry.pair.backend_view, theirs.shape)
+        ours = ours.reshape(theirs.shape)
+        allowed = self._declared.rounding(node, sample=sample, step=step)
+        spread = None
+        if allowed is None:
+            spread = self._declared.spread(node, entry.tensor, sample=sample, step=step)
+            spread, allowed = self._as_theirs(entry, spread, theirs), 0.0
+        elif isinstance(allowed, np.ndarray):
+            allowed = self._as_theirs(entry, allowed, theirs)
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
             excess = np.abs(np.subtract(theirs, ours, dtype=np.float64)) - 1.001 * allowed
             excess = np.maximum(np.nan_to_num(excess, nan=0.0, posinf=np.inf), 0)
@@ -188,7 +191,12 @@ class DeclarationCheck:
             part = attribution.samples.get(sample, attribution)
             if not norm(excess) > _FOLDING * (part.allowed or 0.0):
                 return False
-        return exceeds(excess, self._declared.wandering(entry.pair, segment, sample=sample, step=step))
+        wandering = self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+        return exceeds(excess, wandering if spread is None else np.hypot(wandering, spread))
+
+    def _as_theirs(self, entry: PlannedNode, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
+        return in_reference_order(array, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
 
     def _differs_wide(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> bool:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
@@ -199,7 +207,7 @@ class DeclarationCheck:
         for bounds in (clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor)):
             if bounds != (None, None):
                 ours = np.clip(ours, *bounds)
-        if not same_elements(ours.shape, theirs.shape):
+        if not _one_shape(ours.shape, theirs.shape):
             return True
         with np.errstate(invalid="ignore", over="ignore"):
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
@@ -209,3 +217,11 @@ class DeclarationCheck:
         if not norm(difference) > share * norm(theirs):
             return False
         return exceeds(difference, self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1]))
+
+
+def _one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Tell whether two shapes are alike but for dimensions of extent 1 that one of them has more than the other.
+
+    Where neither has more, such a dimension in another place is that of a reduction along another axis.
+    """
+    return same_elements(one, other) and (len(one) != len(other) or one == other)

@@ -15,6 +15,7 @@ import numpy as np
 from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.attribute import compute
 from qdebug.analysis.clamps import bounds_of, codes_clamp
+from qdebug.analysis.constant_spread import constant_spread
 from qdebug.analysis.dynamic_replay import DynamicReplay
 from qdebug.analysis.layouts import layouts_of
 from qdebug.analysis.ops import plain_op, same_family
@@ -47,6 +48,7 @@ _TITLES = {
     **dict.fromkeys(_PRODUCTS, ("input", "weight", "bias")),
     "BatchNormalization": ("input", "scale", "bias", "mean", "variance"),
     "LayerNormalization": ("input", "scale", "bias"),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), ("input", "weight", "recurrent weight", "bias")),
 }
 """What an operator's inputs are called where they are constants."""
 _BIASES = {"DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6}
@@ -250,6 +252,19 @@ class Declared:
         squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
         return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))
 
+    def spread(self, node: Node, tensor: str, *, sample: int, step: int) -> np.ndarray:
+        """Estimate what rounding a node's constants makes of one of its outputs, where `rounding` knows no bound.
+
+        Raises:
+            KernelError: The node cannot be replayed.
+            RecordingError: An input was not recorded.
+        """
+        form, opset = real_form(node, self._backend.graph.opset)
+        values = {name: real_values(self._backend, name, sample, step) for name in form.inputs if name}
+        constants = [name for name, array in values.items() if self._be.classes.folds(name) and array.dtype.kind == "f"]
+        steps = {name: self._replay.backend.half_steps(name) for name in constants}
+        return constant_spread(lambda given: compute(node, form, opset, given)[tensor], values, steps)
+
     def unheld(self, node: Node, segment: Segment) -> str | None:
         """Say which constant of a node its format cannot hold; None if there is none."""
         main = _main(node, segment)
@@ -286,10 +301,13 @@ class Declared:
         return f"it reads {' and '.join(map(repr, dict.fromkeys(mine)))}, and not {missing[0]!r} as the reference does"
 
     def _constants_said(self, ours: Node, theirs: Node, segment: Segment) -> str:
-        for slot, title in enumerate(_TITLES.get(plain_op(theirs), ("constant", "constant"))):
+        titles = _TITLES.get(plain_op(theirs), ("constant",) * max(2, len(theirs.inputs)))
+        for slot, title in enumerate(titles):
             one, other = (_operand(n, slot) for n in (ours, theirs))
             if not one and not other:
                 continue
+            if slot > 1 and title == "constant" and not (one and other):
+                continue  # what it leaves out may be what holds without it
             if one and not other and any(n.op == "Add" for n in segment.nodes):
                 continue  # the reference adds it in a node of its own
             if not one or not other:

@@ -98,11 +98,12 @@ class Rounding:
         return None
 
     def narrowest(self, names: set[str]) -> float:
-        """Give the largest unit roundoff of some constants; that of float32 if there are none.
+        """Give the largest unit roundoff of some constants and of what most of the network's were rounded to.
 
-        What fits no narrow format in a network of one was computed of several constants that were rounded to it.
+        What fits no narrow format in a network of one was computed of several constants that were rounded to it; and a
+        node that reads none may have one folded into an attribute, such as the factor of a fused product.
         """
-        return max((max(self.unit(name), self._usual) for name in names), default=SINGLE)
+        return max((self._usual, *map(self.unit, names)))
 
 
 def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:
