@@ -150,12 +150,12 @@ def header_cells(navigator: Navigator, layout: Layout, glyphs: GlyphSet) -> Sequ
 
 def _metric(navigator: Navigator, row: int, key: str) -> str:
     table = navigator.table
-    value = table.values(key, navigator.sample)[row]
+    value = table.number(key, row, navigator.sample)
     if np.isnan(value):
         return numbers.MISSING if table.state[row] != State.PENDING else ""
     if key in {"propagated", "gain"}:
-        return numbers.number(float(value))
-    return numbers.metric(key, int(value) if key == "mismatches" else float(value))
+        return numbers.number(value)
+    return numbers.metric(key, int(value) if key == "mismatches" else value)
 
 
 def _own_error(navigator: Navigator, row: int, key: str) -> str:  # noqa: ARG001  each column's writer takes it
@@ -166,10 +166,10 @@ def _own_error(navigator: Navigator, row: int, key: str) -> str:  # noqa: ARG001
 
 
 def _saturated(navigator: Navigator, row: int, _: str) -> str:
-    share = navigator.table.saturated[row]
+    share = navigator.table.number("saturated", row, None)
     if np.isnan(share):
         return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
-    return "0" if share == 0 else numbers.percent(float(share), 1.0)
+    return "0" if share == 0 else numbers.percent(share, 1.0)
 
 
 def _explained(table: NodeTable, row: int) -> str:

@@ -41,6 +41,7 @@ from qdebug.tui.source import (
     Said,
     Withdraw,
 )
+from qdebug.tui.turns import short_turns
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ _PAINT_SECONDS = 0.3
 _IN_A_BATCH = 500
 """Results that the screen may have to put into columns itself; more are put there by the reader, who has the time."""
 
+_TOGETHER_SECONDS = 0.002
+"""Pairs are compared without looking for questions in between for as long as this."""
+
+_MANY = 2000
+"""Rows from which a look for garbage among all that belongs to them takes longer than a screen should wait."""
 
 _OUTDATED = "kept results are of another version of qdebug: computing again"
 
@@ -71,6 +77,7 @@ class _Comparison:
         self.opening = opening
         self.named = False
         self.source: DiffSource | None = None
+        self.holding: Holding | None = None
         self.table: NodeTable | None = None
         self.results = KnownResults()
         self.left: Iterator[NodeResult] | None = None
@@ -83,11 +90,11 @@ class _Comparison:
     @property
     def held(self) -> HeldNodes | None:
         """What holds the results of this comparison; None if it keeps none."""
-        return self.source.held if isinstance(self.source, Holding) else None
+        return None if self.holding is None else self.holding.held
 
     def restart(self) -> None:
         """Forget what was compared: there is more to compare now."""
-        self.source = self.table = self.left = None
+        self.source = self.holding = self.table = self.left = None
         self.results, self.loose, self.batches = KnownResults(), [], []
         self.announced = self.done = False
         self.begun = time.monotonic()
@@ -146,19 +153,23 @@ class Reader(threading.Thread):
     def run(self) -> None:
         """Open, compute, then wait for requests."""
         try:
-            while not self._stopped:
-                self._serve()
-                comparison = self._next()
-                if comparison is not None:
-                    self._advance(comparison)
-                    continue
-                with self._wake:
-                    self._wake.wait_for(lambda: self._stopped or self._jobs or self._answerable(), self._patience())
-                self._look_for_more()
+            with short_turns():
+                self._work()
         except Cancelled:
             return
         except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
             self._post(Failed(error=error, fatal=True))
+
+    def _work(self) -> None:
+        while not self._stopped:
+            self._serve()
+            comparison = self._next()
+            if comparison is not None:
+                self._advance(comparison)
+                continue
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopped or self._jobs or self._answerable(), self._patience())
+            self._look_for_more()
 
     def _patience(self) -> float | None:
         """Give how long to sleep: for ever, unless a recording is followed; rarer if comparing takes long."""
@@ -201,21 +212,7 @@ class Reader(threading.Thread):
         if source is None:
             self._post(self._open(comparison))
             return
-        left: Iterator[NodeResult] = comparison.left or iter(())
-        first = not comparison.results
-        result = self._compared(left, first=first)
-        if result is not None:
-            comparison.results.add(result)
-            held = comparison.held
-            if first and held is not None and len(held) == len(source.entries()):  # kept from an earlier time
-                comparison.left = iter(())
-                self._offer(comparison, None if comparison.table is None else comparison.table.batch_of(held))
-                with self._wake:  # the verdict can wait until they are on the screen
-                    self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
-            else:
-                self._hand_over(comparison, [result])
-            if first and isinstance(source, Holding) and source.outdated:
-                self._post(Said(message=_OUTDATED))
+        if self._compare_some(comparison):
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun
         changed = comparison.opening.changed
@@ -223,12 +220,36 @@ class Reader(threading.Thread):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
         self._post(Finished(backend_at=comparison.at, result=source.result()))
 
-    def _compared(self, left: Iterator[NodeResult], *, first: bool) -> NodeResult | None:
-        """Compare one more pair; give it up between two blocks of its values once the program ends."""
+    def _compare_some(self, comparison: _Comparison) -> bool:
+        """Compare a pair, and others as long as that takes next to no time; tell whether there was one."""
         from qdebug.replay.checkpoint import asking  # long loaded where there is something to compare
 
-        with asking(self._give_up):
-            return _first_of(left) if first else next(left, None)
+        first, left = not comparison.results, comparison.left or iter(())
+        found, end = False, time.monotonic() + _TOGETHER_SECONDS
+        with asking(self._give_up):  # between two blocks of values, once the program ends
+            result = _first_of(left) if first else next(left, None)
+            while result is not None:
+                found = True
+                comparison.results.add(result)
+                if first:
+                    self._show_first(comparison, result)
+                    break
+                self._hand_over(comparison, [result])  # the next one may take long
+                result = None if time.monotonic() > end else next(left, None)
+        return found
+
+    def _show_first(self, comparison: _Comparison, result: NodeResult) -> None:
+        """Hand over the first result, and with it all others where all were kept from an earlier time."""
+        held, table = comparison.held, comparison.table
+        if held is not None and table is not None and len(held) == table.comparable:
+            comparison.left = iter(())
+            self._offer(comparison, table.batch_of(held))
+            with self._wake:  # the verdict can wait until they are on the screen
+                self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
+        else:
+            self._hand_over(comparison, [result])
+        if comparison.holding is not None and comparison.holding.outdated:
+            self._post(Said(message=_OUTDATED))
 
     def _give_up(self) -> None:
         if self._stopped:
@@ -244,9 +265,10 @@ class Reader(threading.Thread):
             opened = describe(source, comparison.at, writing=opening.writing is not None and opening.writing())
             opened = replace(opened, notes=self._notes(opening))
             opened.table.prepare()
-            gc.freeze()  # or the first look for garbage afterwards would go through all of that, and hold up the screen
+            _set_aside(opened.table.size)
         comparison.table, comparison.left = opened.table, source.results()
-        comparison.results = KnownResults(source.found if isinstance(source, Holding) else None)
+        comparison.holding = source if isinstance(source, Holding) else None  # asked once: it takes 80 microseconds
+        comparison.results = KnownResults(None if comparison.holding is None else comparison.holding.found)
         return opened
 
     def _notes(self, opening: Opening) -> Mapping[str, str]:
@@ -282,8 +304,7 @@ class Reader(threading.Thread):
 
     def _renew(self, comparison: _Comparison, nodes: Sequence[NodeResult]) -> None:
         """Hand over all results once more, a few at a time: they are made while they are looked at."""
-        found = comparison.source.found if isinstance(comparison.source, Holding) else None
-        comparison.results = KnownResults(found)
+        comparison.results = KnownResults(None if comparison.holding is None else comparison.holding.found)
         for start in range(0, len(nodes), _IN_A_BATCH):
             some = nodes[start : start + _IN_A_BATCH]
             for node in some:
@@ -387,6 +408,14 @@ def _first_of(results: Iterator[NodeResult]) -> NodeResult | None:
     from qdebug.model.bulk import garbage_left_alone
 
     with garbage_left_alone():
-        result = next(results, None)
-        gc.freeze()  # as after opening
-    return result
+        return next(results, None)
+
+
+def _set_aside(rows: int) -> None:
+    """Let nobody look for garbage among what a large net has brought, which would hold up the screen each time.
+
+    What the screen shows at the moment is set aside with it, and never given back: not for each look at a small
+    recording that grows.
+    """
+    if rows > _MANY:
+        gc.freeze()

@@ -76,6 +76,21 @@ class RowResults(Sequence["NodeResult | None"]):
     def __len__(self) -> int:
         return len(self._index)
 
+    @property
+    def held(self) -> HeldNodes | None:
+        """What holds the results; None if nothing does, or there are none yet."""
+        return self._held
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self._held is not None or bool(self._kept)
+
+    def known(self) -> tuple[np.ndarray, np.ndarray]:
+        """Give the rows that have a result, and the numbers of their results among all."""
+        rows = np.flatnonzero(self._index >= 0)
+        return rows, self._index[rows]
+
     @overload
     def __getitem__(self, row: int) -> NodeResult | None: ...
     @overload

@@ -11,23 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
-from qdebug.tui.planned import PlannedRow, column, display_names
+from qdebug.tui.places import Places
+from qdebug.tui.planned import PlannedRow, column, display_names, tensor_at
+from qdebug.tui.row_columns import METRIC_CHOICES, RowColumns, number_of, numbers_of
 from qdebug.tui.row_results import RowResults
 from qdebug.tui.states import STATE_OF, State
-from qdebug.view.rows import on_rails
 
 if TYPE_CHECKING:  # the first rows are drawn before there are results
     from qdebug.analysis.held import HeldNodes
     from qdebug.analysis.result import NodeResult, SampleResult
 
 __all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "severity"]
-
-METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
-"""Metrics that the list and the profile can show, in the order the key walks them; "introduced" is the relative
-(rel_l2) error that a node adds itself, the others are of the whole error."""
-
-_PARTS = ("propagated", "gain")
-"""Further numbers of a row, beside the metrics."""
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
 """Those that are known for a single sample of every node."""
@@ -60,8 +54,8 @@ class Batch:
         results: The results; none where all that are held come at once.
         indices: Their numbers among all.
         held: What holds them; None if nobody else does.
-        state, saturated, acknowledged: As the table's columns.
-        columns: The metrics by name.
+        state, acknowledged: As the table's columns.
+        columns: Those of the table's numbers that it had made by then.
     """
 
     rows: np.ndarray
@@ -69,7 +63,6 @@ class Batch:
     indices: np.ndarray
     held: HeldNodes | None
     state: np.ndarray
-    saturated: np.ndarray
     acknowledged: np.ndarray
     columns: Mapping[str, np.ndarray]
 
@@ -91,23 +84,21 @@ class NodeTable:
             self.longest_name = max(map(cell_len, self.names))
         self.results = RowResults(size)
         self.state = np.zeros(size, dtype=np.uint8)
-        self.metrics = {name: np.full(size, np.nan) for name in (*METRIC_CHOICES, *_PARTS)}
+        self.metrics = RowColumns(self.results)
         self.acknowledged = np.zeros(size, dtype=bool)
-        self.saturated = np.full(size, np.nan)
         self.version = 0
         self.pending = size
         self._samples: dict[int, dict[str, np.ndarray]] = {}
         self._first_known: tuple[int, int | None, int | None] = (-1, None, None)
         self._lower: list[str] | None = None
-        self._of_reference: dict[str, int] | None = None
         self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
-        self._missing: frozenset[int] = frozenset()
+        self._missing = np.zeros(size, dtype=bool)
         self.ordered = size  # what only the reference has comes last, without order
         if names is None:
-            missing = [number for number, reason in enumerate(column(rows, "missing")) if reason is not None]
-            self._missing = frozenset(missing)
-            self.state[missing] = State.INCOMPARABLE
-            self.pending -= len(missing)
+            reasons = column(rows, "missing")
+            self._missing = np.fromiter((reason is not None for reason in reasons), bool, size)
+            self.state[self._missing] = State.INCOMPARABLE
+            self.pending -= int(self._missing.sum())
             self.ordered = sum(map(bool, column(rows, "tensor")))
         self.comparable = self.pending
 
@@ -116,18 +107,31 @@ class NodeTable:
         _ = self._row_of, self.by_name, self.by_op
 
     @cached_property
-    def _row_of(self) -> dict[str, int]:
-        return {tensor: number for number, tensor in enumerate(column(self.rows, "tensor")) if tensor}
+    def _row_of(self) -> Places:
+        return Places(column(self.rows, "tensor"), tensor_at(self.rows))
+
+    @cached_property
+    def _row_of_reference(self) -> Places:
+        theirs = tensor_at(self.rows, "reference_tensor")
+        return Places(column(self.rows, "reference_tensor"), theirs, there=~self._missing)
 
     @cached_property
     def by_name(self) -> np.ndarray:
         """The rows in order of their names."""
-        return np.array(sorted(range(self.size), key=self.names.__getitem__), dtype=np.int64)
+        return np.array(sorted(range(self.size), key=self.names.__getitem__), dtype=np.int32)
 
     @cached_property
     def by_op(self) -> np.ndarray:
         """The rows in order of their operators."""
-        return np.array(sorted(range(self.size), key=column(self.rows, "op").__getitem__), dtype=np.int64)
+        ops, number = _numbered(column(self.rows, "op"))
+        rank = np.empty(len(ops), number.dtype)
+        rank[sorted(range(len(ops)), key=ops.__getitem__)] = np.arange(len(ops))
+        return np.argsort(rank[number], kind="stable").astype(np.int32)
+
+    @property
+    def saturated(self) -> np.ndarray:
+        """The share of codes at the ends of their range, of each row."""
+        return self.metrics["saturated"]
 
     def put(self, result: NodeResult) -> int | None:
         """Fill in one result.
@@ -146,42 +150,41 @@ class NodeTable:
             results: The results.
             held: What holds them, these and all before; None if nobody does.
         """
-        found = [(self._row_of.get(result.tensor), result) for result in results]
-        known = [(row, result) for row, result in found if row is not None and row not in self._missing]
-        kept = [result for _, result in known]
-        columns = {
-            name: np.array([_number(result, name) for result in kept], dtype=np.float64) for name in self.metrics
-        }
+        rows = self._row_of.find_all([result.tensor for result in results])
+        there = self._awaited(rows)
+        kept = [results[at] for at in np.flatnonzero(there).tolist()]
         return Batch(
-            rows=np.array([row for row, _ in known], dtype=np.int64),
+            rows=rows[there],
             results=kept,
             indices=np.array([result.index for result in kept], dtype=np.int64),
             held=held,
             state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),
-            saturated=np.array([_saturated(result) for result in kept], dtype=np.float64),
             acknowledged=np.array([_excused(result) for result in kept], dtype=bool),
-            columns=columns,
+            columns={
+                name: np.array([number_of(result, name) for result in kept], dtype=np.float64)
+                for name in self.metrics.made
+            },
         )
 
     def batch_of(self, held: HeldNodes) -> Batch:
         """Put the numbers of all results that a session holds into columns, without making one of them."""
-        at = np.array([self._row_of.get(tensor, -1) for tensor in held.tensors()], dtype=np.int64)
-        there = at >= 0
-        there[there] = ~np.isin(at[there], list(self._missing))
-        rails = {name: held.numbers(f"saturation.{name}") for name in ("at_qmin", "at_qmax", "floor", "total")}
-        with np.errstate(divide="ignore", invalid="ignore"):
-            saturated = (rails["at_qmin"] - rails["floor"] + rails["at_qmax"]) / rails["total"]
-        saturated[rails["total"] == 0] = np.nan
+        rows = self._row_of.find_all(held.tensors())
+        there = self._awaited(rows)
         return Batch(
-            rows=at[there],
+            rows=rows[there],
             results=(),
             indices=np.flatnonzero(there),
             held=held,
             state=held.statuses(STATE_OF)[there],
-            saturated=saturated[there],
             acknowledged=held.excused()[there],
-            columns={name: held.numbers(_PATHS.get(name, f"metrics.{name}"))[there] for name in self.metrics},
+            columns={name: numbers_of(held, name)[there] for name in self.metrics.made},
         )
+
+    def _awaited(self, rows: np.ndarray) -> np.ndarray:
+        """Tell which of some rows there are, and are compared."""
+        there: np.ndarray = rows >= 0
+        there[there] = ~self._missing[rows[there]]
+        return there
 
     def apply(self, batch: Batch) -> None:
         """Fill in results."""
@@ -193,22 +196,17 @@ class NodeTable:
             for row, result in zip(rows.tolist(), batch.results, strict=True):
                 _put_sample(columns, row, result.samples, sample)
         self.state[rows] = batch.state
-        self.saturated[rows] = batch.saturated
         self.acknowledged[rows] = batch.acknowledged
-        for name, values in batch.columns.items():
-            self.metrics[name][rows] = values
+        self.metrics.put(rows, batch.columns)
         self.version += 1
 
     def row_of(self, tensor: str) -> int | None:
         """Give the row of a backend tensor; None if it is not in the list."""
-        return self._row_of.get(tensor)
+        return self._row_of.find(tensor)
 
     def row_of_reference(self, tensor: str) -> int | None:
         """Give the row that a tensor of the reference is compared in; None if there is none."""
-        if self._of_reference is None:
-            theirs = zip(column(self.rows, "reference_tensor"), column(self.rows, "missing"), strict=True)
-            self._of_reference = {tensor: at for at, (tensor, missing) in enumerate(theirs) if missing is None}
-        return self._of_reference.get(tensor)
+        return self._row_of_reference.find(tensor)
 
     @property
     def compared(self) -> int:
@@ -222,6 +220,10 @@ class NodeTable:
     def values(self, metric: str, sample: int | None) -> np.ndarray:
         """Give a metric of each row, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
         return self.metrics[metric] if sample is None else self._sample(sample)[metric]
+
+    def number(self, metric: str, row: int, sample: int | None) -> float:
+        """Give a metric of one row, NaN where unknown, as `values` does for all."""
+        return self.metrics.number(metric, row) if sample is None else float(self._sample(sample)[metric][row])
 
     def failing(self, sample: int | None = None) -> np.ndarray:
         """Give the rows beyond their limit and not acknowledged, in topological order."""
@@ -312,8 +314,6 @@ class NodeTable:
         return self._samples[sample]
 
 
-_PATHS = {"introduced": "introduced.rel_l2", "propagated": "propagated.rel_l2", "gain": "gain"}
-
 _FIELDS = {
     "name": "node",
     "tensor": "tensor",
@@ -327,7 +327,7 @@ _FIELDS = {
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Give the different texts, and for each entry the number of its text."""
     numbers: dict[str, int] = {}
-    of_entry = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int64, count=len(texts))
+    of_entry = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int32, count=len(texts))
     return list(numbers), of_entry
 
 
@@ -342,23 +342,6 @@ def _put_sample(columns: dict[str, np.ndarray], row: int, samples: Sequence[Samp
     for name in SAMPLE_METRICS:
         value = getattr(one, name)
         columns[name][row] = np.nan if value is None else value
-
-
-def _number(result: NodeResult, name: str) -> float:
-    value: float | None
-    if name in {"introduced", "propagated"}:
-        stats = result.introduced if name == "introduced" else result.propagated
-        value = None if stats is None else stats.rel_l2
-    elif name == "gain":
-        value = result.gain
-    else:
-        value = None if result.metrics is None else getattr(result.metrics, name)
-    return np.nan if value is None else value
-
-
-def _saturated(result: NodeResult) -> float:
-    rails = result.saturation
-    return on_rails(rails) / rails.total if rails is not None and rails.total else np.nan
 
 
 def _excused(result: NodeResult) -> bool:
