@@ -26,12 +26,11 @@ from qdebug.tui.look import Look
 from qdebug.tui.main_screen import MainScreen
 from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Event, Failed, Finished, Named, Opening
+from qdebug.tui.source import Event, Failed, Named, Opening
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
 _INTERRUPTED = 130
-_FREEZE_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 """How often it is asked whether the terminal is still there."""
 _SETTLE_SECONDS = 0.1
@@ -102,9 +101,6 @@ class QdebugApp(App[int]):
     def on_mount(self) -> None:
         """Start reading."""
         self._reader.start()
-        # A full collection of the millions of objects of a large net would hold everything up for a third of a second:
-        # what has been read is there to stay, and need not be looked through again and again.
-        self._calm = self.set_interval(_FREEZE_SECONDS, _keep_calm)
         if not self.is_headless:
             self.set_interval(_LOOK_SECONDS, self._end_with_terminal)
         self.app_resume_signal.subscribe(self, self._paint_all)
@@ -167,8 +163,6 @@ class QdebugApp(App[int]):
             self._main.take(event)
         if isinstance(event, Named):
             self.call_after_refresh(self._reader.shown)
-        if isinstance(event, Finished):
-            self._calm.stop()
 
     def on_key(self, event: Key) -> None:
         """Give the line that asks for text what was typed faster than it opened."""
@@ -209,8 +203,3 @@ class QdebugApp(App[int]):
     def _fail(self, error: BaseException) -> None:
         self.failure = error
         self.exit(2)
-
-
-def _keep_calm() -> None:
-    """Take what there is out of the collector's sight."""
-    gc.freeze()

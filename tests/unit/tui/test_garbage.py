@@ -1,0 +1,27 @@
+"""What is painted while a comparison goes on is given back."""
+
+import gc
+
+import pytest
+
+from qdebug.tui import reader
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def set_aside(monkeypatch):
+    """Count how often everything there is is put out of the collector's sight."""
+    times = []
+    monkeypatch.setattr(gc, "freeze", lambda: times.append(1))
+    return times
+
+
+@pytest.mark.parametrize("many", [10, 1000])
+async def test_lines_that_were_painted_are_not_kept_for_ever(
+    make_app, make_session, settle, set_aside, monkeypatch, many
+):
+    monkeypatch.setattr(reader, "_MANY", many)
+    async with make_app(make_session(80, delay=0.005)).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+    assert len(set_aside) == (many < 80), "once, when a large net is opened, however long it is compared"
