@@ -2,8 +2,9 @@
 
 Run it: python tests/benchmarks/bench_tui.py [--nodes 1000 100000] [--rounds 40]
 
-The interface runs as a program of its own on a synthetic comparison, whose results share their numbers, so that the
-memory is that of the interface; what a session keeps of as many nodes comes on top. Keys are sent as bytes; a latency
+The interface runs as a program of its own on a synthetic comparison, which holds its results as a session does; the
+results share their numbers, so that the memory is nearly that of the interface alone; what a session keeps of the
+graphs of as many nodes comes on top. Keys are sent as bytes; a latency
 is the time from the byte to the end of what is drawn for it. A stall is how late a timer of 5 ms fired while the
 results came in; beside it stands how long threads of the program waited for a core in that time, all together, which
 is what the rest of the machine did to it. The CPU figures hardly depend on what else the machine does. Targets: first
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import pty
 import select
@@ -53,6 +55,7 @@ def made_up(names: list[str]):
     import numpy as np
 
     from qdebug.analysis.alignment import Alignment, Match
+    from qdebug.analysis.held import HeldNodes
     from qdebug.analysis.limits import Limits
     from qdebug.analysis.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
     from qdebug.model import Graph, MemoryRecording, Node, QuantParams
@@ -92,10 +95,16 @@ def made_up(names: list[str]):
                 Entry(n, name, OPS[n % 4], name + "_out", f"ref_{n}", Match.EXACT, "same name", (1, 64, 56, 56), quant)
                 for n, name in enumerate(names)
             ]
-            self._results: list[NodeResult] = []
+            self._at = {entry.tensor: entry.index for entry in self._entries}
+            self.held = HeldNodes(self._entries)
+            self.outdated = False
 
         def entries(self):
             return self._entries
+
+        def found(self, tensor):
+            at = self._at.get(tensor, len(self.held))
+            return self.held[at] if at < len(self.held) else None
 
         def results(self):
             for entry in self._entries:
@@ -118,17 +127,18 @@ def made_up(names: list[str]):
                     quant=quant,
                     samples=samples,
                 )
-                self._results.append(made)
-                yield made
+                self.held.add(made)
+                yield self.held[entry.index]
 
         def result(self):
-            first = next((node.node for node in self._results if node.status is Status.DIVERGED), None)
+            bad = np.flatnonzero(self.held.statuses({status: status is Status.DIVERGED for status in Status}))
+            first = self._entries[bad[0]].node if len(bad) else None
             return DiffResult(
                 reference=self.reference.info,
                 backend=self.backend.info,
                 verdict=Verdict(status=Status.DIVERGED, first_divergence=first, origin=first, sentence="It diverges."),
                 coverage=Coverage(compared=len(names), unmatched=()),
-                nodes=tuple(self._results),
+                nodes=self.held.under(None),
             )
 
         def values(self, tensor, *, sample, step):
@@ -142,8 +152,12 @@ def made_up(names: list[str]):
 
 def program(nodes: int, report: Path) -> int:
     """Run the interface and write down how late a timer fired while results came in."""
+    gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
     from qdebug.tui.desk import Start
+
+    gc.freeze()
+    gc.enable()
 
     class Measured(QdebugApp):
         late = busy = waited = 0.0
@@ -285,8 +299,8 @@ def comparison_memory(nodes: int) -> float:
     words = "import sys, os; sys.path.insert(0, sys.argv[1]); import bench_tui, numpy, qdebug.analysis.explanation"
     words += "; read = lambda: int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 1e6"
     words += "; import qdebug.tui.source; bench_tui.synthetic(1).compare(); before = read()"
-    words += f"; opening = bench_tui.synthetic({nodes}); source = opening.compare(); kept = list(source.results())"
-    words += "; source.result(); print(read() - before)"
+    words += f"; opening = bench_tui.synthetic({nodes}); source = opening.compare()"
+    words += "; [None for _ in source.results()]; source.result(); print(read() - before)"
     done = subprocess.run(
         [sys.executable, "-c", words, str(Path(__file__).parent)], check=True, capture_output=True, text=True
     )
