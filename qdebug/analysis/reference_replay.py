@@ -9,7 +9,7 @@ a few times what rounding moves it, and every sum by what its order may change: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from qdebug.analysis.band import allowed_error, held_unit, norm
 from qdebug.analysis.clamps import code_span
 from qdebug.analysis.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
 from qdebug.analysis.layouts import in_reference_order, into_stored_order, plain_shape
-from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES
+from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES, plain_op
 from qdebug.analysis.rounding import SINGLE, Rounding, real_values
 from qdebug.analysis.segment import Segment
 from qdebug.analysis.value_classes import Run
@@ -42,6 +42,9 @@ _SLICES = 4.0
 """Times the expected square that a slice may have: its error may hang on one constant alone, and there are many."""
 _EXACT = MOVES_VALUES | KEEPS_VALUES | {"Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "Neg", "Abs", "Where"}
 """Operators that round nothing."""
+_CODES = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast"})
+"""Operators that give a constant another format: it is moved by the step of that."""
+_DEEPEST = 32  # nodes in a row that make a constant; further up it is taken as it was recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ class _Values:
     last: str
     noise: _Noise | None = None
     saturate: bool = True
+    depth: int = 0
 
 
 class ReferenceReplay:
@@ -185,7 +189,7 @@ class ReferenceReplay:
                 continue
             if name not in values.known:
                 fed = values.by_root.get(self._ref.classes.root(name))
-                values.known[name] = values.known[fed] if fed else self._constant(name, values.noise)
+                values.known[name] = values.known[fed] if fed else self._constant(name, values)
             inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
         for name, exact in compute(node, form, opset, inputs).items():
             made = exact
@@ -215,10 +219,14 @@ class ReferenceReplay:
             noise = DynamicNoise(rng=values.noise.rng, data=False, weights=half)
         values.known.update(run_dynamic(node, opset, inputs, noise))
 
-    def _constant(self, name: str, noise: _Noise | None) -> np.ndarray:
+    def _constant(self, name: str, values: _Values) -> np.ndarray:
+        noise = values.noise
         real = real_values(self._ref.recording, name)
         if noise is None or real.dtype.kind != "f":
             return real
+        computed = self._computed(name, values, noise) if noise.constants > SINGLE else None
+        if computed is not None:
+            return computed
         steps = self.reference.half_steps(name)
         if noise.constants > SINGLE:
             inexact = ~_held_in(real, noise.constants)  # an exponent of 2 is no less 2 in any format
@@ -227,6 +235,23 @@ class ReferenceReplay:
             return real
         moved = real + (noise.rng.uniform(-SPAN, SPAN, real.shape) * steps).astype(real.dtype)
         return np.asarray(moved)
+
+    def _computed(self, name: str, values: _Values, noise: _Noise) -> np.ndarray | None:
+        """Replay the reference nodes that make a constant of others; None if there are none or one has no kernel.
+
+        A backend of a narrow format rounds what the constant is made of, and each result on the way: the cosine of a
+        large angle is then off by far more than its own last digit.
+        """
+        node = self._ref.graph.producer(name)
+        if node is None or plain_op(node) in _CODES or values.depth >= _DEEPEST:
+            return None
+        rounded = replace(noise, results=max(noise.results, noise.constants))
+        above = replace(values, noise=rounded, depth=values.depth + 1)
+        try:
+            self._run(node, above)
+        except (KernelError, RecordingError):
+            return None
+        return values.known.get(name)
 
 
 def _held_in(values: np.ndarray, unit: float) -> np.ndarray:

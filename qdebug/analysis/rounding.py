@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -52,12 +53,17 @@ class Rounding:
 
     @cached_property
     def _usual(self) -> float:
-        """Unit roundoff of the format that most of the largest float constants were rounded to."""
-        recording = self._run.recording
-        names = [name for name in recording.names if recording.graph.is_constant(name) and recording.has(name)]
-        arrays = [recording.load(n) for n in names if recording.graph.tensors[n].quant is None]
+        """Unit roundoff of the format that most of the largest float constants were rounded to.
+
+        What the graph computes of others was not rounded to it, and whole numbers fit any: they tell nothing of it.
+        """
+        recording, graph = self._run.recording, self._run.recording.graph
+        names = [name for name in recording.names if graph.is_constant(name) and recording.has(name)]
+        given = [name for name in names if graph.tensors[name].quant is None and graph.producer(name) is None]
+        arrays = [recording.load(name) for name in given]
         arrays = [array for array in arrays if array.size >= _TELLING and is_float(logical_name(array.dtype))]
-        units = sorted(held_unit(array) for array in sorted(arrays, key=lambda array: -array.size)[:_LARGEST])
+        telling = (array for array in sorted(arrays, key=lambda array: -array.size) if not _whole(array))
+        units = sorted(held_unit(array) for array in islice(telling, _LARGEST))
         return units[(len(units) - 1) // 2] if units else SINGLE
 
     def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
@@ -115,6 +121,11 @@ def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0)
     if not recording.has(name, sample, step):
         raise RecordingError(f"Tensor {name!r} was not recorded.")
     return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
+
+
+def _whole(values: np.ndarray) -> bool:
+    """Tell whether all elements are whole numbers; a few of them show mostly that they are not."""
+    return all(np.array_equal(part, np.rint(part)) for part in (values.reshape(-1)[:64], values))
 
 
 def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:

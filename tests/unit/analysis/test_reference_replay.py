@@ -150,3 +150,41 @@ def test_weights_rounded_far_too_coarsely_are_a_finding_of_their_own(times):
     assert (result.status, result.verdict.first_divergence) == (Status.DIVERGED, "fc")
     used = np.unique(codes).size
     assert f"its weight 'w' is rounded far too coarsely: it uses {used} of 256 codes" in result.verdict.sentence
+
+
+def with_table(weight, factor, *, turned=False):
+    """Make a net that multiplies with a table of cosines, which it computes of a constant, and with a weight."""
+    places = np.outer(np.arange(K), np.arange(N)).astype(np.float32)
+    angles = (places * factor).astype(np.float32)
+    table = np.cos(angles[:, ::-1] if turned else angles).astype(np.float32)
+    held = {"x": X, "i": places, "f": factor, "a": angles, "t": table, "w": weight}
+    held |= {"h": X @ table, "y": X @ table @ weight}
+    nodes = [
+        Node(name="angle", op="Mul", inputs=("i", "f"), outputs=("a",), attrs={}),
+        Node(name="table", op="Cos", inputs=("a",), outputs=("t",), attrs={}),
+        Node(name="turn", op="MatMul", inputs=("x", "t"), outputs=("h",), attrs={}),
+        Node(name="fc", op="MatMul", inputs=("h", "w"), outputs=("y",), attrs={}),
+    ]
+    tensors = [TensorInfo(name=n, role=Role.CONSTANT if n in "ifatw" else Role.ACTIVATION) for n in held]
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, held)
+
+
+FACTOR = np.float32(2 * np.pi / 61)
+SQUARE = RNG.normal(size=(N, N)).astype(np.float32)
+
+
+def halved(values):
+    return np.float32(np.asarray(values).astype(np.float16))
+
+
+def test_a_table_that_the_model_computes_of_a_constant_in_half_precision_is_within():
+    """Angles are large: a factor off by its last digit moves their cosines by a hundred times that."""
+    result = DiffSession(with_table(SQUARE, FACTOR), with_table(halved(SQUARE), halved(FACTOR))).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_a_wrong_table_that_the_model_computes_is_found_in_half_precision():
+    wrong = with_table(halved(SQUARE), halved(FACTOR), turned=True)
+    result = DiffSession(with_table(SQUARE, FACTOR), wrong).result()
+    assert (result.status, result.verdict.origin) == (Status.DIVERGED, "turn")
