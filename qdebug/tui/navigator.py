@@ -254,7 +254,7 @@ class Navigator:
         """
         self._kept = self._holds(expression) if expression.strip() else None
         self.filter = expression.strip()
-        self.arrange()
+        self._put_in_order()
         if self._kept is None:
             return "all nodes"
         if self.lines and self.place < 0:
@@ -337,12 +337,16 @@ class Navigator:
         return True
 
     def arrange(self) -> None:
-        """Sort the rows; the cursor stays on its row."""
-        self._sorted_version = self.table.version
-        self.arranged += 1
+        """Filter and sort the rows; the cursor stays on its row."""
         if self.filter:
             with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
                 self._kept = self._holds(self.filter)
+        self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        """Sort the rows that the filter lets through."""
+        self._sorted_version = self.table.version
+        self.arranged += 1
         order = self._sorted()
         self.order = order if self._kept is None else order[self._kept[order]]
         self._place = np.full(self.table.size, -1, dtype=np.int64)

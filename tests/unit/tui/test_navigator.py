@@ -282,3 +282,14 @@ def test_steps_are_walked_to_both_ends(make_table):
     navigator.next_step(1)
     assert "step 2 of 0..2" in navigator.next_step(1)
     assert "last step" in navigator.next_step(1)
+
+
+def test_a_filter_is_worked_out_once_for_each_letter(make_navigator, monkeypatch):
+    asked = []
+    navigator = make_navigator(24)
+    works_out = navigator.table.containing
+    monkeypatch.setattr(navigator.table, "containing", lambda text: asked.append(text) or works_out(text))
+    navigator.choose_filter("relu")
+    navigator.choose_filter("relu_1")
+    assert asked == ["relu", "relu_1"]
+    assert navigator.lines == 3
