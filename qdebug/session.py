@@ -134,12 +134,17 @@ class DiffSession:
 
     def results(self) -> Iterator[NodeResult]:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
+        for count in self._compared():
+            yield self._held[count - 1]
+
+    def _compared(self) -> Iterator[int]:
+        """Compare tensor after tensor, and tell after each how many are."""
         self._recall()
         fresh = self._examiner.examine(self._plan[len(self._held) :])
-        for entry in self._plan:
-            while entry.index >= len(self._held):
+        for count in range(1, self.total + 1):
+            while count > len(self._held):
                 self._keep(next(fresh))
-            yield self._held[entry.index]
+            yield count
         self._remember()
 
     def _recall(self) -> None:
@@ -169,7 +174,8 @@ class DiffSession:
         """
         if self._outputs is not None:
             return self._outputs
-        known = [entry for entry in self._plan[: len(self._held)] if entry.tensor in self.backend.graph.outputs]
+        entries = {self._by_tensor[name].index for name in self.backend.graph.outputs if name in self._by_tensor}
+        known = [self._plan[at] for at in sorted(entries) if at < len(self._held)]
         compared = [entry for entry in known if self._held[entry.index].metrics is not None]
 
         def load(tensor: str, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -212,12 +218,12 @@ class DiffSession:
         Raises:
             AlignmentError: No pair has comparable values.
         """
-        for count, _ in enumerate(self.results(), 1):
+        for count in self._compared():
             if progress is not None:
                 progress(count, self.total)
         return self.summary(self._held.under(self._acknowledging()))
 
-    def summary(self, nodes: Sequence[NodeResult]) -> DiffResult:
+    def summary(self, nodes: HeldNodes) -> DiffResult:
         """Sum up the tensors compared so far.
 
         Raises:

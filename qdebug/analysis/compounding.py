@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import median
+from collections.abc import Mapping
+
+import numpy as np
 
 from qdebug.analysis.ops import plain_op
-from qdebug.analysis.origin import carried_error
 from qdebug.analysis.result import Compounding, NodeResult
+from qdebug.analysis.standings import Standings
 from qdebug.model import Graph
 
 __all__ = ["compounding_nodes"]
@@ -29,7 +30,7 @@ _SHARE = 0.01
 """Part of the worst output's relative error that a node's own must reach for it to matter there."""
 
 
-def compounding_nodes(nodes: Sequence[NodeResult], graph: Graph) -> tuple[Compounding, ...]:
+def compounding_nodes(of: Standings, graph: Graph) -> tuple[Compounding, ...]:
     """List the nodes whose gain is well above the median of their operator, the largest excess first.
 
     Gains are compared as logarithms. A node counts if its error is mostly handed on, not its own; if it is larger than
@@ -38,30 +39,43 @@ def compounding_nodes(nodes: Sequence[NodeResult], graph: Graph) -> tuple[Compou
     node may enlarge it again.
 
     Args:
-        nodes: Compared tensors, in the backend's topological order.
+        of: How compared tensors stand.
         graph: The backend's graph.
     """
-    groups: dict[str, list[tuple[NodeResult, float]]] = {}
-    for node in nodes:
-        producer = graph.producer(node.tensor)
-        if producer is not None and node.gain is not None and 0.0 < node.gain < math.inf:
-            groups.setdefault(plain_op(producer), []).append((node, math.log2(node.gain)))
-    worst = max((carried_error(node) for node in nodes if node.tensor in graph.outputs), default=0.0)
+    worst = float(of.carried[of.rows_of(graph.outputs)].max(initial=0.0))
+    if not _SHARE * worst > 0.0:
+        return ()
+    gains = of.held.numbers("gain")
+    gaining = (gains > 0.0) & (gains < math.inf)
+    might = gaining & (gains > _LEAST_TIMES) & (of.carried >= _SHARE * worst) & of.handing_on
+    if not might.any():
+        return ()
     reaching = _upstream(graph)
-    carried = {node.tensor: carried_error(node) for node in nodes}
     found: list[tuple[float, Compounding]] = []
-    for op, members in groups.items():
-        if len(members) < _LEAST_MEMBERS:
+    for op, rows in _by_op(of, np.flatnonzero(gaining), graph).items():
+        if len(rows) < _LEAST_MEMBERS or not might[rows].any():
             continue
-        usual = median(gain for _, gain in members)
-        spread = 1.4826 * median(abs(gain - usual) for _, gain in members)
+        logarithms = np.array(list(map(math.log2, gains[rows].tolist())))
+        usual = float(np.median(logarithms))
+        spread = 1.4826 * float(np.median(np.abs(logarithms - usual)))
         least = max(usual + max(_SPREADS * spread, math.log2(_LEAST_TIMES)), math.log2(_LEAST_TIMES))
-        for node, gain in members:
-            matters = node.tensor in reaching and carried[node.tensor] >= _SHARE * worst > 0.0
-            if gain > least and matters and _handed_on(node) and _grows(node, graph, carried):
-                found.append((gain - usual, _entry(node, op, usual, len(members))))
+        for at in np.flatnonzero(might[rows] & (logarithms > least)).tolist():
+            row = rows[at]
+            if of.tensors[row] in reaching and _grows(of, row, graph):
+                node = of[row]
+                found.append((float(logarithms[at]) - usual, _entry(node, op, usual, len(rows))))
     found.sort(key=lambda item: -item[0])
     return tuple(entry for _, entry in found)
+
+
+def _by_op(of: Standings, rows: np.ndarray, graph: Graph) -> Mapping[str, list[int]]:
+    """Group rows by the plain operators of their nodes."""
+    groups: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        producer = graph.producer(of.tensors[row])
+        if producer is not None:
+            groups.setdefault(plain_op(producer), []).append(row)
+    return groups
 
 
 def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding:
@@ -69,18 +83,11 @@ def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding
     return Compounding(node=node.node, op=op, tensor=node.tensor, gain=gain, usual=2.0**usual, nodes=members)
 
 
-def _handed_on(node: NodeResult) -> bool:
-    """Tell whether a node hands on more error than it adds; a node that cannot be replayed may."""
-    own = None if node.introduced is None else node.introduced.rmse
-    passed = None if node.propagated is None else node.propagated.rmse
-    return own is None or passed is None or passed > own
-
-
-def _grows(node: NodeResult, graph: Graph, carried: Mapping[str, float]) -> bool:
+def _grows(of: Standings, row: int, graph: Graph) -> bool:
     """Tell whether the error is larger, relative to the signal, than in each input that was compared."""
-    producer = graph.producer(node.tensor)
-    inputs = () if producer is None else producer.inputs
-    return carried[node.tensor] > max((carried.get(name, 0.0) for name in inputs), default=0.0)
+    producer = graph.producer(of.tensors[row])
+    into = of.rows_of(() if producer is None else producer.inputs)
+    return bool(of.carried[row] > of.carried[into].max(initial=0.0))
 
 
 def _upstream(graph: Graph) -> set[str]:

@@ -87,27 +87,26 @@ class Frame:
         column = self._columns[name]
         return np.full(size, column[0], dtype) if column.size == 1 else column.astype(dtype, copy=False)
 
-    def rows(
-        self,
-        start: int,
-        stop: int,
-        *,
-        given: Mapping[str, Sequence[Any]] | None = None,
-        only: frozenset[str] | None = None,
-    ) -> list[Any]:
+    def rows(self, start: int, stop: int, *, given: Mapping[str, Sequence[Any]] | None = None) -> list[Any]:
         """Make the objects of some rows.
 
         Args:
             start: The first row.
             stop: The row after the last.
             given: Values of fields that were omitted; the others have their defaults.
-            only: Fields to fill in, those of parts by their paths ("metrics.rmse"); of the others those of the row
-                itself have their defaults, and those of parts no value at all, so that reading one fails. None for all.
         """
-        return self._rows(self._kind, "", (start, stop), only, given or {})
+        return self._rows(self._kind, "", (start, stop), None, given or {})
 
     def field(self, name: str, start: int, stop: int, *, only: frozenset[str] | None = None) -> list[Any]:
-        """Give one field of some rows; `only` as for `rows`."""
+        """Give one field of some rows.
+
+        Args:
+            name: The field.
+            start: The first row.
+            stop: The row after the last.
+            only: Fields of its parts to fill in, by their paths ("samples.status"); the others have no value at all, so
+                that reading one fails. None for all.
+        """
         return self._values(hints_of(self._kind)[name], name, (start, stop), only)
 
     def numbers(self, path: str, count: int) -> np.ndarray:
@@ -117,23 +116,36 @@ class Frame:
             path: The field; that of a part that is no tuple by its path ("metrics.rmse").
             count: How many rows.
         """
-        found, rows, name = np.full(count, np.nan), np.arange(count), ""
+        rows = self._rows_with(path, count)
+        found = np.full(count, np.nan)
+        found[rows] = self._expanded(path, rows.size)
+        return found
+
+    def known(self, path: str, count: int) -> np.ndarray:
+        """Tell which of the first rows have a value in a field; `path` as for `numbers`."""
+        found = np.zeros(count, bool)
+        found[self._rows_with(path, count)] = True
+        return found
+
+    def codes(self, path: str, meant: Callable[[str], int], count: int) -> np.ndarray:
+        """Give what a text of the first rows stands for, as uint8, 0 where there is none; `path` as for `numbers`."""
+        rows = self._rows_with(path, count)
+        numbers, places = np.unique(self._expanded(path, rows.size), return_inverse=True)
+        found = np.zeros(count, np.uint8)
+        found[rows] = np.array([meant(self._texts[number]) for number in numbers.tolist()], np.uint8)[places]
+        return found
+
+    def _rows_with(self, path: str, count: int) -> np.ndarray:
+        """Give those of the first rows in which a field, and every part that it is of, has a value."""
+        rows, name = np.arange(count), ""
         hint: Any = self._kind
         for part in path.split("."):
             name = f"{name}.{part}" if name else part
             hint = hints_of(hint)[part]
             if optional(hint) is not None:
                 hint = optional(hint)
-                there = self._expanded(f"{name}?", rows.size).astype(bool)
-                rows = rows[there]
-        found[rows] = self._expanded(name, rows.size)
-        return found
-
-    def codes(self, name: str, meant: Mapping[str, int], count: int) -> np.ndarray:
-        """Give what a text of the first rows stands for; the text itself is a required field of the row."""
-        column = self._expanded(name, count)
-        known, places = np.unique(column, return_inverse=True)
-        return np.array([meant[self._texts[number]] for number in known.tolist()], np.uint8)[places]
+                rows = rows[self._expanded(f"{name}?", rows.size).astype(bool)]
+        return rows
 
     def _expanded(self, name: str, count: int) -> np.ndarray:
         column = self._columns[name]

@@ -14,7 +14,6 @@ from qdebug.analysis.frame import Frame, checked, split
 from qdebug.analysis.limit_rules import Acknowledgement
 from qdebug.analysis.plan import PlannedNode
 from qdebug.analysis.result import NodeResult, SampleResult, Status
-from qdebug.model.bulk import garbage_left_alone
 
 __all__ = ["HeldNodes"]
 
@@ -22,11 +21,6 @@ _FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "mat
 _OMIT = frozenset({*_FROM_PLAN, "acknowledged"})
 """Known from what is compared, and from the limits of the day."""
 
-_ERRORS = ("metrics", "introduced", "propagated")
-_OUTLINE = frozenset(
-    {"status", "reason", "note", "basis", "lacking", "declared", "attribution_note", "unchecked", "gain", *_ERRORS}
-    | {f"{part}.{name}" for part in _ERRORS for name in ("rmse", "rel_l2")}
-)
 _SAMPLES = frozenset(f"samples.{name}" for name in ("sample", "max_abs", "sqnr_db", "status"))
 
 _ROWS = 1024
@@ -153,47 +147,71 @@ class HeldNodes(Sequence[NodeResult]):
 
     # Part of it, for all
 
-    def outlines(self) -> list[NodeResult]:
-        """Give all without their samples, rails and explanations, and of each error `rmse` and `rel_l2` alone."""
-        with garbage_left_alone():
-            return [node for at in range(0, self._count, _ROWS) for node in self._of_frame(at // _ROWS, only=_OUTLINE)]
-
     def numbers(self, path: str) -> np.ndarray:
         """Give a number of all as float64, NaN where it is not known; that of a part by its path ("metrics.rmse")."""
-        parts = []
-        for frame, size in self._pieces():
-            if isinstance(frame, Frame):
-                parts.append(frame.numbers(path, size))
-            else:
-                parts.append(np.array([_number(node, path) for node in frame], np.float64))
-        return np.concatenate(parts) if parts else np.empty(0)
+        return self._column(
+            np.float64,
+            lambda frame, size: frame.numbers(path, size),
+            lambda node: np.nan if (value := _value(node, path)) is None else value,
+        )
+
+    def known(self, path: str) -> np.ndarray:
+        """Tell of each whether there is a value, be it NaN; that of a part by its path ("metrics.rmse")."""
+        return self._column(
+            bool, lambda frame, size: frame.known(path, size), lambda node: _value(node, path) is not None
+        )
+
+    def equal(self, name: str, text: str) -> np.ndarray:
+        """Tell of each whether a field is this text."""
+        return self._column(
+            bool,
+            lambda frame, size: frame.codes(name, lambda found: int(found == text), size),
+            lambda node: _value(node, name) == text,
+        )
 
     def statuses(self, meant: Mapping[Status, int]) -> np.ndarray:
         """Give what the status of each stands for, as uint8."""
-        parts = []
-        for frame, size in self._pieces():
-            if isinstance(frame, Frame):
-                parts.append(frame.codes("status", {str(status): code for status, code in meant.items()}, size))
-            else:
-                parts.append(np.array([meant[node.status] for node in frame], np.uint8))
-        return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+        codes = {str(status): code for status, code in meant.items()}
+        return self._column(
+            np.uint8,
+            lambda frame, size: frame.codes("status", codes.__getitem__, size),
+            lambda node: meant[node.status],
+        )
+
+    def _column(
+        self, dtype: type, of_frame: Callable[[Frame, int], np.ndarray], of_node: Callable[[NodeResult], float]
+    ) -> np.ndarray:
+        """Put a column of all together, out of frames and of results that are held as they came."""
+        found: np.ndarray = np.empty(self._count, dtype)
+        for start in range(0, found.size, _ROWS):
+            loose = self._loose  # before the frames, see `add`
+            frame = self._frames[start // _ROWS] if start // _ROWS < len(self._frames) else loose
+            size = min(_ROWS, found.size - start)
+            part = of_frame(frame, size) if isinstance(frame, Frame) else [of_node(node) for node in frame[:size]]
+            found[start : start + size] = part
+        return found
 
     def tensors(self) -> list[str]:
         """Give the backend tensor of each."""
         return [entry.tensor for entry in self._planned[: self._count]]
 
+    def ops(self) -> list[str]:
+        """Give the operator of each."""
+        return [entry.op for entry in self._planned[: self._count]]
+
+    def acknowledged(self) -> np.ndarray:
+        """Tell of each whether somebody accepted it, be it long ago."""
+        return self._accepted(lambda _: True)
+
     def excused(self) -> np.ndarray:
         """Tell of each whether somebody accepted it, and that has not expired."""
+        return self._accepted(lambda entry: not entry.expired)
+
+    def _accepted(self, counts: Callable[[Acknowledgement], bool]) -> np.ndarray:
         if self._acknowledged is None:
             return np.zeros(self._count, bool)
         said = (self._acknowledged(entry.node) for entry in self._planned[: self._count])
-        return np.array([entry is not None and not entry.expired for entry in said], bool)
-
-    def _pieces(self) -> Iterator[tuple[Frame | Sequence[NodeResult], int]]:
-        for at in range(0, self._count, _ROWS):
-            loose = self._loose
-            frames = self._frames
-            yield frames[at // _ROWS] if at // _ROWS < len(frames) else loose, self._frame_size(at // _ROWS)
+        return np.array([entry is not None and counts(entry) for entry in said], bool)
 
     def texts(self, name: str) -> list[str | None]:
         """Give a field that is a text, for all."""
@@ -213,39 +231,38 @@ class HeldNodes(Sequence[NodeResult]):
                 found.extend(getattr(node, name) for node in self._of_frame(at // _ROWS))
         return found
 
-    def _of_frame(self, frame_at: int, *, only: frozenset[str] | None = None) -> Sequence[NodeResult]:
+    def _of_frame(self, frame_at: int) -> Sequence[NodeResult]:
         loose = self._loose
         if frame_at >= len(self._frames):
             return [self._today(node) for node in loose]
         frame = self._frames[frame_at]
         if isinstance(frame, Frame):
-            return self._rows(frame, frame_at, (0, self._frame_size(frame_at)), only=only)
+            return self._rows(frame, frame_at, (0, self._frame_size(frame_at)))
         return [self._today(node) for node in frame]
 
     def _frame_size(self, frame_at: int) -> int:
         return min(_ROWS, self._count - frame_at * _ROWS)
 
-    def _rows(
-        self, frame: Frame, frame_at: int, span: tuple[int, int], *, only: frozenset[str] | None = None
-    ) -> list[NodeResult]:
+    def _rows(self, frame: Frame, frame_at: int, span: tuple[int, int]) -> list[NodeResult]:
         start, stop = span
         first = frame_at * _ROWS
         entries = self._planned[first + start : first + stop]
         given: dict[str, Sequence[Any]] = {name: [getattr(entry, name) for entry in entries] for name in _FROM_PLAN}
         if self._acknowledged is not None:
             given["acknowledged"] = list(map(self._acknowledged, given["node"]))
-        return frame.rows(start, stop, given=given, only=only)
+        return frame.rows(start, stop, given=given)
 
     def _today(self, node: NodeResult) -> NodeResult:
         said = None if self._acknowledged is None else self._acknowledged(node.node)
         return node if said == node.acknowledged else replace(node, acknowledged=said)
 
 
-def _number(node: NodeResult, path: str) -> float:
+def _value(node: NodeResult, path: str) -> Any:
+    """Give a field; that of a part by its path ("metrics.rmse"), None where there is no such part."""
     value: Any = node
     for name in path.split("."):
         value = None if value is None else getattr(value, name)
-    return np.nan if value is None else float(value)
+    return value
 
 
 class _Joined(Mapping[str, np.ndarray]):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from qdebug.analysis.status import Status
 
 if TYPE_CHECKING:
     from qdebug.analysis.result import NodeResult
+    from qdebug.analysis.standings import Standings
     from qdebug.model import Graph
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["breaks_limit", "carried_error", "gain_of", "is_beyond", "is_excused", "origin_of", "worst_output"]
+__all__ = ["breaks_limit", "gain_of", "is_beyond", "is_excused", "origin_of", "worst_output"]
 
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)
 
@@ -52,7 +54,7 @@ def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None
     return out / largest if largest else None
 
 
-def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
+def origin_of(of: Standings, graph: Graph) -> NodeResult | None:
     """Find the node whose own error feeds the worst output error.
 
     From the output with the largest relative error, go to the input that carries most error, until a node introduces
@@ -60,35 +62,43 @@ def origin_of(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult | None:
     it is the one among them that introduces most.
 
     Args:
-        nodes: Compared tensors, in the backend's topological order.
+        of: How compared tensors stand.
         graph: The backend's graph.
     """
-    beyond = [node for node in nodes if is_beyond(node)]
-    if not beyond:
+    beyond = np.flatnonzero(of.beyond)
+    if not beyond.size:
         return None
-    results = {node.tensor: node for node in nodes}
-    nonfinite = next((node for node in beyond if node.status is Status.NONFINITE), None)
-    if nonfinite is not None:
-        return _with_cause(nonfinite, graph, results)
-    if len(beyond) == 1 or all(node.introduced is None for node in beyond):
-        return beyond[0]
-    candidates = {node.tensor for node in beyond}
-    at: NodeResult | None = worst_output(nodes, graph)
-    while at is not None:
-        if at.tensor in candidates and _introduces(at):
-            return at
-        at = _worst_input(at, graph, results)
-    return max(beyond, key=lambda node: _relative(node.introduced))
+    nonfinite = np.flatnonzero(of.beyond & of.having(Status.NONFINITE))
+    if nonfinite.size:
+        return _with_cause(of, int(nonfinite[0]), graph)
+    if beyond.size == 1 or not of.held.known("introduced")[beyond].any():
+        return of[beyond[0]]
+    found = _upwards(of, graph)
+    return of[beyond[of.relative("introduced")[beyond].argmax()] if found is None else found]
 
 
-def _with_cause(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> NodeResult:
+def _upwards(of: Standings, graph: Graph) -> int | None:
+    """Go from the worst output to the input that carries most error, and so on, to a candidate; None if none comes."""
+    # In a large net the way is long, and entries of lists are read several times faster than those of arrays.
+    chosen, carried, rows = (of.beyond & of.introducing).tolist(), of.carried.tolist(), of.rows
+    at: int | None = worst_output(of, graph)
+    while at is not None and not chosen[at]:
+        producer = graph.producer(of.tensors[at])
+        into = () if producer is None else [rows[name] for name in producer.inputs if name in rows]
+        at = max((row for row in into if carried[row] > 0.0), key=carried.__getitem__, default=None)
+    return at
+
+
+def _with_cause(of: Standings, row: int, graph: Graph) -> NodeResult:
     """Add to the reason of a node the nearest finding above it that does no harm where it is made."""
-    waiting, seen = deque([node.tensor]), {node.tensor}
+    node, declared = of[row], of.declared
+    waiting, seen = deque([node.tensor] if declared.any() else []), {node.tensor}
     while waiting:
         tensor = waiting.popleft()
-        found = results.get(tensor)
-        if found is not None and found.declared is not None:
-            known = found is node
+        at = of.rows.get(tensor)
+        if at is not None and declared[at]:
+            found = of[at]
+            known = at == row
             return node if known else replace(node, reason=f"{node.reason}, after {found.node!r}: {found.declared}")
         producer = graph.producer(tensor)
         above = [name for name in (producer.inputs if producer else ()) if name and name not in seen]
@@ -97,44 +107,16 @@ def _with_cause(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult
     return node
 
 
-def worst_output(nodes: Sequence[NodeResult], graph: Graph) -> NodeResult:
-    """Give the network output that carries most error; the last tensor where no output was compared.
+def worst_output(of: Standings, graph: Graph) -> int:
+    """Give the row of the network output that carries most error; of the last tensor where no output was compared.
 
     Args:
-        nodes: Compared tensors in the backend's topological order, at least one.
+        of: How compared tensors stand, at least one.
         graph: The backend's graph.
     """
-    outputs = [node for node in nodes if node.tensor in graph.outputs] or list(nodes[-1:])
-    return max(outputs, key=carried_error)
-
-
-def _worst_input(node: NodeResult, graph: Graph, results: Mapping[str, NodeResult]) -> NodeResult | None:
-    """Give the input that carries most error, relative to its signal."""
-    producer = graph.producer(node.tensor)
-    if producer is None:
-        return None
-    inputs = [results[name] for name in producer.inputs if name in results]
-    erring = [result for result in inputs if carried_error(result) > 0]
-    return max(erring, key=carried_error, default=None)
-
-
-def carried_error(node: NodeResult) -> float:
-    """Give the error of a tensor relative to its signal; one of another shape could not be further off."""
-    return math.inf if node.status is Status.INCOMPARABLE else _relative(node.metrics)
-
-
-def _introduces(node: NodeResult) -> bool:
-    """Tell whether a node adds at least as much error as reaches it; one that cannot be replayed may."""
-    own, passed = _rms(node.introduced), _rms(node.propagated)
-    return own is None or passed is None or own >= passed
+    outputs = of.rows_of(graph.outputs) or [len(of) - 1]
+    return outputs[int(of.carried[outputs].argmax())]
 
 
 def _rms(stats: ErrorStats | None) -> float | None:
     return None if stats is None else stats.rmse
-
-
-def _relative(stats: ErrorStats | None) -> float:
-    """Give the error's size relative to the signal, for ranking: unknown is none, undefined is endless."""
-    if stats is None or stats.rel_l2 is None:
-        return 0.0
-    return math.inf if math.isnan(stats.rel_l2) else stats.rel_l2

@@ -5,19 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from qdebug.analysis.alignment import Kind, Side, Unmatched
 from qdebug.analysis.limits import Limits
-from qdebug.analysis.origin import breaks_limit, is_beyond, is_excused
 from qdebug.analysis.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
+from qdebug.analysis.standings import Standings
 from qdebug.model import Fidelity, RunInfo
 
 __all__ = ["shortcomings", "verdict"]
 
 
 def shortcomings(
-    reference: RunInfo, backend: RunInfo, coverage: Coverage, nodes: Sequence[NodeResult], *, limits: Limits
+    reference: RunInfo, backend: RunInfo, coverage: Coverage, of: Standings, *, limits: Limits
 ) -> tuple[str, ...]:
-    """Give a clause for everything that is missing from a comparison and not accepted by the limits."""
+    """Give a clause for everything that is missing from a comparison and not accepted by the limits.
+
+    Args:
+        reference: Facts of the reference run.
+        backend: Facts of the backend run.
+        coverage: What was compared and what was not.
+        of: How compared tensors stand.
+        limits: What may be missing.
+    """
     found: list[str] = []
     for side, info in (("reference", reference), ("backend", backend)):
         if not info.complete and not limits.allow_partial:
@@ -30,23 +40,32 @@ def shortcomings(
         first = missed[0]
         count = "1 tensor was" if len(missed) == 1 else f"{len(missed)} tensors were"
         found.append(f"{count} lost to the comparison (the first: {first.side} tensor {first.tensor!r})")
-    unheld = [node for node in nodes if node.status is Status.INCOMPARABLE and not is_excused(node)]
-    incomparable = limits.not_allowed(tuple(map(_as_lost, unheld)))
+    incomparable = limits.not_allowed(_unheld(of))
     if incomparable:
         first = incomparable[0]
         count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
         found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
-    partial = [node for node in nodes if node.note and (node.basis == "full" or node.lacking)]
-    if partial and not limits.allow_partial:
-        more = f" and {len(partial) - 1} more" if len(partial) > 1 else ""
-        found.append(f"{partial[0].note} (tensor {partial[0].tensor!r}{more})")
+    partial = np.flatnonzero(of.partial)
+    if partial.size and not limits.allow_partial:
+        node = of[partial[0]]
+        more = f" and {partial.size - 1} more" if partial.size > 1 else ""
+        found.append(f"{node.note} (tensor {node.tensor!r}{more})")
     return tuple(found)
 
 
-def _partly(nodes: Sequence[NodeResult]) -> str:
+def _unheld(of: Standings) -> tuple[Unmatched, ...]:
+    """Give what has a partner and cannot be compared with it."""
+    rows = np.flatnonzero(of.having(Status.INCOMPARABLE) & ~of.excused).tolist()
+    reasons = of.held.texts("reason") if rows else ()
+    return tuple(
+        Unmatched(side=Side.BACKEND, tensor=of.tensors[row], kind=Kind.LOST, reason=reasons[row] or "") for row in rows
+    )
+
+
+def _partly(of: Standings) -> str:
     """Say how many tensors were judged by a part of them."""
-    some = sum(node.basis == "elements" for node in nodes)
-    proved = sum(node.basis == "stats" and node.status is not Status.INCOMPARABLE for node in nodes)
+    some = int(np.count_nonzero(of.on("elements")))
+    proved = int(np.count_nonzero(of.on("stats") & ~of.having(Status.INCOMPARABLE)))
     text = f" {some} {_was(some)} compared by the elements that both kept, not by all." if some else ""
     return text + (f" {proved} {_was(proved)} judged by hashes or statistics alone." if proved else "")
 
@@ -55,12 +74,8 @@ def _was(many: int) -> str:
     return "was" if many == 1 else "were"
 
 
-def _as_lost(node: NodeResult) -> Unmatched:
-    return Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=Kind.LOST, reason=node.reason or "")
-
-
 def verdict(
-    nodes: Sequence[NodeResult],
+    of: Standings,
     missing: Sequence[str],
     *,
     origin: NodeResult | None = None,
@@ -71,21 +86,20 @@ def verdict(
     """Sum up compared tensors.
 
     Args:
-        nodes: Every compared tensor, in the backend's topological order.
+        of: How compared tensors stand.
         missing: What `shortcomings` found.
         origin: The node whose own error feeds the worst output error, if there is one.
         output: The network output that carries most error, if one was compared.
         compounding: Nodes that enlarge error far more than others of their kind.
         accepted: What is missing too and was accepted by the limits: it is said all the same.
     """
-    beyond = [node for node in nodes if is_beyond(node)]
-    first = beyond[0] if beyond else None
-    status = _status(nodes, incomplete=bool(missing))
+    first = of[of.beyond.argmax()] if of.beyond.any() else None
+    status = _status(of, incomplete=bool(missing))
     sample = None if output is None else _worst_sample(output)
-    sentence = _sentence(nodes, beyond, origin)
-    if beyond and output is not None and len(output.samples) > 1:
+    sentence = _sentence(of, first, origin)
+    if first is not None and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
-    sentence += _partly(nodes) + _compounded(compounding) + _acknowledged(nodes)
+    sentence += _partly(of) + _compounded(compounding) + _acknowledged(of)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:
@@ -122,52 +136,55 @@ def _compounded(compounding: Sequence[Compounding]) -> str:
     return f" Error compounds at {first.op} {first.node!r} ({usual}){more}."
 
 
-def _status(nodes: Sequence[NodeResult], *, incomplete: bool) -> Status:
-    present = {node.status for node in nodes if not is_excused(node)}
+def _status(of: Standings, *, incomplete: bool) -> Status:
     for status in (Status.NONFINITE, Status.DIVERGED):
-        if status in present:
+        if (of.having(status) & ~of.excused).any():
             return status
-    if any(is_beyond(node) for node in nodes):
+    if of.beyond.any():
         return Status.DIVERGED
     if incomplete:
         return Status.INCOMPLETE
-    return Status.IDENTICAL if all(node.status is Status.IDENTICAL for node in nodes) else Status.WITHIN
+    return Status.IDENTICAL if of.having(Status.IDENTICAL).all() else Status.WITHIN
 
 
-def _acknowledged(nodes: Sequence[NodeResult]) -> str:
+def _acknowledged(of: Standings) -> str:
     """Say how many tensors count for nothing because somebody accepted them, and for which that is over."""
-    excused = [node for node in nodes if breaks_limit(node) and is_excused(node)]
-    expired = [node for node in nodes if is_beyond(node) and node.acknowledged is not None]
+    excused = np.flatnonzero(of.breaking & of.excused)
+    expired = np.flatnonzero(of.beyond & of.accepted)
     text = ""
-    if excused:
-        count = "1 tensor" if len(excused) == 1 else f"{len(excused)} tensors"
-        text += f" {count} beyond the limit {'is' if len(excused) == 1 else 'are'} acknowledged"
-        text += f" (the first: {excused[0].tensor!r})."
-    for node in expired[:1]:
-        also = f", and {len(expired) - 1} more" if len(expired) > 1 else ""
+    if excused.size:
+        count = "1 tensor" if excused.size == 1 else f"{excused.size} tensors"
+        text += f" {count} beyond the limit {'is' if excused.size == 1 else 'are'} acknowledged"
+        text += f" (the first: {of.tensors[excused[0]]!r})."
+    if expired.size:
+        node = of[expired[0]]
+        also = f", and {expired.size - 1} more" if expired.size > 1 else ""
         expires = node.acknowledged.expires if node.acknowledged else None
         text += f" The acknowledgement of {node.tensor!r} expired on {expires}{also}."
     return text
 
 
-def _sentence(nodes: Sequence[NodeResult], beyond: Sequence[NodeResult], origin: NodeResult | None) -> str:
-    incomparable = sum(node.status is Status.INCOMPARABLE for node in nodes)
-    count = len(nodes) - incomparable
+def _sentence(of: Standings, first: NodeResult | None, origin: NodeResult | None) -> str:
+    """Say how all came out, and where it goes wrong first."""
+    apart = of.having(Status.INCOMPARABLE)
+    incomparable = int(np.count_nonzero(apart))
+    count = len(of) - incomparable
     every = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
-    if beyond:
-        first = origin if origin is not None and origin.tensor == beyond[0].tensor else beyond[0]
+    if first is not None:
+        if origin is not None and origin.tensor == first.tensor:
+            first = origin
         place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
         text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
-        over = sum(node.status is not Status.INCOMPARABLE for node in beyond)
+        over = int(np.count_nonzero(of.beyond & ~apart))
         text += f"{over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
         if origin is not None and origin.node != first.node:
             text += f" What is wrong at the output comes from {origin.op} {origin.node!r}."
     elif not count:
         text = "No tensor was compared."
-    elif all(node.status is Status.IDENTICAL for node in nodes):
+    elif of.having(Status.IDENTICAL).all():
         text = f"{every} identical."
     else:
-        excused = sum(breaks_limit(node) and node.status is not Status.INCOMPARABLE for node in nodes)
+        excused = int(np.count_nonzero(of.breaking & ~apart))
         within = count - excused
         said = f"{within} of {count} compared tensors {'is' if within == 1 else 'are'}"
         text = f"{said if excused else every} within the limit."

@@ -5,6 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from qdebug.analysis.alignment import Pair
+from qdebug.analysis.held import HeldNodes
+from qdebug.analysis.plan import PlannedNode
+from qdebug.analysis.standings import Standings
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.evaluate import compute
 from qdebug.replay.registry import Call
@@ -83,3 +87,30 @@ def quantized():
     return SimpleNamespace(
         conv=conv, recording_of=recording_of, conv_parts=conv_parts, node=CONV, generic=GENERIC, dyadic=DYADIC
     )
+
+
+def planned(node):
+    """Give what a result is of."""
+    return PlannedNode(
+        index=node.index,
+        node=node.node,
+        op=node.op,
+        pair=Pair(reference=node.reference_tensor, backend=node.tensor, match=node.match, reason=node.match_reason),
+        shape=None,
+        quant=node.quant,
+        relu_floor=False,
+    )
+
+
+def held_results(nodes):
+    """Hold results as a session does, with what is acknowledged of them."""
+    said = {node.node: node.acknowledged for node in nodes}
+    held = HeldNodes([planned(node) for node in nodes], acknowledged=said.get if any(said.values()) else None)
+    for node in nodes:
+        held.add(node)
+    return held
+
+
+@pytest.fixture
+def standings():
+    return lambda nodes: Standings(held_results(nodes))

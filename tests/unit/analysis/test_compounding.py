@@ -56,16 +56,16 @@ def named(found):
     return [entry.node for entry in found]
 
 
-def test_a_gain_far_above_the_median_is_named_with_what_is_usual():
+def test_a_gain_far_above_the_median_is_named_with_what_is_usual(standings):
     results, graph = chain([*USUAL, 8.0, 1.0])
-    (found,) = compounding_nodes(results, graph)
+    (found,) = compounding_nodes(standings(results), graph)
     assert (found.node, found.op, found.tensor, found.gain, found.nodes) == ("n5", "Conv", "t5", 8.0, 7)
     assert found.usual == pytest.approx(1.0)
 
 
-def test_the_largest_excess_comes_first():
+def test_the_largest_excess_comes_first(standings):
     results, graph = chain([*USUAL, 4.0, 16.0, *USUAL])
-    assert named(compounding_nodes(results, graph)) == ["n6", "n5"]
+    assert named(compounding_nodes(standings(results), graph)) == ["n6", "n5"]
 
 
 @pytest.mark.parametrize(
@@ -78,28 +78,28 @@ def test_the_largest_excess_comes_first():
         [0.1, 0.1, 0.1, 0.1, 0.1, 1.1],  # hardly larger, however much the others damp
     ],
 )
-def test_what_is_not_unusual_is_not_named(gains):
+def test_what_is_not_unusual_is_not_named(gains, standings):
     results, graph = chain(gains)
-    assert compounding_nodes(results, graph) == ()
+    assert compounding_nodes(standings(results), graph) == ()
 
 
-def test_a_node_that_adds_the_error_itself_is_no_compounding_one():
+def test_a_node_that_adds_the_error_itself_is_no_compounding_one(standings):
     results, graph = chain([*USUAL, 8.0, 1.0])
     own = replace(results[5], introduced=results[5].propagated, propagated=results[5].introduced)
-    assert compounding_nodes([*results[:5], own, results[6]], graph) == ()
+    assert compounding_nodes(standings([*results[:5], own, results[6]]), graph) == ()
     unknown = replace(results[5], introduced=None, propagated=None)
-    assert named(compounding_nodes([*results[:5], unknown, results[6]], graph)) == ["n5"]
+    assert named(compounding_nodes(standings([*results[:5], unknown, results[6]]), graph)) == ["n5"]
 
 
-def test_only_error_that_reaches_an_output_counts():
+def test_only_error_that_reaches_an_output_counts(standings):
     results, graph = chain([*USUAL, 8.0, 1.0], outputs=["t4"])
-    assert compounding_nodes(results, graph) == ()
+    assert compounding_nodes(standings(results), graph) == ()
     faded, graph = chain([*USUAL, 8.0, 1.0, 1.0])
     small = replace(faded[5], metrics=stats_of(1e-9))
-    assert compounding_nodes([*faded[:5], small, *faded[6:]], graph) == ()
+    assert compounding_nodes(standings([*faded[:5], small, *faded[6:]]), graph) == ()
 
 
-def test_operators_are_compared_with_their_kind_alone():
+def test_operators_are_compared_with_their_kind_alone(standings):
     results, graph = chain([*USUAL, 8.0, 1.0])
     names = ["QLinearConv", "Conv", "FusedConv", "Conv", "NhwcFusedConv", "Conv", "Conv"]
     mixed = Graph(
@@ -107,18 +107,18 @@ def test_operators_are_compared_with_their_kind_alone():
         inputs=graph.inputs,
         outputs=graph.outputs,
     )
-    assert named(compounding_nodes(results, mixed)) == ["n5"]
+    assert named(compounding_nodes(standings(results), mixed)) == ["n5"]
     apart = Graph(
         [replace(node, op="Softmax" if node.name == "n5" else "Conv") for node in graph.nodes],
         inputs=graph.inputs,
         outputs=graph.outputs,
     )
-    assert compounding_nodes(results, apart) == ()
+    assert compounding_nodes(standings(results), apart) == ()
 
 
-def test_the_verdict_says_so_in_a_sentence():
+def test_the_verdict_says_so_in_a_sentence(standings):
     results, graph = chain([*USUAL, 4.0, 16.0, *USUAL])
-    summed = verdict(results, (), compounding=compounding_nodes(results, graph))
+    summed = verdict(standings(results), (), compounding=compounding_nodes(standings(results), graph))
     assert summed.sentence.endswith(
         "Error compounds at Conv 'n6' (16 times; 1.02 times is usual for Conv), and at 1 more."
     )
@@ -126,8 +126,8 @@ def test_the_verdict_says_so_in_a_sentence():
     assert SimpleNamespace(**summed.to_dict()["compounding"][0]).usual == pytest.approx(1.025, rel=1e-2)
 
 
-def test_a_change_of_units_is_no_compounding():
+def test_a_change_of_units_is_no_compounding(standings):
     results, graph = chain([*USUAL, 8.0, 1.0])
     before = results[4].metrics
     in_other_units = replace(results[5], metrics=before, propagated=before)  # eight times the error, and the signal
-    assert compounding_nodes([*results[:5], in_other_units, *results[6:]], graph) == ()
+    assert compounding_nodes(standings([*results[:5], in_other_units, *results[6:]]), graph) == ()

@@ -112,22 +112,6 @@ def test_what_has_no_columns_is_held_all_the_same(nodes):
         kept.columns()
 
 
-def test_outlines_know_what_a_verdict_is_made_of(nodes):
-    for outline, node in zip(held(nodes).outlines(), nodes, strict=True):
-        for name in ("index", "node", "op", "tensor", "status", "reason", "note", "basis", "declared"):
-            assert getattr(outline, name) == getattr(node, name)
-        assert repr(outline.gain) == repr(node.gain)
-        assert (outline.metrics is None) == (node.metrics is None)
-        if node.metrics is not None:
-            assert (outline.metrics.rmse, outline.metrics.rel_l2) == (node.metrics.rmse, node.metrics.rel_l2)
-
-
-def test_an_outline_says_nothing_that_was_not_read(nodes):
-    outline = held(nodes).outlines()[1]
-    with pytest.raises(AttributeError):
-        _ = outline.metrics.max_abs
-
-
 def test_fields_of_all(nodes):
     kept = held(nodes)
     assert kept.texts("explained") == [node.explained for node in nodes]
@@ -149,6 +133,35 @@ def test_a_number_of_all(nodes, path):
     for kept in (held(nodes), held(nodes[:5])):
         assert kept.numbers(path).tobytes() == np.array(expected[: len(kept)]).tobytes()
     assert HeldNodes([]).numbers(path).size == 0
+
+
+@pytest.mark.parametrize("path", ["metrics", "metrics.sqnr_db", "propagated.rmse", "gain", "explained", "saturation"])
+def test_what_is_known_of_all(nodes, path):
+    expected = []
+    for node in nodes:
+        value = node
+        for name in path.split("."):
+            value = None if value is None else getattr(value, name)
+        expected.append(value is not None)
+    for kept in (held(nodes), held(nodes[:5])):
+        assert kept.known(path).tolist() == expected[: len(kept)]
+    assert HeldNodes([]).known(path).size == 0
+
+
+@pytest.mark.parametrize(("name", "text"), [("basis", "full"), ("reason", "reason 57"), ("explained", "gemmlowp")])
+def test_which_of_all_have_a_text(nodes, name, text):
+    for kept in (held(nodes), held(nodes[:5])):
+        assert kept.equal(name, text).tolist() == [getattr(node, name) == text for node in nodes[: len(kept)]]
+        assert not kept.equal(name, "said nowhere").any()
+
+
+def test_columns_of_all_can_be_read_while_more_come_in(nodes):
+    kept = HeldNodes([planned(node) for node in nodes])
+    for node in nodes[:1000]:
+        kept.add(node)
+    waiting = iter(nodes[1000:])
+    found = kept._column(bool, lambda frame, size: frame.known("gain", size), lambda node: kept.add(next(waiting)) or 1)
+    assert found.tolist() == [True] * 1000
 
 
 def test_the_status_of_all(nodes):
