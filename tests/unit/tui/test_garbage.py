@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from qdebug.tui import reader
+from qdebug.tui import comparing
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,7 +21,7 @@ def set_aside(monkeypatch):
 async def test_lines_that_were_painted_are_not_kept_for_ever(
     make_app, make_session, settle, set_aside, monkeypatch, many
 ):
-    monkeypatch.setattr(reader, "_MANY", many)
+    monkeypatch.setattr(comparing, "_MANY", many)
     async with make_app(make_session(80, delay=0.005)).run_test(size=(80, 24)) as pilot:
         await settle(pilot)
     assert len(set_aside) == (many < 80), "once, when a large net is opened, however long it is compared"
