@@ -6,8 +6,9 @@ A net of 1x1 convolutions, sums, Relus and poolings is run in float and in int8 
 FOLDER keeps the recordings for the next time. Each figure is the median of some runs, each in a process of its own,
 with warm files and no kept results. CPU figures hardly depend on what else the machine does; the wall clock does.
 `names` is what the first useful paint of `qdebug tui` waits for, `aligned` what the first result waits for. Memory is
-the whole process. The interface runs on a pseudo-terminal of 140x40; its stall is how late a timer of 5 ms fired at
-most until everything was listed, and beside it stands how long its threads waited for a core meanwhile.
+the whole process. What is summed up are made-up results, a few of them diverged; its peak is above what was there.
+The interface runs on a pseudo-terminal of 140x40; its stall is how late a timer of 5 ms fired at most until everything
+was listed, and beside it stands how long its threads waited for a core meanwhile.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -102,6 +104,12 @@ def memory() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def peak() -> float:
+    """Give the most megabytes that this process ever had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6
+
+
 def opening(reference: str, backend: str) -> dict[str, float]:
     """Open and align, and tell what it took."""
     from qdebug.record.opening import open_recording
@@ -121,9 +129,49 @@ def opening(reference: str, backend: str) -> dict[str, float]:
     describe(session).table.prepare()
     figures["rows of the list CPU ms"] = (time.process_time() - begun) * 1000
     figures["memory aligned MB"] = memory()
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    figures["peak MB"] = int(peak.split()[1]) * 1024 / 1e6
+    figures["peak MB"] = peak()
     return figures
+
+
+def summing_up(reference: str, backend: str) -> dict[str, float]:
+    """Sum up results of a comparison, and tell what it took."""
+    from qdebug.record.opening import open_recording
+    from qdebug.session import DiffSession
+
+    session = DiffSession(open_recording(reference), open_recording(backend))
+    random = np.random.default_rng(1)
+    for entry in session.entries():
+        session.held.add(made_up(entry, random))
+    session.outputs()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before, begun = memory(), time.process_time()
+    session.result()
+    spent = (time.process_time() - begun) * 1000
+    return {"summing up CPU ms": spent, "summing up peak MB": max(0.0, peak() - before)}
+
+
+def made_up(entry, random):
+    """Give a result as most are: a little error, most of it handed on; one in 30,000 is diverged."""
+    from qdebug.analysis.result import NodeResult, SampleResult, Status
+    from qdebug.numerics.accumulate import ErrorAccumulator
+
+    accumulator = ErrorAccumulator()
+    values = random.standard_normal(4)
+    accumulator.update(values, values + 0.01 * random.standard_normal(4), sample=0)
+    stats = accumulator.stats()
+    status = Status.DIVERGED if entry.index % 30_000 == 7 else Status.WITHIN
+    known = {name: getattr(entry, name) for name in ("index", "node", "op", "tensor", "reference_tensor", "match")}
+    return NodeResult(
+        **known,
+        match_reason=entry.match_reason,
+        status=status,
+        metrics=stats,
+        introduced=replace(stats, rmse=stats.rmse / 2),
+        propagated=stats,
+        gain=float(random.lognormal(0.0, 0.1)),
+        quant=entry.quant,
+        samples=(SampleResult(sample=0, max_abs=stats.max_abs, sqnr_db=stats.sqnr_db, status=status),),
+    )
 
 
 def interface(reference: str, backend: str, report: str) -> int:
@@ -169,6 +217,9 @@ def interface(reference: str, backend: str, report: str) -> int:
     return run(["tui", reference, backend, "--screen", "nodes", "--theme", "dark"])
 
 
+PROGRAMS = {"opening": opening, "summing_up": summing_up}
+
+
 def core_waits() -> float:
     """Give the seconds that threads of this process were ready to run and had no core."""
     waits = [each.joinpath("schedstat").read_text() for each in Path("/proc/self/task").iterdir()]
@@ -178,9 +229,9 @@ def core_waits() -> float:
 # What measures it
 
 
-def opened_in_a_process(pair: tuple[Path, Path]) -> dict[str, float]:
-    """Measure `opening`."""
-    command = [sys.executable, __file__, "--program", "opening", *map(str, pair)]
+def measured_in_a_process(program: str, pair: tuple[Path, Path]) -> dict[str, float]:
+    """Measure `opening` or `summing_up`."""
+    command = [sys.executable, __file__, "--program", program, *map(str, pair)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return dict(json.loads(done.stdout))
 
@@ -224,8 +275,8 @@ def main() -> None:
     parser.add_argument("--program", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--report", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.program is not None and given.program[0] == "opening":
-        print(json.dumps(opening(*given.program[1:])))
+    if given.program is not None and given.program[0] in PROGRAMS:
+        print(json.dumps(PROGRAMS[given.program[0]](*given.program[1:])))
         return
     if given.program is not None:
         sys.exit(interface(*given.program[1:], given.report))
@@ -235,7 +286,11 @@ def main() -> None:
         measured = []
         for nodes in given.nodes:
             pair = recordings(folder, nodes)
-            runs = [{**opened_in_a_process(pair), **shown_in_a_process(pair)} for _ in range(given.rounds)]
+            runs = [
+                {**measured_in_a_process("opening", pair), **measured_in_a_process("summing_up", pair)}
+                | shown_in_a_process(pair)
+                for _ in range(given.rounds)
+            ]
             measured.append({name: statistics.median(run[name] for run in runs) for name in runs[0]})
     table = Table(title=f"a recorded pair of a large net, medians of {given.rounds} runs")
     table.add_column("figure")
