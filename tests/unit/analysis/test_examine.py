@@ -1,0 +1,72 @@
+"""What cannot be replayed is judged by its whole error, unless that may have come with what it reads."""
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.limits import Limits
+from qdebug.analysis.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.session import DiffSession
+
+RNG = np.random.default_rng(31)
+X = RNG.normal(size=(4, 64)).astype(np.float32)
+STEP = np.float32(0.8)
+CODES = np.clip(np.round(X / STEP), -128, 127).astype(np.int8)
+HELD = CODES * STEP
+
+
+def of_unknown(x):
+    """Do what no kernel is known of: it enlarges the error of what it reads a little."""
+    return (np.sin(x) + x[:, ::-1] * np.float32(0.5)).astype(np.float32)
+
+
+def reference():
+    node = Node(name="odd", op="Odd", inputs=("x",), outputs=("y",), attrs={}, domain="my")
+    tensors = [TensorInfo(name="x", role=Role.INPUT), TensorInfo(name="y", role=Role.OUTPUT)]
+    graph = Graph([node], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, {"x": X, "y": of_unknown(X)})
+
+
+def backend(y):
+    quant = QuantParams(dtype="int8", scale=STEP)
+    nodes = [
+        Node(name="q", op="QuantizeLinear", inputs=("x", "s"), outputs=("c",), attrs={}),
+        Node(name="d", op="DequantizeLinear", inputs=("c", "s"), outputs=("r",), attrs={}),
+        Node(name="odd", op="Odd", inputs=("r",), outputs=("y",), attrs={}, domain="my"),
+    ]
+    tensors = [
+        TensorInfo(name="x", role=Role.INPUT),
+        TensorInfo(name="s", role=Role.CONSTANT),
+        TensorInfo(name="c", role=Role.ACTIVATION, quant=quant),
+        TensorInfo(name="r", role=Role.ACTIVATION, stands_for="x"),
+        TensorInfo(name="y", role=Role.OUTPUT),
+    ]
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, {"x": X, "s": STEP, "c": CODES, "r": HELD, "y": y})
+
+
+def sqnr(held, true):
+    return 10 * np.log10(np.sum(true**2) / np.sum((held - true) ** 2))
+
+
+def test_a_node_without_kernel_is_not_blamed_for_what_it_reads():
+    y = of_unknown(HELD)
+    assert 10 < sqnr(HELD, X) < 20
+    assert sqnr(y, of_unknown(X)) < 20
+    result = DiffSession(reference(), backend(y)).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+    odd = next(node for node in result.nodes if node.node == "odd")
+    assert "no kernel is known" in odd.attribution_note
+    assert [sample.status for sample in odd.samples] == [Status.WITHIN]
+
+
+@pytest.mark.parametrize("wrong", [np.roll(of_unknown(HELD), 1, axis=1), np.zeros_like(X), 3 * of_unknown(HELD)])
+def test_a_node_without_kernel_that_is_far_more_off_than_what_it_reads_is_found(wrong):
+    result = DiffSession(reference(), backend(wrong)).result()
+    assert result.verdict.first_divergence == "odd"
+    assert "judged by its whole error" in result.verdict.sentence
+
+
+def test_a_limit_that_is_given_holds_for_a_node_without_kernel_too():
+    result = DiffSession(reference(), backend(of_unknown(HELD)), limits=Limits(min_sqnr=20)).result()
+    assert result.status is Status.DIVERGED
