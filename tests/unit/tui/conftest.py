@@ -28,6 +28,7 @@ def _load(name):
 
 fake = _load("fake_session")
 pseudo_terminal = _load("pseudo_terminal")
+byte = _load("byte_terminal")
 
 
 @pytest.fixture
@@ -42,6 +43,12 @@ def terminal():
     yield start
     for each in running:
         each.close()
+
+
+@pytest.fixture
+def byte_terminal():
+    """Give the class of a terminal for an application of this process."""
+    return byte.ByteTerminal
 
 
 @pytest.fixture

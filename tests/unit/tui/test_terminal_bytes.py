@@ -1,7 +1,4 @@
-"""Each key as the bytes that a plain terminal sends for it, through a pseudo-terminal; what comes back is read by pyte.
-
-A pilot presses keys by name and so cannot find a name that no terminal produces.
-"""
+"""The program on a pseudo-terminal: how it starts, stops and ends, and bytes that come in bursts, parts and pastes."""
 
 import os
 import signal
@@ -11,85 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qdebug.tui.arrangement import VIEWS
-from qdebug.tui.keys import KEYS
-
-BYTES = {
-    "up": b"\x1b[A",
-    "down": b"\x1b[B",
-    "right": b"\x1b[C",
-    "left": b"\x1b[D",
-    "home": b"\x1b[H",
-    "end": b"\x1b[F",
-    "pageup": b"\x1b[5~",
-    "pagedown": b"\x1b[6~",
-    "enter": b"\r",
-    "escape": b"\x1b",
-    "backspace": b"\x7f",
-    "ctrl+d": b"\x04",
-    "ctrl+u": b"\x15",
-    "ctrl+p": b"\x10",
-    "slash": b"/",
-    "comma": b",",
-    "full_stop": b".",
-    "exclamation_mark": b"!",
-    "question_mark": b"?",
-    "left_square_bracket": b"[",
-    "right_square_bracket": b"]",
-    "left_curly_bracket": b"{",
-    "right_curly_bracket": b"}",
-    "left_parenthesis": b"(",
-    "right_parenthesis": b")",
-    "less_than_sign": b"<",
-    "greater_than_sign": b">",
-    "apostrophe": b"'",
-    "at": b"@",
-    "tab": b"\t",
-    "shift+tab": b"\x1b[Z",
-    "ctrl+z": b"\x1a",
-}
-
-ASKING = {"search", "help", "palette", "filter", "element", "acknowledge", "export"}
-"""Actions that open something which escape closes."""
-
-NOT_PRESSED = {"leave", "suspend"}
-"""Actions after which there is no screen to look at; they have tests of their own."""
-
-
 PROGRAM = Path(__file__).with_name("fake_program.py")
-
-
-def sent_for(key):
-    return BYTES.get(key) or key.encode("ascii")
-
-
-def test_every_key_of_the_table_is_one_that_a_plain_terminal_sends():
-    for row in KEYS:
-        for key in row.keys:
-            assert key in BYTES or (len(key) == 1 and key.isalnum()), key
-
-
-@pytest.mark.parametrize(
-    "view", [view if view == "nodes" else pytest.param(view, marks=pytest.mark.slow) for view in VIEWS]
-)
-def test_each_key_changes_the_screen_or_says_why_not(terminal, view):
-    program = terminal([sys.executable, str(PROGRAM), view])
-    assert program.wait(lambda text: "VERDICT" in text and "block2/qlinearadd_9" in text), program.text
-    dead = []
-    for row in KEYS:
-        action = row.action.split("(")[0]
-        if action in NOT_PRESSED:
-            continue
-        for key in row.keys:
-            if not program.press(sent_for(key), seconds=0.6):
-                program.press(b"d")  # two keys in a row may say the same
-                if not program.press(sent_for(key)):
-                    dead.append(key)
-            if action in ASKING:
-                program.press(b"\x1b")
-            if action in {"screen", "turn", "open", "back"}:
-                program.press(sent_for(str((VIEWS.index(view) + 1) % 10)))
-    assert not dead
 
 
 def test_leaving_restores_the_terminal(terminal):

@@ -1,0 +1,200 @@
+"""An application of this process on a pseudo-terminal of its own, driven by the bytes that a plain terminal sends.
+
+Bytes go in where a keyboard's do, and what comes out is drawn by pyte: Textual's own driver stands between. Nothing is
+waited for by time: a mark sent after the keys, and one written after all they did, say when both ends are through.
+"""
+
+import asyncio
+import os
+import pty
+import signal
+import struct
+import sys
+from contextlib import ExitStack
+from fcntl import ioctl
+from termios import TIOCSWINSZ
+from threading import Thread
+from unittest.mock import patch
+
+import pyte
+from textual.events import AppFocus
+
+from qdebug.tui.driver import PromptDriver
+
+BYTES = {
+    "up": b"\x1b[A",
+    "down": b"\x1b[B",
+    "right": b"\x1b[C",
+    "left": b"\x1b[D",
+    "home": b"\x1b[H",
+    "end": b"\x1b[F",
+    "pageup": b"\x1b[5~",
+    "pagedown": b"\x1b[6~",
+    "enter": b"\r",
+    "escape": b"\x1b",
+    "backspace": b"\x7f",
+    "ctrl+d": b"\x04",
+    "ctrl+u": b"\x15",
+    "ctrl+p": b"\x10",
+    "slash": b"/",
+    "comma": b",",
+    "full_stop": b".",
+    "exclamation_mark": b"!",
+    "question_mark": b"?",
+    "left_square_bracket": b"[",
+    "right_square_bracket": b"]",
+    "left_curly_bracket": b"{",
+    "right_curly_bracket": b"}",
+    "left_parenthesis": b"(",
+    "right_parenthesis": b")",
+    "less_than_sign": b"<",
+    "greater_than_sign": b">",
+    "apostrophe": b"'",
+    "at": b"@",
+    "tab": b"\t",
+    "shift+tab": b"\x1b[Z",
+    "ctrl+z": b"\x1a",
+}
+"""What a terminal without an extended keyboard protocol sends for a key that is no letter or digit."""
+
+FOCUS = b"\x1b[I"
+"""Sent by a terminal whose window gets the focus, which it is taken to have: it changes nothing, and comes in order."""
+
+MARK = b"\x1b]7777;\x07"
+"""Written after all that was drawn; no terminal knows it."""
+
+READY = b"\x1b[?2004h"
+"""Written when the driver has begun to listen to single keys."""
+
+SIGNALS = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+
+
+def sent_for(key):
+    """Give the bytes of a key."""
+    return BYTES.get(key) or key.encode("ascii")
+
+
+class ByteTerminal:
+    """A terminal with an application on it.
+
+    Args:
+        columns: Width of the terminal.
+        lines: Its height.
+    """
+
+    keys = BYTES
+
+    def __init__(self, columns=80, lines=24):
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self._ready, self._focused, self._marked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._drawn = []
+
+    async def run(self, make, act):
+        """Run an application until a coroutine function of it, its pilot, has ended.
+
+        Args:
+            make: Makes the application; it is asked for its terminal already then.
+            act: What is done meanwhile.
+
+        Returns:
+            What `act` gives.
+        """
+        loop = asyncio.get_running_loop()
+        found = []
+
+        async def then(pilot):
+            self._pilot = pilot
+            await asyncio.wait_for(self._ready.wait(), 20)
+            await self.send(b"")
+            found.append(await act(pilot))
+            pilot.app.exit()
+
+        with ExitStack() as undo:
+            self._attach(undo)
+            Thread(target=self._take, args=(loop,), daemon=True).start()  # else the thread that draws is held up
+            app = make()
+            app.driver_class = self._driver(loop)
+            await app.run_async(mouse=False, auto_pilot=then)
+            assert app.join_reader(20)
+        return found[0]
+
+    def _attach(self, undo):
+        """Make the terminal that of this process."""
+        self._master, slave = pty.openpty()
+        undo.callback(os.close, self._master)
+        ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", self.screen.lines, self.screen.columns, 0, 0))
+        for name, mode in (("__stdin__", "r"), ("__stdout__", "w"), ("__stderr__", "w")):
+            file = undo.enter_context(os.fdopen(os.dup(slave), mode, encoding="utf-8"))
+            undo.enter_context(patch.object(sys, name, file))
+        os.close(slave)
+        size = {"COLUMNS": str(self.screen.columns), "LINES": str(self.screen.lines)}
+        undo.enter_context(patch.dict(os.environ, {"TERM": "xterm-256color", **size}))
+        os.environ.pop("NO_COLOR", None)
+        for number in SIGNALS:
+            undo.callback(signal.signal, number, signal.getsignal(number))
+
+    def _driver(self, loop):
+        terminal = self
+
+        class Driver(PromptDriver):
+            def process_message(self, message):
+                super().process_message(message)
+                if isinstance(message, AppFocus):
+                    loop.call_soon_threadsafe(terminal._focused.set)
+
+        return Driver
+
+    def _take(self, loop):
+        read = b""
+        while True:
+            try:
+                data = os.read(self._master, 1 << 16)
+            except OSError:  # the application is gone
+                return
+            read += data
+            if READY in read:
+                loop.call_soon_threadsafe(self._ready.set)
+            *drawn, read = read.split(MARK)
+            if drawn:
+                self._drawn.append(b"".join(drawn))
+                loop.call_soon_threadsafe(self._marked.set)
+
+    async def send(self, data):
+        """Send bytes; wait until everything that they do to the screen is drawn."""
+        self._focused.clear()
+        os.write(self._master, data + FOCUS)
+        await asyncio.wait_for(self._focused.wait(), 10)
+        for _ in range(3):  # the key, what it does, what that does
+            await self._pilot.pause(0)
+        await self.drawn()
+
+    async def press(self, key):
+        """Send the bytes of a key, and wait as `send` does."""
+        await self.send(sent_for(key))
+
+    async def still(self):
+        """Wait until what has changed without a key is drawn; give what is shown then."""
+        await self._pilot.pause(0)
+        await self.drawn()
+        return self.image
+
+    async def drawn(self):
+        """Wait until what is painted is on the terminal."""
+        self._marked.clear()
+        self._pilot.app._driver.write(MARK.decode())
+        await asyncio.wait_for(self._marked.wait(), 10)
+        data, self._drawn = b"".join(self._drawn), []
+        self._stream.feed(data.replace(b"$p", b"").replace(b"\x1b[>", b"\x1b["))  # pyte takes neither
+
+    @property
+    def text(self):
+        """What can be read."""
+        return "\n".join(self.screen.display)
+
+    @property
+    def image(self):
+        """Characters and colours of every cell."""
+        columns, buffer = range(self.screen.columns), self.screen.buffer
+        rows = [[buffer[line][column] for column in columns] for line in range(self.screen.lines)]
+        return [[(cell.data, cell.fg, cell.bg, cell.bold) for cell in row] for row in rows]
