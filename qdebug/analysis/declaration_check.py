@@ -11,6 +11,7 @@ from qdebug.analysis.attribute import Attribution, attribute, folded_clamp, reco
 from qdebug.analysis.band import norm, unit_roundoff
 from qdebug.analysis.compare import Comparison
 from qdebug.analysis.declared import Declared
+from qdebug.analysis.dynamic import SPAN
 from qdebug.analysis.dynamic_check import DynamicCheck, lost_to_rounding
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
@@ -26,6 +27,9 @@ __all__ = ["DeclarationCheck"]
 
 _FOLDING = 4.0
 """Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
+_LIKELY = 0.2
+"""Share of the bound of rounding that rounding hardly ever makes: the bound is of 8 half steps, or 14 times their error
+of 1/sqrt(3). What is more and comes with a constant that no rounding makes is no rounding."""
 _WIDE_UNITS = 1024.0
 """Units of roundoff that the result of several float nodes may be off what the reference's nodes give."""
 
@@ -174,7 +178,7 @@ class DeclarationCheck:
         if not _one_shape(ours.shape, theirs.shape):
             return True
         ours = ours.reshape(theirs.shape)
-        allowed = self._declared.rounding(node, sample=sample, step=step)
+        allowed = self._declared.rounding(node, segment, sample=sample, step=step)
         spread = None
         if allowed is None:
             spread = self._declared.spread(node, entry.tensor, sample=sample, step=step)
@@ -182,17 +186,29 @@ class DeclarationCheck:
         elif isinstance(allowed, np.ndarray):
             allowed = self._as_theirs(entry, allowed, theirs)
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
-            excess = np.abs(np.subtract(theirs, ours, dtype=np.float64)) - 1.001 * allowed
-            excess = np.maximum(np.nan_to_num(excess, nan=0.0, posinf=np.inf), 0)
-        if entry.quant is not None and entry.quant.qmin is not None:
-            if not np.max(excess, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale)):
-                return False
-        else:
-            part = attribution.samples.get(sample, attribution)
-            if not norm(excess) > _FOLDING * (part.allowed or 0.0):
-                return False
-        wandering = self._declared.wandering(entry.pair, segment, sample=sample, step=step)
-        return exceeds(excess, wandering if spread is None else np.hypot(wandering, spread))
+            off = np.nan_to_num(np.abs(np.subtract(theirs, ours, dtype=np.float64)), nan=0.0, posinf=np.inf)
+        least = _FOLDING * (attribution.samples.get(sample, attribution).allowed or 0.0)
+
+        def excess(share: float) -> np.ndarray | None:
+            """Give what lies beyond a share of the bound; None if that is nothing to speak of."""
+            found = np.maximum(off - share * 1.001 * allowed, 0)
+            if entry.quant is not None and entry.quant.qmin is not None:
+                told = np.max(found, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale))
+            else:
+                told = norm(found) > least
+            return found if told else None
+
+        def wandering() -> np.ndarray:
+            known = self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+            return known if spread is None else np.hypot(known, spread)
+
+        found = excess(1.0)
+        if found is not None and exceeds(found, wandering()):
+            return True
+        found = excess(_LIKELY)
+        if found is None or not self._declared.other_constants(node, segment):
+            return False
+        return exceeds(found, wandering() / SPAN)
 
     def _as_theirs(self, entry: PlannedNode, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""

@@ -7,7 +7,7 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +15,11 @@ import numpy as np
 from qdebug.analysis.alignment import Pair, clamp_of
 from qdebug.analysis.attribute import compute
 from qdebug.analysis.clamps import bounds_of, codes_clamp
+from qdebug.analysis.constant_error import known_errors, scales_by_constants
 from qdebug.analysis.constant_spread import constant_spread
 from qdebug.analysis.dynamic_replay import DynamicReplay
 from qdebug.analysis.layouts import layouts_of
-from qdebug.analysis.ops import plain_op, same_family
+from qdebug.analysis.ops import MOVES_VALUES, plain_op, same_family
 from qdebug.analysis.reference_replay import ReferenceReplay
 from qdebug.analysis.rounding import real_values
 from qdebug.analysis.segment import Segment
@@ -212,11 +213,12 @@ class Declared:
         """Estimate what rounding makes of a segment, see `ReferenceReplay.wandering`."""
         return self._replay.wandering(pair, segment, sample=sample, step=step)
 
-    def rounding(self, node: Node, *, sample: int, step: int) -> np.ndarray | float | None:
+    def rounding(self, node: Node, segment: Segment, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
 
-        Half a step of each weight times the magnitude of what it meets, and half a step of the bias: their sum, or a
-        few times the root of the sum of squares where that is less, since errors of rounding hardly ever have one sign.
+        Half a step of each weight, or its error where that is known, times the magnitude of what it meets, and half a
+        step of the bias: their sum, or a few times the root of the sum of squares where that is less, since errors of
+        rounding hardly ever have one sign.
         None where constants are rounded and no such bound is known.
 
         Raises:
@@ -231,13 +233,19 @@ class Declared:
             return None
         if form.op in ("Add", "Sub"):  # what a constant is added to does not scale its rounding
             form = replace(form, op="Add")
+        main, half_steps = _main(node, segment), self._replay.backend.half_steps
+        known: Mapping[str, np.ndarray] = {}
+        if main is not None and form.op in _PRODUCTS:
+            theirs, _ = real_form(main, self._reference.graph.opset)
+            others = [each for each in segment.nodes if each is not main]
+            known = known_errors((self._ref, self._be), (theirs, form), others, half_steps)
         values: dict[str, np.ndarray] = {}
         rounded = False
         for slot, name in enumerate(form.inputs):
             if not name:
                 continue
             if self._be.classes.folds(name):
-                steps = self._replay.backend.half_steps(name)
+                steps = known[name] if name in known else half_steps(name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
             elif slot > 1 or form.op == "Add":
@@ -251,6 +259,28 @@ class Declared:
             return worst
         squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
         return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))
+
+    def other_constants(self, node: Node, segment: Segment) -> bool:
+        """Tell whether a constant of a node is provably not the reference's, by more than rounding it makes.
+
+        Not where other nodes of the reference may have been folded into it.
+        """
+        main = _main(node, segment)
+        if main is None or segment.wide:
+            return False
+        others = [each for each in segment.nodes if each is not main]
+        computed = any(map(self._computed, main.inputs))  # on the other side it may be computed in another precision
+        if computed or scales_by_constants(self._ref, others):
+            return False
+        forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
+        return bool(self._constants_said(forms[0], forms[1], segment))
+
+    def _computed(self, name: str) -> bool:
+        """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
+        if not name or not self._ref.classes.folds(name):
+            return False
+        made = self._reference.graph.producer(self._ref.classes.root(name))
+        return made is not None and made.op not in MOVES_VALUES
 
     def spread(self, node: Node, tensor: str, *, sample: int, step: int) -> np.ndarray:
         """Estimate what rounding a node's constants makes of one of its outputs, where `rounding` knows no bound.

@@ -17,6 +17,7 @@ from qdebug.analysis.alignment import Pair, View
 from qdebug.analysis.attribute import codes_shared, compute
 from qdebug.analysis.band import allowed_error, held_unit, norm
 from qdebug.analysis.clamps import code_span
+from qdebug.analysis.constant_error import shared_constants
 from qdebug.analysis.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
 from qdebug.analysis.layouts import in_reference_order, into_stored_order, plain_shape
 from qdebug.analysis.ops import KEEPS_VALUES, MOVES_VALUES, plain_op
@@ -55,11 +56,13 @@ class _Noise:
         rng: Where the disturbances come from.
         constants: Unit roundoff of the format that the backend's constants are rounded to.
         results: Unit roundoff of the format of its results.
+        shared: Constants of the reference that the backend has, too.
     """
 
     rng: np.random.Generator
     constants: float
     results: float
+    shared: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +122,12 @@ class ReferenceReplay:
         """
         plain = self._values(pair, segment, (sample, step))
         constants, results = self._units(pair, segment, sample, step)
+        shared = shared_constants((self._ref, self._be), segment)
         squares = np.zeros(plain.shape, np.float64)
         rng = np.random.default_rng(_SEED)
         runs = _RUNS if plain.size > _FEW else _MORE_RUNS
         for _ in range(runs):
-            noise = _Noise(rng=rng, constants=constants, results=results)
+            noise = _Noise(rng=rng, constants=constants, results=results, shared=shared)
             squares += _squares(self._values(pair, segment, (sample, step), noise), plain) / runs
         squares += _squares(self._values(pair, segment, (sample, step), saturate=False), plain)
         return np.sqrt(squares)
@@ -215,14 +219,14 @@ class ReferenceReplay:
                 raise RecordingError(f"Tensor {name!r} was not recorded.")
         noise = None
         if values.noise is not None:
-            half = dict.fromkeys(inputs, 0.5)
+            half = {name: 0.0 if name in values.noise.shared else 0.5 for name in inputs}
             noise = DynamicNoise(rng=values.noise.rng, data=False, weights=half)
         values.known.update(run_dynamic(node, opset, inputs, noise))
 
     def _constant(self, name: str, values: _Values) -> np.ndarray:
         noise = values.noise
         real = real_values(self._ref.recording, name)
-        if noise is None or real.dtype.kind != "f":
+        if noise is None or real.dtype.kind != "f" or name in noise.shared:
             return real
         computed = self._computed(name, values, noise) if noise.constants > SINGLE else None
         if computed is not None:
