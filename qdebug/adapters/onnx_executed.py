@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from qdebug.adapters.onnx_quant import says_its_scale
 from qdebug.adapters.onnx_twins import LAYOUT_CHANGES, source_tensors
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 
@@ -44,7 +45,7 @@ def describe(
         role = Role.CONSTANT if name in folded and info.role is Role.ACTIVATION else info.role
         dtype = (dtypes or {}).get(name, info.dtype)
         root = _stands_for(info, source, holds)
-        quant = _quant(info, source, holds)
+        quant = _quant(info, source, executed, holds)
         tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role, quant=quant))
     origins = _Origins(source, executed, holds)
     return Graph(
@@ -57,11 +58,15 @@ def describe(
     )
 
 
-def _quant(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> QuantParams | None:
+def _quant(info: TensorInfo, source: Graph, executed: Graph, holds: Mapping[str, str]) -> QuantParams | None:
     """Give the scale that the source writes a tensor's codes with, where the executed graph may only tell how it reads.
 
     The optimizer drops the quantizing nodes around one that moves codes, and with them the scale they were written by.
+    Of two quantizations after each other it makes one, which then has neither's scale.
     """
+    writer = executed.producer(info.name)
+    if writer is not None and says_its_scale(writer):
+        return info.quant
     held = holds.get(info.name)
     written = None if held is None else source.tensors[held].quant
     ours = info.quant

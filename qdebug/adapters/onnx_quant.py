@@ -15,7 +15,7 @@ from qdebug.adapters.onnx_dynamic import WeightScale, weight_scales
 from qdebug.model import Node, QuantParams
 from qdebug.model.dtypes import is_float, is_integer
 
-__all__ = ["PASSES_CODES", "Facts", "quant_facts", "stands_for"]
+__all__ = ["PASSES_CODES", "Facts", "quant_facts", "says_its_scale", "stands_for"]
 
 PASSES_CODES = frozenset(
     {
@@ -93,6 +93,11 @@ def _slots(node: Node) -> tuple[_Slot, ...]:
 
 def _name(names: Sequence[str], position: int) -> str:
     return names[position] if position < len(names) else ""
+
+
+def says_its_scale(node: Node) -> bool:
+    """Tell whether a node carries the scale that it writes codes with."""
+    return any(slot.output for slot in _slots(node))
 
 
 def quant_facts(nodes: Sequence[Node], facts: Facts) -> dict[str, QuantParams]:

@@ -165,3 +165,21 @@ def test_what_a_tensor_stands_for_is_read_from_the_source():
     assert described.tensors["y"].stands_for == "x"
     assert described.tensors["x"].stands_for is None
     assert described.tensors["extra"].dtype == "float32"
+
+
+@pytest.mark.parametrize("writer", ["QuantizeLinear", "Reshape"])
+def test_codes_have_the_scale_that_what_runs_writes_them_with(writer):
+    """The optimizer makes one quantization of two, with a scale that the model gives neither tensor by that name."""
+    scales = {"model": QuantParams(dtype="uint8", scale=0.5), "runs": QuantParams(dtype="uint8", scale=0.25)}
+    ends = node("DequantizeLinear", "q s z", "y")
+    source = graph(
+        node("QuantizeLinear", "x s z", "q"),
+        ends,
+        constants="s z",
+        known=(TensorInfo(name="q", quant=scales["model"]),),
+    )
+    executed = graph(
+        node(writer, "x s z", "q"), ends, constants="s z", known=(TensorInfo(name="q", quant=scales["runs"]),)
+    )
+    found = describe(source, executed).tensors["q"].quant
+    assert found == scales["runs" if writer == "QuantizeLinear" else "model"]
