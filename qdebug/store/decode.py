@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
 from typing import Any
 
@@ -23,6 +23,8 @@ __all__ = [
     "decode_run",
     "decode_texts",
 ]
+
+_ROWS_AT_ONCE = 1000
 
 
 def decode_texts(tables: Tables) -> list[str]:
@@ -104,12 +106,18 @@ def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -
     )
 
 
+def _rows(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
+    """Give the rows of a table as tuples, not all at once: that takes 60 ms in which no other thread can run."""
+    for start in range(0, len(table), _ROWS_AT_ONCE):
+        yield from table[start : start + _ROWS_AT_ONCE].tolist()
+
+
 def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
     quants = decode_quants(tables)
     dims = [None if extent < 0 else extent for extent in tables["dims"].tolist()]
     result = []
     shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}  # most tensors have the shape of others
-    for name, stands_for, layout, quant, start, ndim, dtype, role, _ in tables["tensors"].tolist():
+    for name, stands_for, layout, quant, start, ndim, dtype, role, _ in _rows(tables["tensors"]):
         shape = None
         if ndim != UNKNOWN:
             shape = tuple(dims[start : start + ndim])
@@ -134,7 +142,7 @@ def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) ->
     attributes = tables["attributes"].tobytes()
     alike: dict[bytes, Mapping[str, AttrValue]] = {}
     result = []
-    for row in tables["nodes"].tolist():
+    for row in _rows(tables["nodes"]):
         name, op, domain, n_inputs, n_outputs, n_origin, n_attrs, inputs, outputs, origin, attrs = row
         text = attributes[attrs : attrs + n_attrs]
         if text not in alike:
@@ -159,7 +167,7 @@ def decode_quants(tables: Tables) -> list[QuantParams]:
         ValueError: One makes no sense.
     """
     quants, used = [], 0
-    for row in tables["quants"].tolist():
+    for row in _rows(tables["quants"]):
         quant = _decode_quant(row, tables)
         used += sum(part.size for part in (quant.zero_point, quant.multiplier, quant.shift) if part is not None)
         if used > len(tables["integers"]):
