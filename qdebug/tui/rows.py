@@ -51,7 +51,7 @@ class Batch:
 
     Args:
         rows: Row of each result.
-        results: The results; none where all that are held come at once.
+        results: The results; none where they are held and nobody looked at a single sample by then.
         indices: Their numbers among all.
         held: What holds them; None if nobody else does.
         state, acknowledged: As the table's columns.
@@ -155,7 +155,7 @@ class NodeTable:
         kept = [results[at] for at in np.flatnonzero(there).tolist()]
         return Batch(
             rows=rows[there],
-            results=kept,
+            results=kept if held is None or self._samples else (),
             indices=np.array([result.index for result in kept], dtype=np.int64),
             held=held,
             state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),

@@ -72,6 +72,22 @@ def test_results_put_into_columns_before_one_was_looked_at_are_in_it_all_the_sam
     np.testing.assert_array_equal(table.metrics["gain"], expected(table, "gain"))
 
 
+@pytest.mark.parametrize("looked_at", [0, 7, 29])
+def test_one_sample_follows_results_that_a_session_holds(session, looked_at):
+    table, other = describe(session).table, describe(session).table
+    early = []
+    for result in session.results():
+        early.append(table.batch([result], held=session.held))
+        if len(early) > 1:  # the screen is one batch behind
+            table.apply(early.pop(0))
+        if result.index == looked_at:
+            assert np.isfinite(table.values("max_abs", 0)).sum() == looked_at
+    table.apply(early.pop())
+    other.apply(other.batch_of(session.held))
+    np.testing.assert_array_equal(table.values("max_abs", 0), other.values("max_abs", 0))
+    assert table.states(0).tolist() == other.states(0).tolist()
+
+
 def test_few_columns_stay_where_a_session_can_make_them_again(session):
     table = describe(session).table
     list(session.results())
