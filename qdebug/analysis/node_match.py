@@ -149,10 +149,20 @@ class NodeMatcher:
         waiting = [tensor]
         for _ in range(_ACTIVATIONS_BETWEEN):
             readers = [reader for name in waiting for reader in self.be.consumers(name)]
-            if any(same_family(plain_op(reader), plain_op(node)) for reader in readers):
+            if any(self._does_the_same(reader, node) for reader in readers):
                 return True
             waiting = [reader.outputs[0] for reader in readers if plain_op(reader) in ACTIVATIONS]
         return False
+
+    def _does_the_same(self, ours: Node, theirs: Node) -> bool:
+        """Tell whether a backend node may do what a reference node does with one tensor and constants.
+
+        A sum of two tensors does not add a constant, and one that adds another constant does something else.
+        """
+        if not same_family(plain_op(ours), plain_op(theirs)) or len(self.be.data_inputs(ours)) != 1:
+            return False
+        distance = weight_distance(self._runs[0], theirs, self._runs[1], ours)
+        return distance is None or bool(np.less(distance, FAR))
 
     def _is_clamped(self, tensor: str, activation: Node) -> bool:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""

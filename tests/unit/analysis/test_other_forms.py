@@ -403,3 +403,16 @@ def test_a_turn_that_is_pushed_through_other_operators_is_lost_on_neither_side()
     one = run(early, {"m": means}, x)
     other = run(late, {"n": np.ascontiguousarray(means.swapaxes(1, 2))}, x)
     check(one, other)
+
+
+@pytest.mark.parametrize("later", ["residual", "constant"])
+def test_a_bias_is_not_taken_for_a_sum_that_follows_it(later):
+    """Both are an Add behind the Conv: only one of them adds what has become its bias."""
+    w = (RNG.normal(size=(4, 4, 1, 1)) * 0.3).astype(np.float32)
+    bias = RNG.normal(size=(1, 4, 1, 1)).astype(np.float32)
+    other = "x" if later == "residual" else "o"
+    constants = {"w": w, "b": bias} | ({} if later == "residual" else {"o": RNG.normal(size=(1, 4, 6, 6)) * 9})
+    constants = {name: array.astype(np.float32) for name, array in constants.items()}
+    apart = [node("Conv", "x w", "c"), node("Add", "c b", "s"), node("Add", f"{other} s", "r"), node("Tanh", "r", "y")]
+    whole = [node("Conv", "x w b", "s"), node("Add", f"{other} s", "r"), node("Tanh", "r", "y")]
+    check(run(whole, {**constants, "b": bias.reshape(4)}, X), run(apart, constants, X))
