@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis
 _ACTIVATIONS_BETWEEN = 2
 _TELLING = 16
 """Elements from which a weight tells a node from others."""
+_TAKEN_IN = 4
+"""Nodes in a row that the constants of the one before them are looked at to take in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +113,28 @@ class NodeMatcher:
         return [ranked[0][1]]
 
     def _by_name(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
-        """Keep the candidate whose own or output name the backend's names begin with."""
+        """Keep the candidate that a backend's names are made of: its own name, or of what it makes."""
         ours = (node.name, *node.outputs)
         return [
             other
             for other in candidates
-            if any(name and mine.startswith(name) for mine in ours for name in (other.name, *other.outputs))
+            if any(name and _is_made_of(mine, name) for mine in ours for name in self._names_of(node, other))
         ]
+
+    def _names_of(self, ours: Node, theirs: Node) -> Iterator[str]:
+        """Give the names of a reference node, of its outputs, and of those that its constants can take in."""
+        yield from (theirs.name, *theirs.outputs)
+        output = theirs.outputs[0]
+        for _ in range(_TAKEN_IN):
+            readers = self.ref.consumers(output)
+            if (
+                len(readers) != 1
+                or len(self.ref.data_inputs(readers[0])) != 1
+                or not goes_into_weights(readers[0], ours)
+            ):
+                return
+            output = readers[0].outputs[0]
+            yield output
 
     # -- nodes folded into the backend's node ----------------------------------------------------------------------
 
@@ -199,3 +216,8 @@ class NodeMatcher:
             return self.reference.load(reference).shape == self.backend.load(backend).shape
         theirs, ours = self.ref.graph.tensors[reference], self.be.graph.tensors[backend]
         return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)
+
+
+def _is_made_of(name: str, start: str) -> bool:
+    """Tell whether a name is another with something put behind it; "Conv.54" is not "Conv.5" with a 4."""
+    return name.startswith(start) and not name[len(start) : len(start) + 1].isalnum()

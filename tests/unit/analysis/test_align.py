@@ -294,3 +294,26 @@ def test_same_name_for_another_position_is_never_paired_by_order():
     backend = record([node("Sigmoid", "x", "c"), node("Relu", "c", "d")])
     with pytest.raises(AlignmentError):
         align(reference, backend)
+
+
+@pytest.mark.parametrize("tail", ["_nchwc", ".fused"])
+def test_branches_alike_but_for_folded_weights_are_told_apart_by_the_name_of_what_is_folded(tail):
+    """Blocks of channels and folded statistics leave nothing of a weight, and the runtime names tensors anew."""
+    stats = {name: np.full(2, 0.5, np.float32) for name in ("g", "b", "m", "v")}
+    nodes = [
+        node("Conv", "x w", "c1"),
+        node("Conv", "x u", "c2"),
+        node("BatchNormalization", "c1 g b m v", "norm.1"),
+        node("BatchNormalization", "c2 g b m v", "norm.10"),
+        node("Add", "norm.1 norm.10", "y"),
+    ]
+    ref = record(nodes, constants={"w": W1, "u": W2, **stats})
+    folded = [
+        node("Conv", "x p b2", "t1", f"norm.10{tail}"),
+        node("Conv", "x q b1", "t2", f"norm.1{tail}"),
+        node("Add", "t2 t1", "y"),
+    ]
+    biases = {"b1": np.zeros(2, np.float32), "b2": np.ones(2, np.float32)}
+    be = record(folded, constants={"p": RNG.normal(size=(9, 7)), "q": RNG.normal(size=(9, 7)), **biases})
+    found = {pair.backend: pair.reference for pair in align(ref, be).pairs}
+    assert (found["t1"], found["t2"]) == ("norm.10", "norm.1")
