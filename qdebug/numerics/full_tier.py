@@ -7,7 +7,8 @@ import numpy as np
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.blocks import Clamp
-from qdebug.numerics.profiler import Profiler, TensorProfile
+from qdebug.numerics.profiler import Profiler
+from qdebug.numerics.tensor_profile import TensorProfile
 
 __all__ = ["Profiler", "TensorProfile", "profile_tensor"]
 

@@ -145,17 +145,20 @@ class BinCounter:
             self._above += int(np.count_nonzero(over))
             self._nan += int(np.count_nonzero(lost))
             x = x[~(under | over | lost)]
+        np.add.at(self._counts, self.indices(x), 1)
+
+    def indices(self, x: np.ndarray) -> np.ndarray:
+        """Give the bin of each value; all are within the limits."""
         if not self._slack < 0.125:
-            self._counts += np.bincount(self._exact(x), minlength=self._counts.size)
-            return
-        place = x - low
+            return self._exact(x)
+        place = x - self._limits[0]
         place *= self._per_unit
         index = place.astype(np.intp)
         place -= np.rint(place)
         places = (np.absolute(place, out=place) <= self._slack).nonzero()[0]
         if places.size:
             index[places] = self.beside_edges(x[places])
-        np.add.at(self._counts, index, 1)
+        return index
 
     def beside_edges(self, x: np.ndarray) -> np.ndarray:
         """Give the bins of values so near to the end of one that rounding may move them over it."""
@@ -202,8 +205,8 @@ class PairBinCounter:
             self._low, self._per_unit = np.float32(limits[0]), np.float32(per_unit)
             # The roundings of low, difference, factor and product, each half of 2**-23 of its size, in bins; doubled.
             self._slack = (4.0 * bins + 2.0 * largest * per_unit) * 2.0**-23
-        self._table = np.zeros(bins * bins, np.int64) if self._slack < _MOST_SLACK else None
-        self._tabled = False
+        self._tabled = self._slack < _MOST_SLACK
+        self._table: np.ndarray | None = None
 
     def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> None:
         """Count a stretch of both tensors.
@@ -215,14 +218,14 @@ class PairBinCounter:
                 used.
         """
         single = reference.dtype == np.float32
-        if self._table is None or not single or not all(map(self._holds, (reference, backend))):
+        if not (self._tabled and single and all(map(self._holds, (reference, backend)))):
             for side, values in zip(self._sides, (reference, backend), strict=True):
                 side.add(values.astype(np.float64) if single else values)
             return
         n = reference.size
         ours = self._indices(reference, buffers.singles[4][:n].view(np.int32), buffers)
         theirs = self._indices(backend, buffers.index.view(np.int32)[:n], buffers)
-        if n < self._table.size:  # too few for a table to pay
+        if n < self._bins * self._bins:  # too few for a table to pay
             for counter, index in zip(self._sides, (ours, theirs), strict=True):
                 counter.add_counts(np.bincount(index, minlength=self._bins))
             return
@@ -230,8 +233,22 @@ class PairBinCounter:
         np.add(ours, theirs, out=ours)
         cells = buffers.doubles[3][:n].view(np.int64)
         np.copyto(cells, ours)
+        if self._table is None:
+            self._table = np.zeros(self._bins * self._bins, np.int64)
         np.add.at(self._table, cells, 1)
-        self._tabled = True
+
+    def add_few(self, values: np.ndarray) -> None:
+        """Count a few elements, those of the reference and of the backend as two rows of finite float64."""
+        both = values.reshape(-1)
+        if not self._holds(both):
+            for side, row in zip(self._sides, values, strict=True):
+                side.add(row)
+            return
+        index = self._sides[0].indices(both)
+        index[values.shape[1] :] += self._bins
+        counts = np.bincount(index, minlength=2 * self._bins)
+        self._sides[0].add_counts(counts[: self._bins])
+        self._sides[1].add_counts(counts[self._bins :])
 
     def _holds(self, values: np.ndarray) -> bool:
         """Tell whether all values are within the limits; not of NaN."""
@@ -255,10 +272,9 @@ class PairBinCounter:
 
     def histograms(self) -> tuple[ValueHistogram, ValueHistogram]:
         """Give the counts of the reference and of the backend so far."""
-        if self._table is not None and self._tabled:
+        if self._table is not None:
             table = self._table.reshape(self._bins, self._bins)
             self._sides[0].add_counts(table.sum(axis=1))
             self._sides[1].add_counts(table.sum(axis=0))
-            self._table[:] = 0
-            self._tabled = False
+            self._table = None
         return self._sides[0].histogram(), self._sides[1].histogram()

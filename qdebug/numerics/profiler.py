@@ -7,8 +7,8 @@ tensors and however many samples there are.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,57 +16,24 @@ from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch
-from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
+from qdebug.numerics.channels import ChannelCounter, Stretch, stretches
 from qdebug.numerics.double_block import exact_difference, read_block
-from qdebug.numerics.exponents import ExponentCounter, ExponentHistogram
-from qdebug.numerics.histogram import PairBinCounter, ValueHistogram
+from qdebug.numerics.exponents import ExponentCounter, count_rows
+from qdebug.numerics.histogram import PairBinCounter
 from qdebug.numerics.lsb import Steps
 from qdebug.numerics.packed import MOST_PACKED
-from qdebug.numerics.relative import RelativeCounter, RelativeErrors
+from qdebug.numerics.relative import RelativeCounter
 from qdebug.numerics.small_tensors import SmallTensors
-from qdebug.numerics.stats import ErrorStats, WorstElement
+from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.tally import Block
-from qdebug.numerics.ulp import UlpCounter, UlpErrors, shared_type
-from qdebug.numerics.worst import WorstColumns, WorstPlaces
+from qdebug.numerics.tensor_profile import TensorProfile
+from qdebug.numerics.ulp import UlpCounter, shared_type
+from qdebug.numerics.worst import WorstPlaces
 
-__all__ = ["Profiler", "TensorProfile"]
+__all__ = ["Profiler"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorProfile:
-    """One backend tensor against its reference in full detail, over one or more samples and steps.
-
-    Args:
-        sample: The one sample it is of; None for several.
-        tensors: How many arrays of each side were compared: one for each sample and step.
-        shape: The backend's shape, into which all indices go; of the first array, should they differ.
-        stats: The metrics of the core tier.
-        errors: abs(difference) by binary exponent, of the elements that are finite on both sides.
-        relative: abs(difference)/abs(reference) by binary exponent, with zero references apart.
-        reference: Values of the reference, in the same bins as the backend's; None if no value is finite.
-        backend: Values of the backend.
-        found: The elements that differ most, as columns.
-        ulp: Distance in units in the last place; None unless both sides are float16, bfloat16, float32 or float64
-            and not quantized.
-        channels: The error of each channel; None if no axis was given, or if arrays differ in their number of channels.
-    """
-
-    sample: int | None
-    tensors: int
-    shape: tuple[int, ...]
-    stats: ErrorStats
-    errors: ExponentHistogram
-    relative: RelativeErrors
-    reference: ValueHistogram | None
-    backend: ValueHistogram | None
-    found: WorstColumns
-    ulp: UlpErrors | None
-    channels: ChannelErrors | None
-
-    @property
-    def worst(self) -> tuple[WorstElement, ...]:
-        """The elements that differ most, worst first; made on demand."""
-        return self.found.elements()
+_FEW = MOST_PACKED
+"""Elements of a stretch up to which calling numpy costs more than what it does."""
 
 
 class Profiler:
@@ -227,10 +194,13 @@ class Profiler:
         finite = None
         if not math.isfinite(largest):
             finite = np.isfinite(a) & np.isfinite(b)
-        if self._values is not None:
-            self._values.add(*(singles or (a, b)), buffers)
         if self._channels is not None:
             self._channels.add(stretch, (a, b), magnitudes, finite)
+        if finite is None and singles is not None and n <= _FEW:
+            self._count_few(np.concatenate(singles).reshape(2, n), a, magnitudes)
+            return
+        if self._values is not None:
+            self._values.add(*(singles or (a, b)), buffers)
         left_out = 0
         if finite is not None:
             a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
@@ -243,6 +213,28 @@ class Profiler:
             self._relative.add(magnitudes, a, out=out, index=index, equal=equal)
             if self._ulp is not None:
                 self._ulp.add(*(singles or (a, b)), buffers)
+
+    def _count_few(self, values: np.ndarray, reference: np.ndarray, magnitudes: np.ndarray) -> None:
+        """Count a stretch of few finite elements, in fewer calls of numpy, which are most of what it costs.
+
+        Args:
+            values: The reference's and the backend's values, two rows of float32.
+            reference: The reference's as float64.
+            magnitudes: Absolute differences as float64.
+        """
+        if self._values is not None:
+            self._values.add_few(values.astype(np.float64))
+        rows = np.empty((2 if self._ulp is None else 3, reference.size))
+        rows[0] = magnitudes
+        np.divide(magnitudes, reference, out=rows[1])
+        np.absolute(rows[1], out=rows[1])
+        if self._ulp is not None:
+            self._ulp.distances(values, rows[2])
+        counts = count_rows(rows)
+        equal = self._errors.add_few(counts[0], rows[0])
+        self._relative.add_counts(counts[1], rows[1], reference, equal)
+        if self._ulp is not None:
+            self._ulp.add_counts(counts[2], rows[2])
 
     def profile(self) -> TensorProfile:
         """Give what was found in all that was taken in."""
@@ -286,9 +278,9 @@ def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
     if not values:
         return None
     low, high = min(values), max(values)
-    most = float(np.finfo(np.float64).max)
+    most = sys.float_info.max
     if low == high:
-        room = max(abs(low) / 2.0, float(np.finfo(np.float64).tiny)) if low else 0.5
+        room = max(abs(low) / 2.0, sys.float_info.min) if low else 0.5
         low, high = max(low - room, -most), min(high + room, most)
     if high - low > most:
         low, high = max(low, -most / 2.0), min(high, most / 2.0)

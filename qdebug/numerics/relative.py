@@ -56,15 +56,31 @@ class RelativeCounter:
         np.absolute(quotients, out=quotients)
         infinite = self._quotients.infinite
         small = self._quotients.count(quotients, index=index)
+        if equal is None:
+            equal = int(np.count_nonzero(np.equal(magnitudes, 0.0)))
+        self._settle(quotients, reference, small, equal, undefined=self._quotients.infinite != infinite)
+
+    def add_counts(self, counts: np.ndarray, quotients: np.ndarray, reference: np.ndarray, equal: int) -> None:
+        """Count a stretch as `add` does, from how many quotients have each biased exponent.
+
+        Args:
+            counts: These counts.
+            quotients: Absolute differences over absolute references, float64.
+            reference: The references.
+            equal: How many of the differences are 0.
+        """
+        small = self._quotients.add_counts(counts)
+        self._settle(quotients, reference, small, equal, undefined=counts.item(-1) > 0)
+
+    def _settle(self, quotients: np.ndarray, reference: np.ndarray, small: int, equal: int, *, undefined: bool) -> None:
+        """Take back what is no quotient from a stretch that was counted, and tell its `small` ones apart."""
         hit = 0
-        if self._quotients.infinite != infinite:
+        if undefined:
             zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count what is not 0
             hit = int(np.count_nonzero(np.isnan(quotients)))  # 0/0
             self._zero_refs += zeros
             self._hit += hit
             self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
-        if equal is None:
-            equal = int(np.count_nonzero(np.equal(magnitudes, 0.0)))
         self._quotients.split_small(quotients, small, equal - hit)
 
     def errors(self) -> RelativeErrors:

@@ -86,7 +86,7 @@ def _ordered(values: np.ndarray) -> np.ndarray:
 def _in_order(bits: np.ndarray) -> np.ndarray:
     """Turn sign and magnitude into two's complement: (bits xor (sign and all but the top bit)) - sign."""
     sign = bits >> (8 * bits.itemsize - 1)
-    ordered = np.bitwise_and(sign, np.iinfo(bits.dtype).max)
+    ordered = np.bitwise_and(sign, 2 ** (8 * bits.itemsize - 1) - 1)
     np.bitwise_xor(ordered, bits, out=ordered)
     return np.asarray(np.subtract(ordered, sign, out=ordered))
 
@@ -156,6 +156,22 @@ class UlpCounter:
             self._count(real.view(np.int64))
         return True
 
+    def distances(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Give the distances of a few elements, for `add_counts`.
+
+        Args:
+            values: Finite values of the reference and of the backend as two rows of float32, which holds them exactly.
+            out: As many float64.
+        """
+        ordered = _ordered(_rounded(values, self._dtype))
+        np.subtract(ordered[0], ordered[1], out=out, dtype=np.float64)
+        np.absolute(out, out=out)
+
+    def add_counts(self, counts: np.ndarray, distances: np.ndarray) -> None:
+        """Count a stretch, from how many of its `distances` have each biased exponent of float64."""
+        self._offer(int(distances.item(distances.argmax())))
+        self._exponents += counts[: self._exponents.size]
+
     def _offer(self, most: int) -> None:
         self._max = most if self._max is None else max(self._max, most)
 
@@ -180,10 +196,12 @@ def _name(dtype: np.dtype) -> str:
 
 
 def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if values.dtype == dtype:
+        return values
     if dtype == _TYPES[0] and values.dtype == np.float64:
         values = _to_odd(values)
     with np.errstate(all="ignore"):
-        return np.asarray(values.astype(dtype, copy=False))
+        return np.asarray(values.astype(dtype))
 
 
 def _to_odd(values: np.ndarray) -> np.ndarray:

@@ -181,19 +181,23 @@ class WorstPlaces:
             return
         ranks = magnitudes if math.isfinite(largest) else _ranks(block, magnitudes)
         places = _largest(ranks, self._k, self._floor)
-        if places.size > self._k:
-            places = places[np.argsort(-ranks[places], kind="stable")[: self._k]]
         if places.size:
+            places = places[self._order(ranks[places])]
             self._merge(_columns(self._tensors, block, ranks[places], places))
 
+    def _order(self, ranks: np.ndarray) -> np.ndarray:
+        """Give where the first ones of some ranks are, the largest first; equals stay in the order of their index."""
+        return np.asarray((-ranks).argsort(kind="stable")[: self._k])
+
     def _merge(self, fresh: tuple[np.ndarray, ...]) -> None:
-        found = fresh
+        """Take in elements in their order."""
         if self._found:
             found = tuple(np.concatenate(columns) for columns in zip(self._found, fresh, strict=True))
-        order = np.argsort(-found[0], kind="stable")[: self._k]  # equals stay in the order of their index
-        self._found = tuple(column[order] for column in found)
-        if order.size == self._k:
-            self._floor = float(self._found[0][-1])
+            order = self._order(found[0])
+            fresh = tuple(column[order] for column in found)
+        self._found = fresh
+        if fresh[0].size == self._k:
+            self._floor = fresh[0].item(-1)
 
     def found(self) -> WorstColumns:
         """Give what was found so far."""

@@ -12,7 +12,7 @@ from draws import DTYPES, equal_nonfinite, finite, listed, pairs, to_float
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.numerics import accumulate, channels
+from qdebug.numerics import accumulate, channels, profiler
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.exponents import ExponentHistogram
 from qdebug.numerics.full_tier import Profiler, TensorProfile, profile_tensor
@@ -23,8 +23,13 @@ BLOCKS = st.sampled_from([1, 3, 8, accumulate.BLOCK])
 
 
 def profiled(a: np.ndarray, b: np.ndarray, *, block: int = accumulate.BLOCK, **options: object) -> TensorProfile:
+    """Profile a pair as a short stretch and, which must give the same, as a long one is."""
     with patch.object(accumulate, "BLOCK", block), patch.object(channels, "BLOCK", block):
-        return profile_tensor(a, b, **options)
+        short = profile_tensor(a, b, **options)
+        with patch.object(profiler, "_FEW", 0):
+            long = profile_tensor(a, b, **options)
+    assert plain(short) == plain(long)
+    return short
 
 
 def rounded_once(pair: tuple[np.ndarray, np.ndarray]) -> bool:
@@ -196,6 +201,8 @@ def plain(profile: TensorProfile) -> list[object]:
     parts += [None if h is None else (h.counts.tolist(), h.total) for h in (profile.reference, profile.backend)]
     parts.append(None if profile.ulp is None else (profile.ulp.max_ulp, profile.ulp.counts.tolist()))
     parts.append([(e.reference, e.backend, e.difference) for e in profile.worst])
+    if profile.channels is not None:
+        parts += [getattr(profile.channels, name).tolist() for name in ("max_abs", "rmse", "sqnr_db", "nonfinite")]
     return [repr(part) for part in parts]
 
 
@@ -209,10 +216,10 @@ def test_samples_one_after_the_other_are_as_one_tensor(
     accumulator = ErrorAccumulator()
     accumulator.update(a, b, sample=0)
     with patch.object(accumulate, "BLOCK", block), patch.object(channels, "BLOCK", block):
-        profiler = Profiler(accumulator.stats())
+        taken = Profiler(accumulator.stats())
         for sample, part in enumerate((slice(0, cut), slice(cut, None))):
-            assert profiler.add(a[part], b[part], sample=sample)
-    found = profiler.profile()
+            assert taken.add(a[part], b[part], sample=sample)
+    found = taken.profile()
     assert plain(found) == plain(profiled(a, b))
     places = [element.index[0] + (cut if element.sample else 0) for element in found.worst]
     assert places == [element.index[0] for element in profile_tensor(a, b).worst]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.numerics.exponents import ExponentCounter
+from qdebug.numerics.exponents import ENTRIES, ExponentCounter, count_rows
 
 
 def counted(values, left_out=0):
@@ -33,6 +33,17 @@ def test_every_magnitude_is_between_its_powers_of_two(values):
         assert found.lowest + found.counts.size - 1 == max(exponents)
     for place, count in enumerate(found.counts):
         assert count == exponents.count(found.lowest + place)
+
+
+def test_rows_are_counted_at_once_as_each_alone():
+    rows = np.array([[0.0, 1.0, 1.5, 5e-324, 2.0**-1022], [math.inf, math.nan, 4.0, 0.0, 1e300], [3.0] * 5])
+    counts = count_rows(rows)
+    assert counts.shape == (3, ENTRIES)
+    assert (counts[1, -1], counts[2].sum(), counts[2, 1024]) == (2, 5, 5)
+    counter = ExponentCounter()
+    assert counter.add_few(counts[0], rows[0]) == 1
+    found, alone = counter.histogram(), counted(rows[0])
+    assert (found.lowest, found.zeros, found.counts.tolist()) == (alone.lowest, alone.zeros, alone.counts.tolist())
 
 
 def test_a_difference_beyond_float64_is_in_the_last_place():

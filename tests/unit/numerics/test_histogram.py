@@ -131,6 +131,21 @@ def test_codes_on_the_ends_of_bins_are_counted_right():
         assert found == np.histogram(a, bins, limits)[0].tolist()
 
 
+@pytest.mark.parametrize("limits", [(-3.0, 3.0), (0.0, 1.0), (1e9, 1e9 + 1e-6)])
+@pytest.mark.parametrize("bins", [1, 7, 64, 500])
+def test_few_elements_of_both_are_counted_as_each_alone(bins, limits):
+    rows = np.random.default_rng(0).uniform(*limits, (2, 300))
+    rows[0, :4] = *limits, np.nextafter(limits[0], np.inf), np.nextafter(limits[1], -np.inf)
+    rows[1, :bins] = np.linspace(*limits, bins + 1)[:300][: rows[1, :bins].size]
+    for values in (rows, rows + np.array([[0.0], [(limits[1] - limits[0]) / 2]])):  # and some that are in no bin
+        counter = PairBinCounter(bins, limits)
+        counter.add_few(values)
+        for side, found in zip(values, counter.histograms(), strict=True):
+            alone = value_histogram(side, bins, limits)
+            assert found.counts.tolist() == alone.counts.tolist()
+            assert (found.below, found.above, found.total) == (alone.below, alone.above, side.size)
+
+
 def test_asking_twice_counts_once():
     counter = PairBinCounter(4, (0.0, 1.0))
     counter.add(np.float32([0.5]), np.float32([0.25]), scratch())

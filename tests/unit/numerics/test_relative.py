@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qdebug.numerics.exponents import count_rows
 from qdebug.numerics.relative import RelativeCounter
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -13,7 +14,21 @@ def errors_of(references, differences):
     counter = RelativeCounter()
     with np.errstate(all="ignore"):
         counter.add(np.abs(np.array(differences)), np.array(references))
-    return counter.errors()
+    found, row = counter.errors(), np.abs(np.array(differences))
+    check_few(found, row, np.array(references))
+    return found
+
+
+def check_few(found, row, references):
+    """Check that the same comes out where the quotients of a few elements are counted beforehand."""
+    with np.errstate(all="ignore"):
+        quotients = np.abs(row / references)
+    counter = RelativeCounter()
+    counter.add_counts(count_rows(quotients[np.newaxis])[0], quotients, references, np.count_nonzero(row == 0.0))
+    few = counter.errors()
+    assert (few.zero_refs, few.zero_refs_hit) == (found.zero_refs, found.zero_refs_hit)
+    assert few.quotients.counts.tolist() == found.quotients.counts.tolist()
+    assert (few.quotients.lowest, few.quotients.zeros) == (found.quotients.lowest, found.quotients.zeros)
 
 
 @given(pairs=st.lists(st.tuples(st.one_of(FINITE, st.sampled_from([0.0, -0.0, 5e-324])), FINITE), min_size=1))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from qdebug.errors import UsageError
 from qdebug.numerics.blocks import scratch
+from qdebug.numerics.exponents import count_rows
 from qdebug.numerics.ulp import UlpCounter, shared_type, ulp_distance
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -134,6 +135,22 @@ def test_float32_is_counted_as_it_is_without_buffers(spread, crossing):
     assert fast.errors().max_ulp == plain.errors().max_ulp == expected.max()
     assert fast.errors().counts.tolist() == plain.errors().counts.tolist()
     assert fast.errors().counts.tolist() == np.bincount([int(d).bit_length() for d in expected]).tolist()
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
+def test_few_elements_are_counted_by_their_distances(dtype):
+    generator = np.random.default_rng(0)
+    values = generator.standard_normal((2, 500)).astype(dtype).astype(np.float32)
+    values[1, 100:] = values[0, 100:]
+    values[:, :3] = [[0.0, -1.0, 3e38 if dtype != F16 else 6e4], [-0.0, 1.0, -3e38 if dtype != F16 else -6e4]]
+    values = values.astype(dtype).astype(np.float32)
+    plain, few, distances = UlpCounter(dtype), UlpCounter(dtype), np.empty((1, 500))
+    plain.add(*values)
+    few.distances(values, distances[0])
+    assert distances[0].tolist() == ulp_distance(*values.astype(dtype)).tolist()
+    few.add_counts(count_rows(distances)[0], distances[0])
+    assert few.errors().max_ulp == plain.errors().max_ulp
+    assert few.errors().counts.tolist() == plain.errors().counts.tolist()
 
 
 def test_what_has_no_ulp_is_refused():
