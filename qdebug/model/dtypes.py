@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 __all__ = ["LOGICAL_DTYPES", "code_limits", "is_float", "is_integer", "logical_dtype", "logical_name"]
@@ -32,7 +31,12 @@ def logical_dtype(name: str) -> np.dtype:
     """
     if name not in LOGICAL_DTYPES:
         raise ValueError(f"unknown logical dtype {name!r}")
-    return np.dtype(getattr(ml_dtypes, name)) if name in _EXTENSION.split() else np.dtype(name)
+    if name not in _EXTENSION.split():
+        return np.dtype(name)
+    import ml_dtypes  # the names of a recording are shown without it
+
+    dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 @cache
@@ -66,5 +70,7 @@ def code_limits(name: str) -> tuple[int, int] | tuple[None, None]:
     if not is_integer(name):
         logical_dtype(name)
         return None, None
+    import ml_dtypes
+
     info: Any = ml_dtypes.iinfo(logical_dtype(name))  # type: ignore[no-untyped-call]  # untyped upstream
     return int(info.min), int(info.max)

@@ -16,7 +16,6 @@ __all__ = ["Tables", "check_graph", "check_index", "check_rows", "check_runs", "
 Tables = Mapping[str, np.ndarray]
 """Tables by name, with the row types of `qdebug.store.layout.TABLES`."""
 
-_ITEMSIZES = np.array([physical_dtype(name).itemsize for name in LOGICAL_DTYPES], dtype=np.uint64)
 _NODE_RUNS = {"inputs": "operands", "outputs": "operands", "origin": "origins", "attrs": "attributes"}
 
 
@@ -77,8 +76,16 @@ def _check_sizes(index: np.ndarray) -> None:
     counts = np.ones(len(index))
     for dim in range(INDEX_DIMS):
         counts *= np.where(ndim > dim, shape[:, dim], 1)
-    if bool(((counts * _ITEMSIZES[index["dtype"]] != index["nbytes"]) & (ndim <= INDEX_DIMS)).any()):
+    if bool(((counts * _itemsizes(index["dtype"]) != index["nbytes"]) & (ndim <= INDEX_DIMS)).any()):
         raise ValueError("sizes and shapes of the index contradict each other")
+
+
+def _itemsizes(codes: np.ndarray) -> np.ndarray:
+    """Give the bytes of an element for the number of each dtype, which is checked."""
+    sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
+    for code in np.unique(codes).tolist():  # some dtypes need a library, which most recordings can do without
+        sizes[code] = physical_dtype(LOGICAL_DTYPES[code]).itemsize
+    return np.asarray(sizes[codes])
 
 
 def _check_places(index: np.ndarray, constants: list[int], run: Mapping[str, Any]) -> None:

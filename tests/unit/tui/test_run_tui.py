@@ -129,3 +129,13 @@ def test_garbage_is_collected_again_once_the_libraries_are_loaded():
     assert gc.isenabled()
     assert gc.get_freeze_count()
     gc.unfreeze()
+
+
+def test_the_names_need_no_unusual_dtypes(tmp_path):
+    with Recorder(tmp_path / "a.h5", backend="npu") as recorder:
+        recorder.put("y", np.zeros(3, np.int8), scale=0.5)
+    words = "import sys; from qdebug.record.opening import open_recording"
+    words += "; print(list(open_recording(sys.argv[1]).names), 'ml_dtypes' in sys.modules)"
+    command = [sys.executable, "-c", words, str(tmp_path / "a.h5")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "['y'] False"
