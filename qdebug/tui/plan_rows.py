@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from qdebug.tui.planned import MadeRows, PlannedRow, PlannedRows
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DiffSource, Entry, Opened
@@ -56,8 +58,8 @@ def planned_rows(source: DiffSource) -> PlannedRows:
     from qdebug.analysis.alignment import Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
-    placed: list[tuple[int, Entry | PlannedRow]] = []
-    placed.extend((_position(backend, entry.tensor), entry) for entry in source.entries())
+    lines: list[Entry | PlannedRow] = list(source.entries())
+    places = [_position(backend, entry.tensor) for entry in lines]
     for left_out in source.alignment.unmatched:
         ours = left_out.side is Side.BACKEND
         graph = backend if ours else reference
@@ -75,9 +77,12 @@ def planned_rows(source: DiffSource) -> PlannedRows:
             quant=None if known is None else known.quant,
             missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
         )
-        placed.append((_position(backend, left_out.tensor) if ours else len(backend.nodes), row))
-    placed.sort(key=lambda pair: pair[0])
-    return PlannedRows([line for _, line in placed], lambda tensor: _dtype(backend.tensors.get(tensor)))
+        lines.append(row)
+        places.append(_position(backend, left_out.tensor) if ours else len(backend.nodes))
+    order = np.argsort(np.array(places, np.int64), kind="stable")
+    if (np.diff(order) < 0).any():
+        lines = [lines[at] for at in order.tolist()]
+    return PlannedRows(lines, lambda tensor: _dtype(backend.tensors.get(tensor)))
 
 
 def _position(graph: Graph, tensor: str) -> int:
