@@ -98,16 +98,21 @@ class DeclarationCheck:
 
         Looked at for the first sample and the worst one.
         """
+        worst = comparison.stats.worst_sample if comparison.stats else None
+        places = list(recorded_places(self._reference, self._backend, entry))[:1]
+        places += [p for p in recorded_places(self._reference, self._backend, entry) if p[0] == worst][:1]
+        places = list(dict.fromkeys(places))
+        if self._declared.dynamic.handles(entry.pair, segment) and (
+            wrong := self._dynamic.wrong(node, segment, places)
+        ):
+            return wrong
         if not segment.wide and self._declared.same(entry.pair, node, segment):
             return None
         why = self._why_not(entry, node, segment, attribution)
-        worst = comparison.stats.worst_sample if comparison.stats else None
-        places = list(recorded_places(self._reference, self._backend, entry))
         found = None
         if why is None:
-            chosen = dict.fromkeys((places[0], next((p for p in places if p[0] == worst), places[0])))
             try:
-                found = self._found(entry, node, segment, attribution, tuple(chosen))
+                found = self._found(entry, node, segment, attribution, places)
             except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
         if why is not None:

@@ -275,6 +275,16 @@ class Declared:
         forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
         return bool(self._constants_said(forms[0], forms[1], segment))
 
+    def other_weight(self, segment: Segment) -> bool:
+        """Tell whether the weight of the one product of a segment is provably not the reference's."""
+        mains = [node for node in segment.nodes if plain_op(node) in _PRODUCTS]
+        others = [node for node in segment.nodes if node not in mains]
+        if any(self._computed(name) for node in mains for name in node.inputs) or scales_by_constants(
+            self._ref, others
+        ):
+            return False
+        return bool(self._weight_said(segment))
+
     def _computed(self, name: str) -> bool:
         """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
         if not name or not self._ref.classes.folds(name):
@@ -307,7 +317,8 @@ class Declared:
         if segment.wide:
             known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
             read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
-            return f"{own} on {read} does not do what {known or 'no node'} of the reference does"
+            said = self._weight_said(segment)
+            return f"{own} on {read} does not do what {known or 'no node'} of the reference does{said}"
         if main is None:
             known = " + ".join(n.op for n in segment.nodes)
             return f"{node.op} stands where the reference has {known or 'no node'}"
@@ -342,22 +353,39 @@ class Declared:
                 continue  # the reference adds it in a node of its own
             if not one or not other:
                 return f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
-            constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
-            if not (constants and self._backend.has(one) and self._reference.has(other)):
-                continue
-            mine, real = real_values(self._backend, one), real_values(self._reference, other)
-            other_steps = self._replay.reference.half_steps(other)
-            if slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")):
-                real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
-            if mine.shape != real.shape:
-                continue
-            steps = self._replay.backend.half_steps(one) + other_steps
-            beyond = np.abs(mine - real) > 1.001 * steps + 1e-6 * np.abs(real)
-            if beyond.any() and (said := self._coarse(one, title, np.abs(mine - real))):
+            turned = slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+            said = self._elements_said(one, other, title, turned=turned)
+            if said:
                 return said
-            if beyond.any():
-                return f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
         return ""
+
+    def _elements_said(self, one: str, other: str, title: str, *, turned: bool) -> str:
+        """Say how many elements of a backend constant are not the reference's by more than rounding makes."""
+        constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
+        if not (constants and self._backend.has(one) and self._reference.has(other)):
+            return ""
+        mine, real = real_values(self._backend, one), real_values(self._reference, other)
+        other_steps = self._replay.reference.half_steps(other)
+        if turned:
+            real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
+        if mine.shape != real.shape:
+            return ""
+        steps = self._replay.backend.half_steps(one) + other_steps
+        beyond = np.abs(mine - real) > 1.001 * steps + 1e-6 * np.abs(real)
+        if not beyond.any():
+            return ""
+        wrong = f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
+        return self._coarse(one, title, np.abs(mine - real)) or wrong
+
+    def _weight_said(self, segment: Segment) -> str:
+        """Say that the weight of the one product among several backend nodes is not that of the reference's one."""
+        found = [[n for n in nodes if plain_op(n) in _PRODUCTS] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
+            return ""
+        (ours,), (theirs,) = found
+        turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+        said = self._elements_said(_operand(ours, 1), _operand(theirs, 1), "weight", turned=turned)
+        return f"; of {ours.op} {ours.name!r}, {said}" if said else ""
 
     def _coarse(self, name: str, title: str, error: np.ndarray) -> str:
         """Say that a constant is off for no other reason than a scale far larger than its values need."""

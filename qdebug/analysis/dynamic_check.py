@@ -8,13 +8,17 @@ to codes, or that are wrong; between the last two, data that were rounded.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.analysis.alignment import clamp_of
-from qdebug.analysis.attribute import Attribution, attribute, span_before
+from qdebug.analysis.attribute import Attribution, attribute, recorded_places, span_before
 from qdebug.analysis.band import norm
 from qdebug.analysis.declared import Declared
+from qdebug.analysis.dynamic import SPAN
 from qdebug.analysis.layouts import in_reference_order, plain_shape
 from qdebug.analysis.limits import COARSE_SQNR
 from qdebug.analysis.plan import PlannedNode
@@ -40,8 +44,20 @@ class DynamicCheck:
         self._reference, self._backend = reference, backend
         self._declared, self._dynamic = declared, declared.dynamic
 
+    def wrong(self, node: Node, segment: Segment, places: Iterable[tuple[int, int]]) -> str | None:
+        """Say which node gives some elements that its own recorded inputs do not account for, though most are right.
+
+        However small their error is beside what rounding the data makes: what is right follows from the codes.
+        """
+        steps = filter(None, (self._dynamic.steps.wrong(segment, place) for place in places))
+        return next((step.said(node) for step in steps if step.few), None)
+
     def attribution(self, entry: PlannedNode, segment: Segment) -> Attribution:
         """Split a tensor's error: what is introduced is what rounding data to codes makes of it."""
+        if self._raw_codes(entry, segment):
+            found = attribute(self._reference, self._backend, entry)
+            parts = {sample: _by_a_code(part) for sample, part in found.samples.items()}
+            return replace(_by_a_code(found), samples=MappingProxyType(parts))
 
         def shape(sample: int, step: int) -> tuple[int, ...]:
             theirs = self._reference.load(entry.reference_tensor, sample, step)
@@ -54,6 +70,15 @@ class DynamicCheck:
             return self._dynamic.of_data(entry.pair, segment, shape(sample, step), (sample, step))
 
         return attribute(self._reference, self._backend, entry, stand_in=replayed, wandering=wandering, instead=True)
+
+    def _raw_codes(self, entry: PlannedNode, segment: Segment) -> bool:
+        """Tell whether a tensor is of codes that nobody gave their scale with: they are compared as they are."""
+        last = segment.own[-1]
+        chosen = last.op == "DynamicQuantizeLinear" and entry.tensor == last.outputs[0] and entry.quant is None
+        return chosen and self._backend.load(entry.tensor, *self._place(entry)).dtype.kind in "iu"
+
+    def _place(self, entry: PlannedNode) -> tuple[int, int]:
+        return next(recorded_places(self._reference, self._backend, entry), (0, 0))
 
     def difference(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
         """Say what the graphs declare differently, or what rounding to codes leaves of a result, if that is not enough.
@@ -77,13 +102,21 @@ class DynamicCheck:
             weights = self._dynamic.of_weights(entry.pair, segment, theirs.shape, place, any_scale=any_scale)
             return np.asarray(np.hypot(known, weights.reshape(known.shape)))
 
-        if exceeds(difference, allowed(any_scale=False)):
+        most = allowed(any_scale=False)
+        likely = exceeds(difference, most / SPAN)
+        if likely and exceeds(difference, most):
             coarse = self._dynamic.coarse(segment)
             if coarse is None or exceeds(difference, allowed(any_scale=True)):
                 return self._declared.difference(node, segment)
             name, used, count = coarse
             return f"its weight {name!r} is rounded far too coarsely: it uses {used} of {count} codes"
-        return self._lost(entry, theirs, difference, place)
+        if likely and self._declared.other_weight(segment):
+            return self._declared.difference(node, segment)
+        if self._raw_codes(entry, segment):
+            return None
+        lost = self._lost(entry, theirs, difference, place)
+        step = self._dynamic.steps.wrong(segment, place) if lost else None
+        return lost if step is None else step.said(node)
 
     def _clamped(self, entry: PlannedNode, values: np.ndarray) -> np.ndarray:
         """Hold a replay to what clamps the recorded tensor, on either side."""
@@ -104,6 +137,11 @@ class DynamicCheck:
         signal = norm(theirs)
         by_weights_alone = lost_to_rounding(signal, norm(by_weights), "weights")
         return by_weights_alone or lost_to_rounding(signal, norm(whole), "weights and data")
+
+
+def _by_a_code(part: Attribution) -> Attribution:
+    """Allow each element of a tensor of codes to be off by one, which side of a tie it is on."""
+    return part if part.introduced is None else replace(part, allowed=math.sqrt(part.introduced.count))
 
 
 def lost_to_rounding(signal: float, error: float, what: str) -> str | None:

@@ -9,6 +9,7 @@ import numpy as np
 from qdebug.analysis.alignment import Pair
 from qdebug.analysis.attribute import compute
 from qdebug.analysis.dynamic import DynamicNoise, is_dynamic, quantizes_data, run_dynamic
+from qdebug.analysis.dynamic_steps import DynamicSteps
 from qdebug.analysis.layouts import in_reference_order
 from qdebug.analysis.rounding import Rounding, real_values
 from qdebug.analysis.segment import Segment
@@ -33,10 +34,14 @@ class DynamicReplay:
     Args:
         be: The backend run.
         rounding: What its constants were rounded to.
+
+    Attributes:
+        steps: Holds each node against its own recorded inputs.
     """
 
     def __init__(self, be: Run, rounding: Rounding) -> None:
         self._be, self._rounding = be, rounding
+        self.steps = DynamicSteps(be)
 
     def handles(self, pair: Pair, segment: Segment) -> bool:
         """Tell whether a segment's own nodes compute with codes of a scale chosen at run time, and can be replayed.

@@ -239,3 +239,64 @@ def test_a_recurrent_layer_of_codes_is_judged_by_its_rounding():
     assert diff(recurrent(levels=127), recurrent()).exit_code == 0
     broken = diff(recurrent(), recurrent(levels=127, wrong=True))
     assert (broken.first_divergence, broken.origin) == ("lstm", "lstm")
+
+
+def spoilt(recording, **changed):
+    """Give a recording with other values of some tensors."""
+    arrays = {name: recording.load(name) for name in recording.names}
+    return MemoryRecording.single(recording.graph, arrays | changed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_weight_that_no_rounding_makes_needs_less_to_be_named(form):
+    """A column of codes that are off by two changes little where rounding may change each code by half."""
+    codes, scale = weight_codes(W, 20)
+    codes[:, 5] += np.where(codes[:, 5] > 0, -2, 2).astype(np.int8)
+    wrong = dynamic(codes * scale, levels=int(np.abs(codes).max()), form=form)
+    assert diff(plain(), dynamic(levels=20, form=form)).status.value == "within"
+    result = diff(plain(), wrong)
+    assert result.status.value == "diverged"
+    assert "elements of its weight 'w_q' are not the reference's" in result.verdict.sentence
+
+
+ROW = 4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_wrong_row_is_found_though_its_error_is_no_larger_than_that_of_rounding_the_data(form):
+    """The codes follow from the data, or were recorded, and so do the sums: each has one right value."""
+    right = dynamic(form=form)
+    rounding = np.abs(right.load("y") - (X @ W + B)).mean()
+    changed = {name: right.load(name).copy() for name in ("acc", "real", "p", "y") if right.has(name)}
+    if form == "parts":  # a number of steps: sums are whole
+        steps = np.rint(rounding / right.load("s")).astype(np.int32)
+        rounding = steps * right.load("s")
+    for name, array in changed.items():
+        array[ROW] += steps if name in ("acc", "real") else rounding
+    what = "sums" if form == "parts" else "elements"
+    by_name = "MatMulInteger 'sums'" if form == "parts" else "it"  # inside what is compared, or itself
+    for reference, who in ((plain(), by_name), (right, "it")):
+        result = diff(reference, spoilt(right, **changed))
+        assert result.verdict.status.value == "diverged"
+        assert f"{who} gives 24 of 144 {what} that are not those of its inputs" in result.verdict.sentence
+    assert diff(plain(), right).status.value == "within"
+
+
+def after_tanh(*, wrong):
+    """Give data that a node before made wrong, or not, to a product that quantizes them."""
+    part = dynamic()
+    nodes = [Node(name="bend", op="Tanh", inputs=("u",), outputs=("x",)), *part.graph.nodes]
+    constants = {name: part.load(name) for name in ("w_q", "w_s", "w_z", "b")}
+    made = run(nodes, constants, {"u": X}, quants={"w_q": part.graph.tensors["w_q"].quant})
+    if not wrong:
+        return made
+    bent = made.load("x").copy()
+    bent[ROW] *= -1
+    again = dynamic(x=bent)
+    return spoilt(made, **{name: again.load(name) for name in again.names if name not in constants})
+
+
+def test_codes_chosen_at_run_time_for_wrong_data_are_right():
+    result = diff(after_tanh(wrong=False), after_tanh(wrong=True))
+    assert [entry.node for entry in result.nodes if entry.status.value == "diverged"] == ["bend"]
+    assert result.origin == "bend"
