@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.replay.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
@@ -27,6 +28,8 @@ _WRAPS = frozenset({"wrap", "wrap32"})
 _MOST = 4096
 _TABLE = 1 << 22
 """Different numbers up to which a table is faster than sorting."""
+_BLOCK = 1 << 20
+"""Elements looked at between two questions whether to go on."""
 _SEED = 20250217
 
 
@@ -112,21 +115,34 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
 
 def _extremes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
     """Choose the smallest and the largest number of each code and each set of parameters."""
+    if key.size > 1:
+        key = np.broadcast_to(key, recorded.shape)
+    found = []
+    for begin in range(0, recorded.size, _BLOCK):  # those of the whole are among those of its blocks
+        checkpoint()
+        block = slice(begin, begin + _BLOCK)
+        of_set = key[block] if key.size > 1 else key
+        found += [places + begin for places in _ends(numbers[block], recorded[block], of_set)]
+    few = np.unique(np.concatenate(found))
+    low, high = (few[places] for places in _ends(numbers[few], recorded[few], key[few] if key.size > 1 else key))
+    # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
+    together = np.ones(low.size - 1, bool) if key.size == 1 else key[low[1:]] == key[low[:-1]]
+    consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
+    return Decisive(places=np.unique(np.concatenate([low, high])), complete=True, consistent=consistent)
+
+
+def _ends(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find a smallest and a largest number of each code and each set of parameters, by set and code."""
     if key.size == 1 and recorded.dtype.itemsize == 1:
         order = np.argsort(recorded, kind="stable")  # a radix sort: much faster than sorting the numbers
         starts = _starts(recorded[order])
         pieces = [order[start:end] for start, end in zip(starts, [*starts[1:], order.size], strict=True)]
         low = np.array([piece[numbers[piece].argmin()] for piece in pieces])
-        high = np.array([piece[numbers[piece].argmax()] for piece in pieces])
-    else:
-        key = np.broadcast_to(key, recorded.shape)
-        order = np.lexsort((numbers, recorded, key))
-        starts = _starts(recorded[order], key[order])
-        low, high = order[starts], order[np.append(starts[1:], order.size) - 1]
-    # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
-    together = np.ones(low.size - 1, bool) if key.size == 1 else key[low[1:]] == key[low[:-1]]
-    consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
-    return Decisive(places=np.unique(np.concatenate([low, high])), complete=True, consistent=consistent)
+        return low, np.array([piece[numbers[piece].argmax()] for piece in pieces])
+    key = np.broadcast_to(key, recorded.shape)
+    order = np.lexsort((numbers, recorded, key))
+    starts = _starts(recorded[order], key[order])
+    return order[starts], order[np.append(starts[1:], order.size) - 1]
 
 
 def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
@@ -140,27 +156,50 @@ def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
 
 def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarray) -> Decisive | None:
     """Choose one element of each combination of numbers; None if they are too many to number."""
-    combined = np.zeros(recorded.size, np.int64) + key
     size = int(key.max(initial=0)) + 1
+    ranges = []
     for array in numbers:
+        checkpoint()
         low, high = int(array.min()), int(array.max())
+        ranges.append((low, high - low + 1))
         size *= high - low + 1
         if size > 1 << 40:
             return None
-        combined = combined * (high - low + 1) + (array.astype(np.int64) - low)
-    first = _first_of_each(combined, size)
-    consistent = bool(np.array_equal(recorded[first], recorded))
+    combined = np.empty(recorded.size, np.int32 if size <= _TABLE else np.int64)
+    for begin in range(0, recorded.size, _BLOCK):
+        checkpoint()
+        block = slice(begin, begin + _BLOCK)
+        value = np.zeros(recorded[block].size, np.int64) + (key[block] if key.size > 1 else key)
+        for array, (low, many) in zip(numbers, ranges, strict=True):
+            value = value * many + (array[block].astype(np.int64) - low)
+        combined[block] = value
+    places, odd = _first_in_a_table(combined, size, recorded) if size <= _TABLE else _first_of_each(combined, recorded)
     # where equal numbers were recorded with unequal codes, nothing fits, and the element that shows it must be chosen
-    odd = np.flatnonzero(recorded[first] != recorded)[:_MOST] if not consistent else np.empty(0, np.int64)
-    places = np.flatnonzero(first == np.arange(first.size))
-    return Decisive(places=np.union1d(places, odd), complete=True, every=True, consistent=consistent)
+    return Decisive(places=np.union1d(places, odd[:_MOST]), complete=True, every=True, consistent=not odd.size)
 
 
-def _first_of_each(numbers: np.ndarray, size: int) -> np.ndarray:
-    """Give for each element the position of the first with the same number, which is below `size`."""
-    if size <= _TABLE:
-        table = np.empty(size, np.int64)
-        table[numbers[::-1]] = np.arange(numbers.size - 1, -1, -1)  # the last that is written is the first
-        return np.asarray(table[numbers])
+def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the first element with each number, and those with another code than the first with their number.
+
+    Args:
+        numbers: At least 0 and below `size`.
+        size: How many different numbers there can be.
+        recorded: The codes.
+    """
+    table = np.full(size, -1, np.int64)
+    for begin in reversed(range(0, numbers.size, _BLOCK)):
+        checkpoint()
+        some = numbers[begin : begin + _BLOCK]
+        table[some[::-1]] = np.arange(begin + some.size - 1, begin - 1, -1)  # what is written last is the first
+    odd = []
+    for begin in range(0, numbers.size, _BLOCK):
+        checkpoint()
+        block = slice(begin, begin + _BLOCK)
+        odd.append(begin + np.flatnonzero(recorded[table[numbers[block]]] != recorded[block]))
+    return table[table >= 0], np.concatenate(odd)
+
+
+def _first_of_each(numbers: np.ndarray, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As `_first_in_a_table`, for any numbers."""
     _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-    return np.asarray(first[which])
+    return first, np.flatnonzero(recorded[first[which]] != recorded)

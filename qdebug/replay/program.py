@@ -141,10 +141,10 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
     spreads = [_spread(columns, batch.operation) for batch in batches]
     with np.errstate(all="ignore"):
         for block in columns.blocks(_SIDE_BY_SIDE):
-            checkpoint()
             numbers = tuple(array[block] for array in columns.values)
             values: list[np.ndarray] = []
             for batch, parameters in zip(batches, spreads, strict=True):
+                checkpoint()
                 given = numbers if batch.sources[0] == _NOWHERE else (_gathered(values, batch.sources),)
                 value = batch.operation.apply(given, None, *(part_of(p, block) for p in parameters))
                 value = value[None] if batch.sources[0] == _NOWHERE else value

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.analysis import selection
 from qdebug.analysis.selection import decisive, never_decreases
 from qdebug.replay.candidates import candidates
+from qdebug.replay.checkpoint import asking
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant
@@ -94,3 +96,36 @@ def test_small_tensors_are_looked_at_whole():
 )
 def test_programs_that_wrap_may_decrease(text, answer):
     assert never_decreases(parse_variant(text)) is answer
+
+
+@pytest.mark.parametrize("block", [7, 1 << 20])
+@pytest.mark.parametrize("channels", [False, True])
+def test_blocks_choose_as_the_whole_does_and_ask_whether_to_go_on(monkeypatch, block, channels):
+    unit = pair("add") if not channels else function()
+    columns = accumulate(unit, candidates(unit)[0].sums)
+    recorded = compute(unit, candidates(unit)[0]).reshape(-1).copy()
+    recorded[5] ^= 1
+    whole = decisive(unit, columns, recorded)
+    monkeypatch.setattr(selection, "_BLOCK", block)
+    asked = []
+    with asking(lambda: asked.append(None)):
+        found = decisive(unit, columns, recorded)
+    np.testing.assert_array_equal(found.places, whole.places)
+    assert (found.consistent, found.every, found.complete) == (whole.consistent, whole.every, whole.complete)
+    assert len(asked) >= recorded.size / block
+
+
+@pytest.mark.parametrize("many", [1, 6])
+def test_the_extremes_of_blocks_are_those_of_the_whole(monkeypatch, many):
+    rng = np.random.default_rng(3)
+    numbers, codes = rng.integers(-900, 900, 3000), rng.integers(-20, 20, 3000).astype(np.int8)
+    key = rng.integers(0, many, 3000) if many > 1 else np.zeros(1, np.int64)
+
+    def pairs_at(places):
+        return sorted(zip(numbers[places].tolist(), codes[places].tolist(), strict=True))
+
+    whole = selection._extremes(numbers, codes, key)
+    monkeypatch.setattr(selection, "_BLOCK", 100)
+    found = selection._extremes(numbers, codes, key)
+    assert pairs_at(found.places) == pairs_at(whole.places)
+    assert found.consistent == whole.consistent
