@@ -18,6 +18,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
+from qdebug.tui.command_screen import CommandScreen
 from qdebug.tui.desk import Start
 from qdebug.tui.driver import PromptDriver, terminal_is_gone
 from qdebug.tui.glyphs import UNICODE, GlyphSet
@@ -120,8 +121,8 @@ class QdebugApp(App[int]):
         """Open the palette; Textual binds its key before any screen can."""
         if self.size.width < LEAST_WIDTH or self.size.height < LEAST_HEIGHT:
             self._main.say("the terminal is too small for a palette")
-        else:
-            super().action_command_palette()
+        elif not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandScreen(id="--command-palette"))
 
     def on_resize(self, event: Resize) -> None:
         """Paint everything once sizes stand still; close the palette where there is no room for it.

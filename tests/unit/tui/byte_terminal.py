@@ -54,6 +54,13 @@ BYTES = {
     "tab": b"\t",
     "shift+tab": b"\x1b[Z",
     "ctrl+z": b"\x1a",
+    "space": b" ",
+    "delete": b"\x1b[3~",
+    "f1": b"\x1bOP",
+    "ctrl+a": b"\x01",
+    "ctrl+e": b"\x05",
+    "ctrl+k": b"\x0b",
+    "ctrl+w": b"\x17",
 }
 """What a terminal without an extended keyboard protocol sends for a key that is no letter or digit."""
 
@@ -169,9 +176,17 @@ class ByteTerminal:
             await self._pilot.pause(0)
         await self.drawn()
 
-    async def press(self, key):
-        """Send the bytes of a key, and wait as `send` does."""
-        await self.send(sent_for(key))
+    async def resize(self, columns, lines):
+        """Give the terminal another size; wait until all is drawn for it."""
+        ioctl(self._master, TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        os.environ |= {"COLUMNS": str(columns), "LINES": str(lines)}
+        self.screen.resize(lines, columns)
+        os.kill(os.getpid(), signal.SIGWINCH)
+        await self.send(b"")
+
+    async def press(self, *keys):
+        """Send the bytes of some keys at once, and wait as `send` does."""
+        await self.send(b"".join(map(sent_for, keys)))
 
     async def still(self):
         """Wait until what has changed without a key is drawn; give what is shown then."""
