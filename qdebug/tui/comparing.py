@@ -73,7 +73,8 @@ class Comparison:
 
     def restart(self) -> None:
         """Forget what was compared: there is more to compare now."""
-        self._forget()
+        with self._lock:
+            self._forget()
         self.done = False
         self.begun = time.monotonic()
 
@@ -158,6 +159,8 @@ class Comparison:
 
     def _take(self, table: NodeTable) -> Sequence[Batch]:
         with self._lock:
+            if table is not self.table:  # it was opened anew meanwhile: what there is belongs to another table
+                return ()
             batches, self._batches = self._batches, []
             loose, self._loose = self._loose, []
             self._announced = False
