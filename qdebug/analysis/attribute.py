@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.analysis.alignment import clamp_of
-from qdebug.analysis.band import allowed_error, beyond_own_terms, held_unit, norm, unit_roundoff
+from qdebug.analysis.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm, unit_roundoff
 from qdebug.analysis.expand import parts_of
 from qdebug.analysis.layouts import in_one_order
 from qdebug.analysis.ops import clamp_bounds, fused_activation
@@ -183,7 +183,9 @@ class _Split:
             part.allowed += (held * norm(ours)) ** 2
             bounds = clamp_of(self._view)
             shown = ours if bounds == (None, None) else np.clip(ours, *bounds)
-            part.beyond += beyond_own_terms(self._form, values, replayed, shown, max(unit, held))
+            unit = max(unit, held)
+            part.beyond += beyond_own_terms(self._form, values, replayed, shown, unit)
+            part.beyond += beyond_own_sums(self._form, values, replayed, shown, opset=self._opset, unit=unit)
         theirs = self._reference.load(entry.reference_tensor, sample, step)
         theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
         part.propagated.update(theirs, replayed, sample=sample)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.band import allowed_error, beyond_own_terms, norm
+from qdebug.analysis.band import allowed_error, beyond_own_sums, beyond_own_terms, norm
 from qdebug.model import Graph, MemoryRecording, Node
 from qdebug.replay.registry import run_node
 from qdebug.session import diff
@@ -87,3 +87,53 @@ def test_a_sigmoid_near_zero_may_be_a_half_less_a_half():
     allowed = allowed_error(node, {"a": x}, exact.astype(np.float32), {"": 17}, UNIT)
     assert norm(rounded - exact) > 256 * UNIT * norm(exact)
     assert norm(rounded - exact) < allowed < 0.2 * norm(exact)
+
+
+ROWS = np.random.default_rng(6).normal(size=(2000, 64)).astype(np.float32)
+COLUMNS = np.random.default_rng(7).normal(size=(64, 48)).astype(np.float32)
+
+
+def product(dtype=np.float32, **changed):
+    """Record a product of matrices, some of whose rows hold other values."""
+    rows, columns = ROWS.astype(dtype), COLUMNS.astype(dtype)
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    y = run_node(node, {"a": rows, "b": columns}, {"": 17})["y"].copy()
+    for row, values in changed.items():
+        y[int(row[1:])] = values(y)
+    graph = Graph([node], inputs=("a", "b"), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, {"a": rows, "b": columns, "y": y.astype(dtype)})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_one_wrong_row_of_many_is_found_though_the_norm_does_not_see_it(dtype):
+    rounded = product(dtype)
+    wrong = (lambda y: y[7] + np.float32(1e-3)) if dtype == np.float32 else (lambda y: y[8])
+    result = diff(rounded, product(dtype, r7=wrong))
+    (entry,) = (node for node in result.nodes if node.tensor == "y")
+    assert entry.reason.endswith("elements are off by more than rounding what each is made of accounts for")
+    assert result.origin == "n"
+
+
+def test_the_order_of_a_sum_is_not_beyond_it():
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    values = {"a": ROWS, "b": COLUMNS}
+    y = run_node(node, values, {"": 17})["y"]
+    turned = run_node(node, {"a": ROWS[:, ::-1], "b": COLUMNS[::-1]}, {"": 17})["y"]
+    serial = np.cumsum(ROWS[:, :, None] * COLUMNS, axis=1, dtype=np.float32)[:, -1]
+    for other in (turned, serial, (ROWS.astype(np.float64) @ COLUMNS).astype(np.float32)):
+        assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 0
+
+
+def test_what_a_fast_convolution_shares_between_neighbours_is_not_beyond():
+    """Its error is that of the largest terms near by: where all of an element's own terms are 0, too."""
+    node = Node(name="n", op="Conv", inputs=("x", "w"), outputs=("y",), attrs={"pads": (1, 1, 1, 1)})
+    x = ROWS[:16].reshape(1, 16, 8, 8).copy()
+    x[:, :, :3, :3] = 0
+    values = {"x": x, "w": COLUMNS[:48, :].reshape(16, 16, 3, 3)}
+    y = run_node(node, values, {"": 17})["y"]
+    shared = UNIT * 20 * np.sqrt(np.mean(y.astype(np.float64) ** 2))
+    assert np.any(y[:, :, 1, 1] == 0)
+    other = y + np.random.default_rng(8).normal(size=y.shape).astype(np.float32) * np.float32(shared)
+    assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 0
+    other[0, 0, 4, 4] += np.float32(1000 * shared)
+    assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 1
