@@ -115,11 +115,11 @@ class NodeMatcher:
     def _by_name(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
         """Keep the candidate that a backend's names are made of: its own name, or of what it makes."""
         ours = (node.name, *node.outputs)
-        return [
-            other
-            for other in candidates
-            if any(name and _is_made_of(mine, name) for mine in ours for name in self._names_of(node, other))
+        names = [
+            [n for n in self._names_of(node, other) if any(_holds(mine, n) for mine in ours)] for other in candidates
         ]
+        longest = max((len(name) for found in names for name in found), default=0)
+        return [c for c, found in zip(candidates, names, strict=True) if longest in map(len, found)]
 
     def _names_of(self, ours: Node, theirs: Node) -> Iterator[str]:
         """Give the names of a reference node, of its outputs, and of those that its constants can take in."""
@@ -218,6 +218,11 @@ class NodeMatcher:
         return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)
 
 
-def _is_made_of(name: str, start: str) -> bool:
-    """Tell whether a name is another with something put behind it; "Conv.54" is not "Conv.5" with a 4."""
-    return name.startswith(start) and not name[len(start) : len(start) + 1].isalnum()
+def _holds(name: str, part: str) -> bool:
+    """Tell whether a name is another with something put before or behind it; "Conv.54" is not "Conv.5" with a 4."""
+    at = name.find(part) if part else -1
+    while at >= 0:
+        if not name[max(at - 1, 0) : at].isalnum() and not name[at + len(part) : at + len(part) + 1].isalnum():
+            return True
+        at = name.find(part, at + 1)
+    return False

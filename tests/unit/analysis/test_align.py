@@ -296,8 +296,8 @@ def test_same_name_for_another_position_is_never_paired_by_order():
         align(reference, backend)
 
 
-@pytest.mark.parametrize("tail", ["_nchwc", ".fused"])
-def test_branches_alike_but_for_folded_weights_are_told_apart_by_the_name_of_what_is_folded(tail):
+@pytest.mark.parametrize(("head", "tail"), [("", "_nchwc"), ("", ".fused"), ("Cast_", "_nchwc")])
+def test_branches_alike_but_for_folded_weights_are_told_apart_by_the_name_of_what_is_folded(head, tail):
     """Blocks of channels and folded statistics leave nothing of a weight, and the runtime names tensors anew."""
     stats = {name: np.full(2, 0.5, np.float32) for name in ("g", "b", "m", "v")}
     nodes = [
@@ -309,8 +309,8 @@ def test_branches_alike_but_for_folded_weights_are_told_apart_by_the_name_of_wha
     ]
     ref = record(nodes, constants={"w": W1, "u": W2, **stats})
     folded = [
-        node("Conv", "x p b2", "t1", f"norm.10{tail}"),
-        node("Conv", "x q b1", "t2", f"norm.1{tail}"),
+        node("Conv", "x p b2", "t1", f"{head}norm.10{tail}"),
+        node("Conv", "x q b1", "t2", f"{head}norm.1{tail}"),
         node("Add", "t2 t1", "y"),
     ]
     biases = {"b1": np.zeros(2, np.float32), "b2": np.ones(2, np.float32)}
