@@ -24,6 +24,8 @@ _MOST_CODES = 1 << 16
 """Codes of a type whose scale follows from the constant; those of a bias are many, and its scale is prescribed."""
 _TELLING = 16
 """Elements from which a constant's range tells what step it needs."""
+_LEAST = np.float32(2 * np.finfo(np.float16).smallest_subnormal)
+"""What the least of a format may be moved by: converters keep what would become 0 at 1e-7 (onnxconverter-common)."""
 _LARGEST = 8
 """Constants that tell the format in which a network was kept."""
 
@@ -90,8 +92,7 @@ class Rounding:
                 return np.broadcast_to(steps, values.shape) / np.float32(2)
         unit = self.unit(name)
         if unit > SINGLE:
-            tiny = np.float32(np.finfo(np.float16).smallest_subnormal)
-            return np.asarray(np.abs(values) * np.float32(unit) + tiny)
+            return np.asarray(np.abs(values) * np.float32(unit) + _LEAST)
         return np.zeros(values.shape, np.float32)
 
     def levels(self, name: str) -> tuple[int, int] | None:

@@ -54,6 +54,16 @@ def test_weights_rounded_to_half_precision_and_kept_as_float32_are_within():
     assert result.status is Status.WITHIN, result.verdict.sentence
 
 
+def test_weights_that_half_precision_would_make_zero_may_be_kept_at_its_least(monkeypatch):
+    """Converters put what is below 1e-7 at 1e-7, so that nothing is divided by zero: two steps of the least numbers."""
+    x = np.abs(X)
+    monkeypatch.setitem(globals(), "X", x)
+    dead = np.where(np.arange(N) == 3, np.float32(1e-13), W / 500)
+    half = np.where(np.abs(dead) < 1e-7, np.float16(1e-7), dead.astype(np.float16)).astype(np.float32)
+    result = DiffSession(recording(dead, x @ dead), recording(half, x @ half)).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
 def test_weights_that_are_off_by_more_than_half_precision_are_found():
     off = (W * (1 + 2.0**-7)).astype(np.float16).astype(np.float32)
     result = DiffSession(recording(W, X @ W), recording(off, X @ off)).result()
