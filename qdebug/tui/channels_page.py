@@ -28,7 +28,7 @@ class ChannelsPage(Page):
     """One line a channel: by error, or by number."""
 
     view = View.CHANNELS
-    hint = "j k choose, s sorts by error or number, enter the map"
+    hint = "j k choose, s by error or number, enter the map"
 
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor

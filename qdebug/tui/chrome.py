@@ -28,6 +28,9 @@ __all__ = ["NOTHING", "banner", "footer", "status", "tabs", "too_small", "verdic
 NOTHING = "nothing to show: the recordings share no tensor"
 """Said where there is no row."""
 
+_ALL_OF_IT = " (V)"
+"""Ends a verdict that is cut: the key that shows all of it."""
+
 Line = list[Piece]
 
 _SHORT = {View.CHANNELS: "chans", View.BACKENDS: "backs"}
@@ -160,7 +163,10 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
         and result.first_divergence is not None
     ):
         text = _short_verdict(navigator, result, text)
-    wrapped = wrap(glyphs.plain(text), room, most=max(height, 1))
+    wrapped, lines = wrap(glyphs.plain(text), room), max(height, 1)
+    if len(wrapped) > lines:
+        rest = glyphs.fit_end(" ".join(wrapped[lines - 1 :]), room - len(_ALL_OF_IT))
+        wrapped = [*wrapped[: lines - 1], f"{rest}{_ALL_OF_IT}"]
     style = "fail" if bad else "fine"
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 

@@ -13,6 +13,7 @@ from qdebug.view.text import safe_text
 __all__ = ["ExplainPage"]
 
 _LABEL = 14
+_REPLAYED = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
 
 Fact = tuple[str, str, str]
 """Label, text and style."""
@@ -40,7 +41,9 @@ class ExplainPage(Page):
                 lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, style)])
         self._lines, self._room = len(lines), max(height - 2, 1)
         self._top = min(self._top, max(self._lines - self._room, 0))
-        return [heading(scene, width), [], *lines[self._top : self._top + self._room]]
+        left = self._lines - self._top - self._room
+        more = f"{left} more, j" if left > 0 else "the end" if self._top else ""
+        return [heading(scene, width, more), [], *lines[self._top : self._top + self._room]]
 
     def move(self, _: Scene, lines: int) -> str:
         """Scroll."""
@@ -62,18 +65,22 @@ def _facts(scene: Scene) -> list[Fact]:
 def _of_diff(result: NodeResult) -> list[Fact]:
     """Give what the comparison says of where the error comes from."""
     said: list[Fact] = []
+    stats = result.metrics
+    if stats is not None and stats.max_lsb is not None:
+        bias = "" if stats.lsb_bias is None else f", {numbers.number(stats.lsb_bias)} LSB in the mean"
+        differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements differ"
+        most = f"by at most {numbers.number(stats.max_lsb)} LSB"
+        said.append(("whole error", f"{differ} from the reference, {most}{bias}", "plain"))
     share = own_share(result)
     if share is not None:
-        said.append(("own error", f"{share:.1%} of the error is added here, {1 - share:.1%} comes in", "plain"))
+        said.append(("of that", f"{share:.1%} is added here, {1 - share:.1%} comes in", "plain"))
+    own = result.introduced
+    if own is not None and own.max_lsb is not None:
+        said.append(("added here", f"at most {numbers.number(own.max_lsb)} LSB", "plain"))
     if result.attribution_note:
         said.append(("own error", f"not known: {safe_text(result.attribution_note)}", "unknown"))
     if result.declared:
-        said.append(("declared", safe_text(result.declared), "fail"))
-    stats = result.metrics
-    if stats is not None and stats.max_lsb is not None:
-        bias = "" if stats.lsb_bias is None else f", bias {numbers.number(stats.lsb_bias)} LSB"
-        differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements differ"
-        said.append(("in steps", f"{differ}, at most {numbers.number(stats.max_lsb)} LSB{bias}", "plain"))
+        said.append(("but", f"{safe_text(result.declared)}; {_REPLAYED}", "fail"))
     if result.acknowledged is not None:
         until = f", until {result.acknowledged.expires}" if result.acknowledged.expires else ""
         over = " (expired)" if result.acknowledged.expired else ""

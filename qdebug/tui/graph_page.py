@@ -38,11 +38,12 @@ class GraphPage(Page):
         inputs, outputs = self._edges(scene)
         side = max((width - 24) // 2 - 4, 12)
         box_width = max(width - 2 * (side + 4), 12)
+        box = _box(scene, box_width)
         below = [*self._chosen_edge(scene, [*inputs, *outputs], width), *_below(scene, width)]
+        below = below[: max(height - 2 - len(box), 2)]  # the node itself is what one came to see
         room = max(height - 2 - len(below), 4)
         left = _column(scene, inputs, self._chosen, side, room, to_node=True)
         right = _column(scene, outputs, self._chosen - len(inputs), side, room, to_node=False)
-        box = _box(scene, box_width)
         rows = max(len(left), len(right), len(box))
         lines = [_path(scene, width), _heads(inputs, outputs, side, box_width)]
         for at in range(min(rows, room)):
@@ -159,6 +160,8 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     if edge.row is None:
         return f"not compared {dtype or ''}"
     result = scene.table.results[edge.row]
+    if scene.table.rows[edge.row].missing is not None:
+        return f"not compared {dtype or ''}"
     if result is None:
         return f"pending {dtype or ''}"
     error = "not comparable" if edge.error is None or np.isinf(edge.error) else f"rel {numbers.number(edge.error)}"

@@ -1,8 +1,8 @@
-"""The help: every key of the table, and what the signs mean."""
+"""Text over the whole screen: the help, which has every key of the table and what the signs mean, and others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -14,7 +14,7 @@ from qdebug.tui.look import Look
 from qdebug.tui.profile import Piece
 from qdebug.tui.widgets import TextScroll
 
-__all__ = ["HelpScreen", "help_lines"]
+__all__ = ["HelpScreen", "ReadingScreen", "help_lines"]
 
 _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
@@ -71,15 +71,16 @@ def _page(width: int) -> Sequence[Sequence[Piece]]:
     return [[("Keys", "accent"), ("   esc closes, j k scroll", "muted")], [], *help_lines(width)]
 
 
-class HelpScreen(ModalScreen[None]):
-    """Shows the help until a key closes it.
+class ReadingScreen(ModalScreen[None]):
+    """Shows text until a key closes it.
 
     Args:
         look: Shared look.
+        draw: Gives the lines for a width.
     """
 
     BINDINGS = [  # noqa: RUF012  as Textual declares it
-        Binding("escape,q,question_mark,enter,backspace,h", "dismiss", show=False),
+        Binding("escape,q,question_mark,enter,backspace,h,V", "dismiss", show=False),
         Binding("j,down", "step(1)", show=False),
         Binding("k,up", "step(-1)", show=False),
         Binding("pagedown,ctrl+d,space", "step(10)", show=False),
@@ -88,14 +89,14 @@ class HelpScreen(ModalScreen[None]):
         Binding("G,end", "step(1000)", show=False),
     ]
     DEFAULT_CSS = """
-    HelpScreen { align: center middle; background: $background; }
-    HelpScreen TextScroll { padding: 0 1; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
-    HelpScreen.ascii TextScroll { scrollbar-size: 0 0; }
+    ReadingScreen { align: center middle; background: $background; }
+    ReadingScreen TextScroll { padding: 0 1; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
+    ReadingScreen.ascii TextScroll { scrollbar-size: 0 0; }
     """
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look, draw: Callable[[int], Sequence[Sequence[Piece]]]) -> None:
         super().__init__(classes=look.glyphs.name)
-        self._text = TextScroll(look, _page, id="help")
+        self._text = TextScroll(look, draw, id="text")
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
@@ -104,3 +105,14 @@ class HelpScreen(ModalScreen[None]):
     def action_step(self, lines: int) -> None:
         """Scroll."""
         self._text.step(lines)
+
+
+class HelpScreen(ReadingScreen):
+    """Shows the help.
+
+    Args:
+        look: Shared look.
+    """
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, _page)

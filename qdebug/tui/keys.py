@@ -178,6 +178,14 @@ KEYS: tuple[KeyRow, ...] = (
         group="Look",
         help="screen backends: nodes by backends, when several are given",
     ),
+    KeyRow(
+        keys=("V",),
+        action="verdict",
+        group="Look",
+        help="the whole verdict, and the limits, outputs and runs it rests on",
+        footer="verdict",
+        rank=12,
+    ),
     KeyRow(keys=("tab",), action="turn(1)", group="Look", help="next screen"),
     KeyRow(keys=("shift+tab",), action="turn(-1)", group="Look", help="previous screen"),
     KeyRow(

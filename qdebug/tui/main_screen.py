@@ -12,12 +12,13 @@ from qdebug.tui import exports
 from qdebug.tui.arrangement import View
 from qdebug.tui.asking import Asking, Question
 from qdebug.tui.filter import FilterError
-from qdebug.tui.help_screen import HelpScreen
+from qdebug.tui.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.page import Scene
+from qdebug.tui.panels import NOT_OPEN
 from qdebug.tui.source import AcceptRequest, ExportRequest, NoteRequest
-from qdebug.tui.walk import carried, own_share, walk_to_origin, worst_input
+from qdebug.tui.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
 from qdebug.tui.widgets import RowPicked
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
@@ -77,7 +78,7 @@ class MainScreen(Asking):
         """Open the search."""
         navigator = self.navigator
         if navigator is None or not self._arrangement.usable:
-            return self.say("the recordings are still being opened")
+            return self.say(NOT_OPEN)
         begun = self._anchor(navigator)
         self._untouched = False
 
@@ -113,7 +114,7 @@ class MainScreen(Asking):
         """Ask for a filter."""
         navigator = self.navigator
         if navigator is None or not self._arrangement.usable:
-            return self.say("the recordings are still being opened")
+            return self.say(NOT_OPEN)
         before, begun = navigator.filter, self._anchor(navigator)
         self._untouched = False
 
@@ -283,6 +284,12 @@ class MainScreen(Asking):
         """Show the help."""
         self.app.push_screen(HelpScreen(self._look))
 
+    def action_verdict(self) -> None:
+        """Show all that is said of the comparison as a whole."""
+        from qdebug.tui.verdict_text import verdict_text
+
+        self.app.push_screen(ReadingScreen(self._look, lambda width: verdict_text(self.now, width, self._look.glyphs)))
+
     def action_palette(self) -> None:
         """Open the command palette."""
         self.app.action_command_palette()
@@ -311,10 +318,23 @@ class MainScreen(Asking):
 def _to_worst_input(scene: Scene) -> str:
     edge = worst_input(scene.opened.backend_graph, scene.table, scene.row)
     if edge is None or edge.row is None:
-        pending = " so far" if scene.table.pending else ""
-        return f"no input carries any error{pending}: what there is, this node adds itself"
+        return _without_worst(scene)
     hidden = scene.navigator.jump(edge.row)
     return f"at the worst input, rel {numbers.number(edge.error)}{hidden}; H goes back"
+
+
+def _without_worst(scene: Scene) -> str:
+    """Say why there is no worst input: none carries any error, or it is not known what they carry."""
+    graph, table = scene.opened.backend_graph, scene.table
+    inputs = [edge for edge in inputs_of(graph, table, scene.row) if not edge.constant and edge.node]
+    unknown = [edge.tensor for edge in inputs if edge.row is None or table.rows[edge.row].missing is not None]
+    if unknown:
+        return f"not known: its input {safe_text(unknown[0], limit=60)} is not compared; in the graph (3) h goes there"
+    pending = " so far" if table.pending else ""
+    result = scene.outcome
+    if result is not None and not carried(result):
+        return f"no input carries any error{pending}, and this node adds none"
+    return f"no input carries any error{pending}: what there is, this node adds itself"
 
 
 def _to_origin(scene: Scene) -> str:
@@ -335,7 +355,7 @@ def _to_origin(scene: Scene) -> str:
     for row in retraced:
         hidden = scene.navigator.jump(row)
     at = table.results[walk.rows[-1]]
-    share = None if at is None else own_share(at)
+    share = None if at is None or at.declared else own_share(at)
     own = "" if share is None else f" ({share:.0%} its own)"
     steps = len(walk.rows) - 1
     if not walk.failing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.page import Page, Scene
-from qdebug.tui.panels import Panels
+from qdebug.tui.panels import NOT_OPEN, Panels
 
 if TYPE_CHECKING:
     from qdebug.tui.channels_page import ChannelsPage
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from qdebug.tui.samples_page import SamplesPage
 
 __all__ = ["Moving"]
-
-_NOT_OPEN = "the recordings are still being opened"
 
 
 class Moving(Panels):
@@ -31,7 +29,7 @@ class Moving(Panels):
         """Do something with the node list, and say what came of it."""
         self._untouched = False
         if self.navigator is None:
-            self.say(_NOT_OPEN)
+            self.say(NOT_OPEN)
         elif not self.navigator.table.size:
             self.say("the recordings share no tensor")
         else:
@@ -42,7 +40,7 @@ class Moving(Panels):
         self._untouched = False
         scene = self.scene
         if scene is None:
-            self.say(_NOT_OPEN if self.now.opened is None else "the recordings share no tensor")
+            self.say(NOT_OPEN if self.now.opened is None else "the recordings share no tensor")
         else:
             self.say(act(scene))
 
@@ -120,7 +118,7 @@ class Moving(Panels):
     def _columns(self, direction: int) -> None:
         layout = self._listing.layout_shown
         if layout is None:
-            return self.say(_NOT_OPEN)
+            return self.say(NOT_OPEN)
         if direction > 0 and not layout.after:
             return self.say("all columns are shown" if not layout.before else "these are the last columns")
         if direction < 0 and not layout.before:

@@ -82,7 +82,7 @@ class OverviewPage(Page):
     """Ranked culprits; the cursor is that of the node list."""
 
     view = View.OVERVIEW
-    hint = "the origin and what fails, then by introduced error"
+    hint = "origin, what fails, then by introduced error"
 
     def __init__(self) -> None:
         self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)

@@ -123,7 +123,7 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     table, row = scene.table, scene.row
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
-    tail = f"  {scene.glyphs.plain(op)}  {sign_of(table, row)}{state.word}"
+    tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
     rest = f"  {scene.glyphs.plain(extra)}" if extra else ""
     room = max(width - cell_len(tail) - len(rest), 8)
     name = safe_text(f"#{row} {table.names[row]}")
@@ -133,6 +133,15 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
         (tail, state_style(state)),
         (scene.glyphs.fit_end(rest, max(width - cell_len(name) - cell_len(tail), 0)), "muted"),
     ]
+
+
+def _said_of(scene: Scene, state: State) -> str:
+    """Give the status; where a sample is chosen, and the whole is judged otherwise, of both."""
+    table, row, sample = scene.table, scene.row, scene.navigator.sample
+    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}"
+    if sample is None or state is State(int(table.state[row])):
+        return whole
+    return f"{state.word} in sample {sample}, {whole} in all"
 
 
 def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:

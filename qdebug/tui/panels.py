@@ -30,9 +30,11 @@ from qdebug.tui.widgets import FixedLines, Line, NodeList, TextScroll
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.analysis.result import DiffResult
 
-__all__ = ["Compared", "Panels"]
+__all__ = ["NOT_OPEN", "Compared", "Panels"]
 
 _LEAST_DETAIL = 36
+NOT_OPEN = "the recordings are still being opened"
+"""Said where a key needs what has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
 _REDRAW_SECONDS = 0.05
 """While results come in, the screen is drawn at most this often."""
@@ -263,6 +265,8 @@ class Panels(Screen[None]):
             self._fail(error)
             return
         now.opened, now.result = event, None
+        if self.message == NOT_OPEN:
+            self.message = ""
         self._desk.forget()
         if event.backend_at == self.backend:
             self._listing.show(now.navigator)
@@ -329,7 +333,7 @@ class Panels(Screen[None]):
 
     def _draw_profile(self, width: int, height: int) -> Lines:
         navigator, opened, strips = self.navigator, self.now.opened, self._arrangement.strips
-        if navigator is None or height - strips < 3:
+        if navigator is None or height - strips < 3 or width < LEAST_WIDTH:  # a size on its way to another one
             return []
         limit = None if opened is None else opened.limits.get("min_sqnr")
         lines = profile_lines(navigator, width, height - strips, self._look.glyphs, limit=limit)

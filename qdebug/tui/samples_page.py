@@ -14,6 +14,7 @@ from qdebug.tui.rows import NodeTable
 from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title
+from qdebug.view.text import safe_text
 
 __all__ = ["BackendsPage", "SamplesPage"]
 
@@ -21,13 +22,14 @@ _LEAST_BAR = 5
 """A bar of fewer cells tells nothing."""
 _BAR = 24
 _TITLE = 14
+_FAILING = frozenset({Status.DIVERGED, Status.NONFINITE})
 
 
 class SamplesPage(Page):
     """One line a sample; the one chosen is looked at on every screen."""
 
     view = View.SAMPLES
-    hint = "j k choose for all screens, g all of them, n the worst"
+    hint = "j k choose for all screens, g all, n the worst"
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
@@ -42,6 +44,9 @@ class SamplesPage(Page):
         worst = int(np.argmax(error))
         chosen = 0 if scene.navigator.sample is None else _at(samples, scene.navigator.sample) + 1
         lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
+        if result.status in _FAILING and not any(one.status in _FAILING for one in samples):
+            why = f"beyond the limit as a whole, not in a single sample: {safe_text(result.reason or result.status)}"
+            lines += paragraph(why, scene, width, "fail")[:3]
         room = max(height - len(lines) - 1, 1)
         bar_width = min(max(width - 60, 0), _BAR)
         start = window(chosen, len(samples) + 1, room)
@@ -109,19 +114,19 @@ def _spread(samples: tuple[SampleResult, ...]) -> str:
     if len(samples) == 1:
         return f"one sample, SQNR {numbers.number(low)} dB"
     words = [f"{name} {numbers.number(value)}" for name, value in (("worst", low), ("median", middle), ("best", high))]
-    beyond = sum(one.status in {Status.DIVERGED, Status.NONFINITE} for one in samples)
+    beyond = sum(one.status in _FAILING for one in samples)
     return f"{len(samples)} samples, {beyond} beyond the limit; SQNR {', '.join(words)} dB"
 
 
 def _style(status: Status) -> str:
-    return "fail" if status in {Status.DIVERGED, Status.NONFINITE} else "fine"
+    return "fail" if status in _FAILING else "fine"
 
 
 class BackendsPage(Page):
     """Nodes by backends: whether one backend is at fault, or all of them agree against the reference."""
 
     view = View.BACKENDS
-    hint = "j k choose a node, h l a backend, b the next backend"
+    hint = "j k choose a node, h l or b a backend"
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the table, rows in the order of the node list."""

@@ -27,7 +27,7 @@ class ValuesPage(Page):
     """
 
     view = View.VALUES
-    hint = "arrows move, n N worst, c C channel, @ jumps, v codes"
+    hint = "arrows, n N worst, c C channel, @ jumps, v codes"
 
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor

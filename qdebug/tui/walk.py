@@ -80,8 +80,9 @@ def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
 def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
     """Go from a row to its worst input, and on, until a node adds at least as much error as reaches it.
 
-    As for the origin in the verdict, only a node beyond its limit ends the way early; if it leads past all of them,
-    it ends at the one that introduces most; if there is none, at whichever node introduces most.
+    As for the origin in the verdict, only a node beyond its limit ends the way early: one that adds at least as much,
+    or that computes something else than the reference, which a replay of what it declares does not show. If it leads
+    past all of them, it ends at the one that introduces most; if there is none, at whichever node introduces most.
 
     Args:
         graph: The backend's graph.
@@ -92,11 +93,7 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
     while len(path) < _LONGEST:
         result = table.results[path[-1]]
         if result is not None and _beyond(result) and _introduces(result):
-            known = result.introduced is not None
-            return Walk(
-                rows=tuple(path),
-                ended="it adds at least as much error as reaches it" if known else "what it adds itself is not known",
-            )
+            return Walk(rows=tuple(path), ended=_why(result))
         edge = worst_input(graph, table, path[-1])
         if edge is None or edge.row is None or edge.row in seen:
             break
@@ -147,7 +144,19 @@ def _beyond(result: NodeResult) -> bool:
     return result.status in {Status.DIVERGED, Status.NONFINITE}
 
 
+def _why(result: NodeResult) -> str:
+    """Say why a failing node is where the error comes from."""
+    if result.declared:
+        return "what it computes is not what the reference computes (8 says how)"
+    if result.introduced is None:
+        return "what it adds itself is not known"
+    return "it adds at least as much error as reaches it"
+
+
 def _introduces(result: NodeResult) -> bool:
+    """Tell whether a node adds at least what reaches it; what it computes otherwise than the reference counts."""
+    if result.declared:
+        return True
     own = None if result.introduced is None else result.introduced.rmse
     passed = None if result.propagated is None else result.propagated.rmse
     return own is None or passed is None or own >= passed

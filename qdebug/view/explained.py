@@ -237,7 +237,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     for position, preset in enumerate(node.presets):
         detail = f": {preset.detail}" if preset.detail else ""
         facts.append(("" if position else "known as", f"{preset.name} ({preset.provenance}{detail})"))
-    if node.status is ExplainStatus.EXPLAINED and node.kind is not None:
+    if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
         facts.append(("pooled", _pooled(node)))
         held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
         different = "sum or code" if node.witnesses == 1 else "different sums or codes"

@@ -56,9 +56,11 @@ async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, ma
         for key in ("j", "enter", "exclamation_mark", "y", "s", "slash", "right"):
             await pilot.press(key)
             assert app.screen.message, key
+        assert app.screen.message == "the recordings are still being opened"
         opened.set()
         await settle(pilot)
         assert "block0/qlinearconv_0" in "\n".join(screen_text(app))
+        assert "still being opened" not in "\n".join(screen_text(app))
 
 
 async def test_first_divergence_detail_and_back(make_app, make_session, settle):

@@ -3,9 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from qdebug.errors import UsageError
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.chrome import banner, status, tabs, verdict_lines
 from qdebug.tui.glyphs import UNICODE
+from qdebug.tui.verdict_text import verdict_text
 
 
 def words(lines):
@@ -62,3 +64,29 @@ def test_file_names_are_kept_whole_before_what_made_them(make_scene):
     assert "rec.qdq.extended.h5" in words(banner(titles, opened, 80, UNICODE))
     assert "(float)" not in narrow
     assert len(narrow) <= 80
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 1), (30, 2), (24, 3)])
+def test_a_verdict_that_is_cut_fills_its_lines_and_names_the_key_that_shows_all(make_scene, width, height):
+    scene = make_scene(names=("x" * 90,), failing=(0,))
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
+    lines = words(verdict_lines(now, width, height, UNICODE)).splitlines()
+    assert len(lines) == height
+    assert lines[-1].endswith(" (V)")
+    assert all(width - 14 <= len(line) <= width for line in lines)
+    whole = words(verdict_text(now, width, UNICODE))
+    assert "".join(whole.split()).count("x" * 90) >= 1
+    assert "(V)" not in whole
+
+
+def test_the_whole_verdict_says_what_it_rests_on(make_scene):
+    scene = make_scene()
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
+    said = words(verdict_text(now, 80, UNICODE))
+    for label in ("limits", "compared", "reference", "backend", "fidelity bit_equal"):
+        assert label in said
+    assert all(len(line) <= 80 for line in said.splitlines())
+    failed = SimpleNamespace(
+        navigator=None, opened=None, result=None, failure=UsageError("There is no file.", hint="Record it again.")
+    )
+    assert "Record it again." in words(verdict_text(failed, 80, UNICODE))

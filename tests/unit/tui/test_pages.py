@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
+from qdebug.analysis.status import Status
 from qdebug.tui.arrangement import View
 from qdebug.tui.elements import ElementCursor
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.overview_page import culprits, strip_lines
-from qdebug.tui.page import BackendColumn
+from qdebug.tui.page import BackendColumn, heading
 from qdebug.tui.pages import make_pages
 from qdebug.tui.states import State
 from qdebug.view.rows import position
@@ -339,7 +340,7 @@ def test_explain_tells_what_the_search_found(pages, make_scene):
     drawn = text(page.draw(scene, 80, 18))
     assert "unexplained" in drawn
     assert "113" in drawn
-    assert "of the error is added here" in drawn
+    assert "is added here" in drawn
     short = page.draw(scene, 80, 5)
     assert len(short) <= 5
     assert page.move(scene, 1) == ""
@@ -427,3 +428,49 @@ def test_values_of_any_shape_can_be_walked(make_scene, shape):
         assert f"@{position(cursor.index)}" in drawn
         step()
     assert all(len(line) <= 80 for line in text(page.draw(scene, 80, 18)).splitlines())
+
+
+def test_where_a_sample_is_judged_otherwise_than_the_whole_both_are_said(make_scene):
+    scene = make_scene()
+    row = scene.row
+    result = scene.table.results[row]
+    fine = tuple(replace(one, status=Status.WITHIN) for one in result.samples)
+    scene.table.put(replace(result, samples=fine, reason="the graphs differ"))
+    scene.navigator.choose_sample(1)
+    assert "within in sample 1, * diverged in all" in text([heading(scene, 80)])
+    page = make_pages(ElementCursor())[View.SAMPLES]
+    drawn = text(page.draw(scene, 80, 18))
+    assert "beyond the limit as a whole, not in a single sample: the graphs differ" in drawn
+    scene.navigator.choose_sample(None)
+    assert "in all" not in text([heading(scene, 80)])
+
+
+def test_an_input_that_is_not_compared_is_not_said_to_be_pending(make_scene, monkeypatch):
+    scene = make_scene(row=6)  # it reads the tensor of a node whose shapes differ
+    rows, results = list(scene.table.rows), list(scene.table.results)
+    rows[5], results[5] = replace(rows[5], missing="computed inside another one"), None
+    monkeypatch.setattr(scene.table, "rows", rows)
+    monkeypatch.setattr(scene.table, "results", results)
+    page = make_pages(ElementCursor())[View.GRAPH]
+    drawn = text(page.draw(scene, 80, 18))
+    assert "not compared" in drawn
+    assert "pending" not in drawn
+
+
+def test_a_low_graph_shows_the_node_whole_before_its_attributes(make_scene):
+    page = make_pages(ElementCursor())[View.GRAPH]
+    scene = make_scene()
+    whole = [line for line in text(page.draw(scene, 60, 40)).splitlines() if "+" in line and "--" in line]
+    low = text(page.draw(scene, 60, 14)).splitlines()
+    assert sum("+──" in line or "+--" in line for line in low) == 2, whole
+    assert len(low) <= 14
+
+
+def test_an_explanation_that_goes_on_says_how_far(make_scene):
+    page = make_pages(ElementCursor())[View.EXPLAIN]
+    scene = make_scene()
+    head = text(page.draw(scene, 60, 4)).splitlines()[0]
+    assert "more, j" in head
+    page.move(scene, 99)
+    assert "the end" in text(page.draw(scene, 60, 4)).splitlines()[0]
+    assert text(page.draw(scene, 60, 40)).splitlines()[0].endswith("diverged")

@@ -222,7 +222,7 @@ async def test_before_anything_is_open_no_key_breaks(make_app, make_session, set
     app._reader._comparisons[0].opening = Opening(compare=slow)
     async with app.run_test(size=SIZE) as pilot:
         for row in KEYS:
-            if row.action not in {"leave", "suspend", "help", "palette", "theme"}:
+            if row.action not in {"leave", "suspend", "help", "verdict", "palette", "theme"}:
                 await pilot.press(row.keys[0])
                 assert app.screen.message, row.action
         gate.set()

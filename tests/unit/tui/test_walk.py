@@ -119,3 +119,12 @@ def test_the_own_share_is_by_squares():
     assert own_share(result("b", 0.5)) is None
     assert own_share(result("b", 0.0, own=0.0, came=0.0)) is None
     assert own_share(result("b", 0.0, own=float("nan"), came=0.0)) is None
+
+
+def test_a_node_that_computes_something_else_ends_the_walk_though_its_replay_adds_nothing(graph, table):
+    row = NAMES.index("join")
+    table.put(replace(result("join", 0.4, own=0.0, came=0.4), declared="its bias is missing"))
+    walk = walk_to_origin(graph, table, NAMES.index("out"))
+    assert walk.rows[-1] == row
+    assert walk.failing
+    assert walk.ended.startswith("what it computes is not what the reference computes")
