@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from qdebug.tui.application import QdebugApp
 from qdebug.tui.keys import KEYS
+from qdebug.tui.main_screen import MainScreen
 
 OTHERS = [*"abcxyz0123456789", "space", "delete", "f1", "ctrl+a", "ctrl+e", "ctrl+k", "ctrl+w"]
 """Keys that the table does not have, and more of what is typed into a line."""
@@ -20,6 +22,8 @@ BURSTS = (1, 1, 1, 2, 5, 20)
 def monkey(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch):
     """Give a function that presses random keys at random sizes, as bytes, and gives how many it pressed."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(QdebugApp, "action_suspend_process", lambda _: None)  # the list of commands has these two too
+    monkeypatch.setattr(MainScreen, "action_leave", lambda self: self.say("stays"))
 
     async def play(*, keys, seed):
         chance = random.Random(seed)  # noqa: S311  a seeded walk, nothing secret
