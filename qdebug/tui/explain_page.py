@@ -91,6 +91,8 @@ def _of_diff(result: NodeResult) -> list[Fact]:
 def _of_search(scene: Scene) -> list[Fact]:
     """Give what the search for an arithmetic found."""
     result, ready = scene.outcome, scene.ready
+    if scene.planned.tensor and scene.opened.backend_graph.producer(scene.planned.tensor) is None:
+        return [("arithmetic", "none: no node of the graph computes this tensor", "muted")]
     if ready is None or ready.explained is None:
         if result is not None and result.explained is not None:
             return [("arithmetic", f"reproduced bit for bit by {safe_text(result.explained)}", "fine")]

@@ -7,6 +7,7 @@ import pytest
 
 from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
 from qdebug.analysis.status import Status
+from qdebug.model import Graph
 from qdebug.tui.arrangement import View
 from qdebug.tui.elements import ElementCursor
 from qdebug.tui.glyphs import ASCII, UNICODE
@@ -474,3 +475,11 @@ def test_an_explanation_that_goes_on_says_how_far(make_scene):
     page.move(scene, 99)
     assert "the end" in text(page.draw(scene, 60, 4)).splitlines()[0]
     assert text(page.draw(scene, 60, 40)).splitlines()[0].endswith("diverged")
+
+
+def test_what_no_node_computes_needs_no_arithmetic(make_scene):
+    scene = make_scene()
+    opened = replace(scene.opened, backend_graph=Graph([], inputs=(scene.planned.tensor,)))
+    drawn = text(make_pages(ElementCursor())[View.EXPLAIN].draw(replace(scene, opened=opened), 80, 18))
+    assert "no node of the graph computes this tensor" in drawn
+    assert "looking for" not in drawn
