@@ -54,6 +54,7 @@ _FAMILIES = (
     frozenset({"Gemm", "MatMul"}),
     frozenset({"Relu", "Clip"}),
     frozenset({"GlobalAveragePool", "ReduceMean"}),
+    frozenset({"Resize", "Upsample"}),
     frozenset({"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"}),
     frozenset({"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"}),
 )

@@ -317,3 +317,12 @@ def test_branches_alike_but_for_folded_weights_are_told_apart_by_the_name_of_wha
     be = record(folded, constants={"p": RNG.normal(size=(9, 7)), "q": RNG.normal(size=(9, 7)), **biases})
     found = {pair.backend: pair.reference for pair in align(ref, be).pairs}
     assert (found["t1"], found["t2"]) == ("norm.10", "norm.1")
+
+
+def test_an_upsample_in_blocks_of_channels_answers_to_a_resize():
+    """The runtime calls it as old models did, and names its result anew."""
+    scales = np.float32([1, 1, 2, 2])
+    ref = record([node("Resize", "x r s", "big", mode="nearest")], constants={"r": np.float32([]), "s": scales})
+    up = Node(name="up", op="Upsample", domain="com.microsoft.nchwc", inputs=("x",), outputs=("t",), attrs={})
+    found = align(ref, record([up, node("Relu", "t", "y")])).pairs
+    assert [(pair.backend, pair.reference) for pair in found] == [("x", "x"), ("t", "big")]
