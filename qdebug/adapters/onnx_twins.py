@@ -131,6 +131,8 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str]) -> dict[str, s
 
 
 def _operator(node: Node) -> str:
+    if node.op == "Upsample":  # what the layout optimizer makes of a Resize
+        return "Resize"
     return node.op.removeprefix("Fused").removeprefix("Nhwc")
 
 

@@ -144,3 +144,14 @@ def test_a_reshape_of_the_source_that_is_moved_past_its_codes_is_none_of_those()
     found = source_tensors(source, executed)
     assert found["r_q"] == "r_q"
     assert "h_q" not in found
+
+
+def test_a_resize_is_found_again_that_the_layout_optimizer_calls_an_upsample():
+    named = graph(node("Resize", "x r s", "big"), node("Sigmoid", "big", "h"), node("Relu", "h", "y"), constants="r s")
+    executed = graph(
+        node("Upsample", "x", "t0", name="big_nchwc", domain="com.microsoft.nchwc"),
+        node("Sigmoid", "t0", "t1"),
+        node("Relu", "t1", "y"),
+    )
+    found = source_tensors(named, executed, named)
+    assert (found["t0"], found["t1"]) == ("big", "h")
