@@ -25,6 +25,9 @@ _FLOAT_COPY = "InsertedPrecisionFreeCast_"
 _TWO_DIMENSIONS = frozenset({"Gemm", "MatMul", "DynamicQuantizeLinear"})
 """What reads a tensor that ONNX Runtime reshapes for a Gemm: that, or what prepares codes for it."""
 
+_WINDOW = ("kernel_shape", "strides", "dilations", "group", "axis")
+"""Attributes that the layout optimizer takes over as they are."""
+
 _ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
 
 
@@ -120,6 +123,7 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str]) -> dict[str, s
         if any(name not in twins for name in data):
             continue
         alike = readers.get((_operator(node), tuple(twins[name] for name in data)), [])
+        alike = [other for other in alike if _shaped_alike(node, other)]
         twin = _choose(node, [n for n in alike if n.name not in taken and len(n.outputs) == len(node.outputs)])
         if twin is not None:
             taken.add(twin.name)
@@ -134,6 +138,11 @@ def _operator(node: Node) -> str:
     if node.op == "Upsample":  # what the layout optimizer makes of a Resize
         return "Resize"
     return node.op.removeprefix("Fused").removeprefix("Nhwc")
+
+
+def _shaped_alike(one: Node, other: Node) -> bool:
+    """Tell whether two nodes agree in what both state of their windows: pools of one input differ in nothing else."""
+    return all(one.attrs[name] == other.attrs[name] for name in _WINDOW if name in one.attrs and name in other.attrs)
 
 
 def _data(node: Node, graph: Graph) -> tuple[str, ...]:

@@ -155,3 +155,14 @@ def test_a_resize_is_found_again_that_the_layout_optimizer_calls_an_upsample():
     )
     found = source_tensors(named, executed, named)
     assert (found["t0"], found["t1"]) == ("big", "h")
+
+
+def test_pools_of_one_input_are_told_apart_by_their_windows():
+    def pool(size: int, outputs: str, name: str = "") -> Node:
+        attrs = {"kernel_shape": (size, size)}
+        return Node(name=name or outputs, op="MaxPool", inputs=("x",), outputs=(outputs,), attrs=attrs)
+
+    named = graph(pool(5, "a"), pool(9, "b"), node("Add", "a b", "y"))
+    executed = graph(pool(9, "t1", "p1"), pool(5, "t2", "p2"), node("Add", "t2 t1", "y"))
+    found = source_tensors(named, executed, named)
+    assert (found["t1"], found["t2"]) == ("b", "a")
