@@ -10,13 +10,13 @@ __version__ = "0.1.0"
 _HOME = {
     "diff": "qdebug.session",
     "explain": "qdebug.workflow.explain",
-    "Limits": "qdebug.analysis.limits",
+    "Limits": "qdebug.analysis.results.limits",
     "load_limits": "qdebug.workflow.limits_file",
-    "Explanation": "qdebug.analysis.explanation",
+    "Explanation": "qdebug.analysis.explaining.explanation",
     "open_recording": "qdebug.record.opening",
     "Recorder": "qdebug.record.recorder",
-    "DiffResult": "qdebug.analysis.result",
-    "NodeResult": "qdebug.analysis.result",
+    "DiffResult": "qdebug.analysis.results.result",
+    "NodeResult": "qdebug.analysis.results.result",
     "QdebugError": "qdebug.errors",
     **dict.fromkeys(
         ("Fidelity", "Graph", "MemoryRecording", "Node", "QuantParams", "Recording", "Role", "RunInfo", "TensorInfo"),
@@ -27,10 +27,10 @@ _HOME = {
 __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in the table above
 
 if TYPE_CHECKING:
-    from qdebug.analysis.explanation import Explanation as Explanation
-    from qdebug.analysis.limits import Limits as Limits
-    from qdebug.analysis.result import DiffResult as DiffResult
-    from qdebug.analysis.result import NodeResult as NodeResult
+    from qdebug.analysis.explaining.explanation import Explanation as Explanation
+    from qdebug.analysis.results.limits import Limits as Limits
+    from qdebug.analysis.results.result import DiffResult as DiffResult
+    from qdebug.analysis.results.result import NodeResult as NodeResult
     from qdebug.errors import QdebugError as QdebugError
     from qdebug.model import Fidelity as Fidelity
     from qdebug.model import Graph as Graph

@@ -12,22 +12,22 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.adapters import replay_kernel
-from qdebug.analysis.align import align
-from qdebug.analysis.alignment import Alignment, Pair
-from qdebug.analysis.attribute import recorded_places
+from qdebug.analysis.alignment.align import align
+from qdebug.analysis.alignment.pairs import Alignment, Pair
+from qdebug.analysis.attribution.attribute import recorded_places
+from qdebug.analysis.attribution.plan import PlannedNode, find_entry, plan
+from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
+from qdebug.analysis.comparison.varying import real_where_varying
 from qdebug.analysis.examine import Examiner
-from qdebug.analysis.held import HeldNodes
-from qdebug.analysis.kept import kept_columns, kept_results, result_facts
-from qdebug.analysis.limit_rules import Acknowledgement
-from qdebug.analysis.limits import Limits, checked_limits
-from qdebug.analysis.origin import gain_of
-from qdebug.analysis.pair_values import PairedValues, PairReader
-from qdebug.analysis.plan import PlannedNode, find_entry, plan
-from qdebug.analysis.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
-from qdebug.analysis.scores import rank_outputs
-from qdebug.analysis.summary import sum_up
+from qdebug.analysis.results.held import HeldNodes
+from qdebug.analysis.results.kept import kept_columns, kept_results, result_facts
+from qdebug.analysis.results.limit_rules import Acknowledgement
+from qdebug.analysis.results.limits import Limits, checked_limits
+from qdebug.analysis.results.origin import gain_of
+from qdebug.analysis.results.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
+from qdebug.analysis.results.scores import rank_outputs
+from qdebug.analysis.results.summary import sum_up
 from qdebug.analysis.timing import Timing
-from qdebug.analysis.varying import real_where_varying
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.bulk import garbage_left_alone

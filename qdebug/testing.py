@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from qdebug.analysis.limits import Limits, checked_limits
-from qdebug.analysis.result import DiffResult, Status
+from qdebug.analysis.results.limits import Limits, checked_limits
+from qdebug.analysis.results.result import DiffResult, Status
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
@@ -38,7 +38,7 @@ from qdebug.view.text import safe_text
 from qdebug.workflow.random_net import random_recording
 
 if TYPE_CHECKING:
-    from qdebug.analysis.explanation import NodeExplanation
+    from qdebug.analysis.explaining.explanation import NodeExplanation
 
     Run = str | Path | Recording | Recorder
 
@@ -148,7 +148,7 @@ def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: L
         RecordingError: The file cannot be read.
     """
     __tracebackhide__ = True
-    from qdebug.analysis.explanation import ExplainStatus
+    from qdebug.analysis.explaining.explanation import ExplainStatus
     from qdebug.workflow.explain import explain
 
     explanation = explain(_opened(backend), limits=limits)

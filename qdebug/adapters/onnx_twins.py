@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from qdebug.analysis.expand import expanded
-from qdebug.analysis.ops import KEEPS_VALUES, plain_op
+from qdebug.analysis.alignment.expand import expanded
+from qdebug.analysis.alignment.ops import KEEPS_VALUES, plain_op
 from qdebug.model import Graph, Node, TensorInfo
 
 __all__ = ["LAYOUT_CHANGES", "source_tensors"]

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from qdebug.analysis.alignment import Pair
-from qdebug.analysis.attribute import Attribution
-from qdebug.analysis.compare import Comparison, Request, compare_pair, compare_small
-from qdebug.analysis.declaration_check import DeclarationCheck
-from qdebug.analysis.limit_rules import RuleFinder
-from qdebug.analysis.limits import Limits
-from qdebug.analysis.misread import misread
-from qdebug.analysis.plan import PlannedNode
-from qdebug.analysis.recent import RecentTensors
-from qdebug.analysis.reproduce import Reproduced, Reproducer
-from qdebug.analysis.result import NodeResult, SampleError, SampleResult, Status
-from qdebug.analysis.segment import Segment
+from qdebug.analysis.alignment.pairs import Pair
+from qdebug.analysis.attribution.attribute import Attribution
+from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.comparison.compare import Comparison, Request, compare_pair, compare_small
+from qdebug.analysis.comparison.recent import RecentTensors
+from qdebug.analysis.declarations.declaration_check import DeclarationCheck
+from qdebug.analysis.declarations.misread import misread
+from qdebug.analysis.explaining.reproduce import Reproduced, Reproducer
+from qdebug.analysis.results.limit_rules import RuleFinder
+from qdebug.analysis.results.limits import Limits
+from qdebug.analysis.results.result import NodeResult, SampleError, SampleResult, Status
 from qdebug.analysis.timing import Timing
 from qdebug.model import Node, Recording
 

@@ -10,8 +10,8 @@ from qdebug.cli.sources import open_source
 from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
-    from qdebug.analysis.limits import Limits
-    from qdebug.analysis.result import DiffResult
+    from qdebug.analysis.results.limits import Limits
+    from qdebug.analysis.results.result import DiffResult
     from qdebug.cli.output import OnProgress
     from qdebug.model import Recording, TensorInfo
     from qdebug.session import DiffSession
@@ -34,7 +34,7 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
         AlignmentError: The two record different networks.
         UsageError: There is no such sample.
     """
-    from qdebug.analysis.one_sample import OneSample
+    from qdebug.analysis.comparison.one_sample import OneSample
     from qdebug.session import DiffSession
 
     sides = (open_source(reference), open_source(backend))
@@ -54,7 +54,7 @@ def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnP
     result = session.result(progress=on_progress)
     if sample is None:
         return result
-    from qdebug.analysis.one_sample import renumbered
+    from qdebug.analysis.comparison.one_sample import renumbered
 
     return renumbered(result, sample)
 
@@ -71,7 +71,7 @@ def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: 
     Raises:
         UsageError: Nothing that is compared has this name.
     """
-    from qdebug.analysis.result import Status
+    from qdebug.analysis.results.result import Status
     from qdebug.view.detail import NodeDetail
 
     try:

@@ -29,7 +29,7 @@ from qdebug.view.text import safe_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from qdebug.analysis.explanation import Explanation, NodeExplanation
+    from qdebug.analysis.explaining.explanation import Explanation, NodeExplanation
     from qdebug.cli.parser import Verbs
     from qdebug.model import Recording
 
@@ -133,7 +133,7 @@ def _opened(options: ExplainOptions) -> Recording:
     recording = open_source(options.backend)
     if options.sample is None:
         return recording
-    from qdebug.analysis.one_sample import OneSample
+    from qdebug.analysis.comparison.one_sample import OneSample
 
     return OneSample(recording, options.sample)
 

@@ -19,7 +19,7 @@ from qdebug.cli.sources import open_source
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.limits import Limits
+    from qdebug.analysis.results.limits import Limits
     from qdebug.cli.parser import Verbs
 
 __all__ = ["SCREENS", "THEMES", "TuiOptions", "add_parser", "run"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from qdebug.analysis.limit_rules import BOUNDS
-from qdebug.analysis.limits import Limits
-from qdebug.analysis.result import DiffResult
+from qdebug.analysis.results.limit_rules import BOUNDS
+from qdebug.analysis.results.limits import Limits
+from qdebug.analysis.results.result import DiffResult
 from qdebug.errors import QdebugError, UsageError
 from qdebug.pytest_plugin.gather import Ledger
 from qdebug.pytest_plugin.options import Settings

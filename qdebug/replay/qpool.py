@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.replay.columns import Columns
-from qdebug.replay.pool import counts, pool_window, window_sums
+from qdebug.replay.kernels.pool import counts, pool_window, window_sums
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums

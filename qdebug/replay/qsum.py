@@ -10,9 +10,9 @@ import numpy as np
 from qdebug.numerics.fixedpoint import shift_right, wrap_to
 from qdebug.numerics.rounding import round_values
 from qdebug.replay.columns import Columns
-from qdebug.replay.conv import conv_transpose
 from qdebug.replay.convolve import convolve
 from qdebug.replay.integers import as_int32, exact_dtype, sum_bound
+from qdebug.replay.kernels.conv import conv_transpose
 from qdebug.replay.pairs import lost_in_pairs, lost_in_sums, unsigned
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import fixed, scales_of, sum_scale

@@ -247,5 +247,5 @@ def _load() -> None:
     if _LOADED:
         return
     for family in _FAMILIES:
-        import_module(f"qdebug.replay.{family}")
+        import_module(f"qdebug.replay.kernels.{family}")
     _LOADED.update(_FAMILIES)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.analysis.flat_rows import COLUMNS
-from qdebug.analysis.pair_values import PairedValues
-from qdebug.analysis.result import DiffResult
+from qdebug.analysis.comparison.pair_values import PairedValues
+from qdebug.analysis.results.flat_rows import COLUMNS
+from qdebug.analysis.results.result import DiffResult
 from qdebug.view.text import safe_text
 
 __all__ = ["diff_csv", "element_csv", "guarded"]

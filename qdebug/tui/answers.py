@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.analysis.result import NodeResult, Status
+from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.recorded import RecordedFacts, recorded_facts
 from qdebug.tui.slab import Cancelled, Slab, make_slab
@@ -18,7 +18,7 @@ from qdebug.tui.values import ValueFacts, value_facts
 from qdebug.view.detail import NodeDetail
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
-    from qdebug.analysis.explanation import NodeExplanation
+    from qdebug.analysis.explaining.explanation import NodeExplanation
     from qdebug.numerics.full_tier import TensorProfile
 
 __all__ = ["AnswerCache", "answer", "export_elements"]

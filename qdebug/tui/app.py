@@ -13,7 +13,7 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
 
 if TYPE_CHECKING:
-    from qdebug.analysis.limits import Limits
+    from qdebug.analysis.results.limits import Limits
     from qdebug.model import Recording
     from qdebug.tui.source import DiffSource, Opening
 

@@ -16,8 +16,8 @@ from qdebug.tui.rows import Batch, NodeTable
 from qdebug.tui.source import Computed, DiffSource, Event, Named, Opening
 
 if TYPE_CHECKING:
-    from qdebug.analysis.held import HeldNodes
-    from qdebug.analysis.result import NodeResult
+    from qdebug.analysis.results.held import HeldNodes
+    from qdebug.analysis.results.result import NodeResult
 
 __all__ = ["Comparison"]
 

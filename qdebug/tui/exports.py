@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
 from qdebug.tui.arrangement import View
-from qdebug.tui.page import Scene
+from qdebug.tui.pages.page import Scene
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.rows import METRIC_CHOICES
 from qdebug.tui.source import DiffSource
@@ -23,7 +23,7 @@ from qdebug.view import shell
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.result import DiffResult, NodeResult
+    from qdebug.analysis.results.result import DiffResult, NodeResult
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 

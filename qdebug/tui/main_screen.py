@@ -15,7 +15,7 @@ from qdebug.tui.filter import FilterError
 from qdebug.tui.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.page import Scene
+from qdebug.tui.pages.page import Scene
 from qdebug.tui.panels import NOT_OPEN
 from qdebug.tui.source import AcceptRequest, ExportRequest, NoteRequest
 from qdebug.tui.walk import carried, inputs_of, own_share, walk_to_origin, worst_input

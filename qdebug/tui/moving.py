@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.page import Page, Scene
+from qdebug.tui.pages.page import Page, Scene
 from qdebug.tui.panels import NOT_OPEN, Panels
 
 if TYPE_CHECKING:
-    from qdebug.tui.channels_page import ChannelsPage
-    from qdebug.tui.map_page import MapPage
-    from qdebug.tui.samples_page import SamplesPage
+    from qdebug.tui.pages.channels_page import ChannelsPage
+    from qdebug.tui.pages.map_page import MapPage
+    from qdebug.tui.pages.samples_page import SamplesPage
 
 __all__ = ["Moving"]
 

@@ -17,18 +17,18 @@ from qdebug.errors import UsageError
 from qdebug.tui import chrome
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
 from qdebug.tui.desk import DetailDesk, Start, start
-from qdebug.tui.elements import ElementCursor
 from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.overview_page import strip_lines
-from qdebug.tui.page import BackendColumn, Page, Scene
-from qdebug.tui.pages import make_pages
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.overview_page import strip_lines
+from qdebug.tui.pages.page import BackendColumn, Page, Scene
+from qdebug.tui.pages.table import make_pages
 from qdebug.tui.profile import Piece, column_to_row, profile_lines
 from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Named, Noted, Opened, Request, Said
 from qdebug.tui.widgets import FixedLines, Line, NodeList, TextScroll
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.analysis.result import DiffResult
+    from qdebug.analysis.results.result import DiffResult
 
 __all__ = ["NOT_OPEN", "Compared", "Panels"]
 
@@ -371,7 +371,7 @@ class Panels(Screen[None]):
             return [[(_READING, "muted")]]
         if width < _LEAST_DETAIL:
             return []
-        from qdebug.tui.detail_lines import detail_lines  # nothing of it is on the first screen
+        from qdebug.tui.pages.detail_lines import detail_lines  # nothing of it is on the first screen
 
         return detail_lines(self.navigator, self.detail_ready, width, self._look.glyphs)
 

@@ -55,7 +55,7 @@ def planned_rows(source: DiffSource) -> PlannedRows:
     Args:
         source: An open session; no values are read.
     """
-    from qdebug.analysis.alignment import Side  # loaded by then: there is an alignment
+    from qdebug.analysis.alignment.pairs import Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
     lines: list[Entry | PlannedRow] = list(source.entries())

@@ -36,7 +36,7 @@ from qdebug.tui.turns import short_turns
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.result import NodeResult
+    from qdebug.analysis.results.result import NodeResult
     from qdebug.tui.answers import AnswerCache
 
 __all__ = ["Reader"]

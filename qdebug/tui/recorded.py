@@ -17,7 +17,7 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.view import numbers
 
 if TYPE_CHECKING:
-    from qdebug.analysis.result import NodeResult
+    from qdebug.analysis.results.result import NodeResult
     from qdebug.model import QuantParams, Recording
     from qdebug.tui.source import DiffSource
 

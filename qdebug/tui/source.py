@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     import numpy as np
 
-    from qdebug.analysis.alignment import Alignment, Match
-    from qdebug.analysis.explanation import NodeExplanation
-    from qdebug.analysis.limit_rules import Acknowledgement
-    from qdebug.analysis.limits import Limits
-    from qdebug.analysis.result import DiffResult, NodeResult
+    from qdebug.analysis.alignment.pairs import Alignment, Match
+    from qdebug.analysis.explaining.explanation import NodeExplanation
+    from qdebug.analysis.results.limit_rules import Acknowledgement
+    from qdebug.analysis.results.limits import Limits
+    from qdebug.analysis.results.result import DiffResult, NodeResult
     from qdebug.model import Graph, QuantParams, Recording, RunInfo
     from qdebug.numerics.full_tier import TensorProfile
     from qdebug.tui.recorded import RecordedFacts

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdebug.analysis.status import Status
+from qdebug.analysis.results.status import Status
 from qdebug.tui.rows import NodeTable
 
 if TYPE_CHECKING:
-    from qdebug.analysis.result import NodeResult
+    from qdebug.analysis.results.result import NodeResult
     from qdebug.model import Graph, TensorInfo
     from qdebug.numerics.stats import ErrorStats
 

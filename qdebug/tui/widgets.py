@@ -15,7 +15,7 @@ from textual.widgets import Input
 from qdebug.tui.columns import Layout, header_cells, lay_out, mark, row_cells
 from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.page import state_style
+from qdebug.tui.pages.page import state_style
 from qdebug.tui.profile import Piece
 from qdebug.tui.states import State
 

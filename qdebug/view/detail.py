@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from qdebug.analysis.result import NodeResult, SampleResult
+from qdebug.analysis.results.result import NodeResult, SampleResult
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.metric_table import metric

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qdebug.analysis.alignment import Kind, Unmatched
-from qdebug.analysis.origin import breaks_limit
-from qdebug.analysis.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.analysis.alignment.pairs import Kind, Unmatched
+from qdebug.analysis.results.origin import breaks_limit
+from qdebug.analysis.results.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.analysis.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers

@@ -36,8 +36,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qdebug.analysis.limit_rules import Acknowledgement
-from qdebug.analysis.limits import Limits
+from qdebug.analysis.results.limit_rules import Acknowledgement
+from qdebug.analysis.results.limits import Limits
 from qdebug.errors import LimitsError
 from qdebug.workflow.limits_place import find_limits, prefix_of, read_text, tables_of
 from qdebug.workflow.limits_text import LimitsText, without_entries

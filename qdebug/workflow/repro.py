@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.analysis.trials import channels_first
-from qdebug.analysis.units import Place, Units, UnitSource
+from qdebug.analysis.explaining.trials import channels_first
+from qdebug.analysis.explaining.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.replay.arithmetic import Arithmetic

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from qdebug.analysis.result import DiffResult, NodeResult, Status
+from qdebug.analysis.results.result import DiffResult, NodeResult, Status
 from qdebug.errors import LimitsError
 from qdebug.numerics.stats import ErrorStats
 from qdebug.workflow.limits_file import quoted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.analysis.result import Status
+from qdebug.analysis.results.result import Status
 
 pytest.importorskip("onnxruntime")
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from qdebug.analysis.explanation import ExplainStatus, NodeExplanation
-from qdebug.analysis.residual import Residual
+from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.analysis.patterns.residual import Residual
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.desk import Start
 from qdebug.tui.glyphs import UNICODE

@@ -4,8 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from qdebug.analysis.alignment import Kind, Match, Side, Unmatched
-from qdebug.analysis.result import Coverage, DiffResult, NodeResult, OutputRanking, SampleResult, Status, Verdict
+from qdebug.analysis.alignment.pairs import Kind, Match, Side, Unmatched
+from qdebug.analysis.results.result import (
+    Coverage,
+    DiffResult,
+    NodeResult,
+    OutputRanking,
+    SampleResult,
+    Status,
+    Verdict,
+)
 from qdebug.model import Fidelity, QuantParams, RunInfo
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 

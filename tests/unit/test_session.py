@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.limits import Limits
-from qdebug.analysis.result import Status
+from qdebug.analysis.results.limits import Limits
+from qdebug.analysis.results.result import Status
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.session import DiffSession, diff

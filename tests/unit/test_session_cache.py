@@ -10,7 +10,7 @@ import pytest
 
 import qdebug
 from qdebug.analysis.examine import Examiner
-from qdebug.analysis.limits import Limits
+from qdebug.analysis.results.limits import Limits
 from qdebug.session import DiffSession, diff, open_recording
 from qdebug.store.layout import PAYLOADS
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qdebug.analysis.alignment import Pair
-from qdebug.analysis.held import HeldNodes
-from qdebug.analysis.plan import PlannedNode
-from qdebug.analysis.standings import Standings
+from qdebug.analysis.alignment.pairs import Pair
+from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.results.held import HeldNodes
+from qdebug.analysis.results.standings import Standings
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.evaluate import compute
 from qdebug.replay.registry import Call

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.limits import Limits
-from qdebug.analysis.result import Status
+from qdebug.analysis.results.limits import Limits
+from qdebug.analysis.results.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.session import DiffSession
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.alignment import Kind, View
-from qdebug.analysis.layouts import layouts_of
-from qdebug.analysis.node_match import NodeMatcher
-from qdebug.analysis.ops import goes_into_weights
-from qdebug.analysis.turning import with_dimensions
-from qdebug.analysis.value_classes import Run
+from qdebug.analysis.alignment.layouts import layouts_of
+from qdebug.analysis.alignment.node_match import NodeMatcher
+from qdebug.analysis.alignment.ops import goes_into_weights
+from qdebug.analysis.alignment.pairs import Kind, View
+from qdebug.analysis.alignment.turning import with_dimensions
+from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
 from qdebug.session import diff

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.analysis.explain import explain_recording
-from qdebug.analysis.explanation import ExplainStatus
+from qdebug.analysis.explaining.explain import explain_recording
+from qdebug.analysis.explaining.explanation import ExplainStatus
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import finish

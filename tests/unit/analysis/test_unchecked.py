@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qdebug.analysis.alignment import Kind
+from qdebug.analysis.alignment.pairs import Kind
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession, diff
 
@@ -58,8 +58,8 @@ def test_what_equals_the_reference_needs_no_check():
 
 
 def test_results_that_were_kept_say_the_same():
-    from qdebug.analysis.held import HeldNodes
-    from qdebug.analysis.kept import kept_columns, kept_results
+    from qdebug.analysis.results.held import HeldNodes
+    from qdebug.analysis.results.kept import kept_columns, kept_results
 
     session = DiffSession(recorded(apart=True, shape=(5, 5)), recorded(apart=False, off=1e-6))
     nodes = list(session.results())

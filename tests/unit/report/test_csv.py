@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from qdebug.analysis.flat_rows import COLUMNS
-from qdebug.analysis.pair_values import PairedValues
-from qdebug.analysis.result import Status
+from qdebug.analysis.comparison.pair_values import PairedValues
+from qdebug.analysis.results.flat_rows import COLUMNS
+from qdebug.analysis.results.result import Status
 from qdebug.report.csv import diff_csv, element_csv, guarded
 
 

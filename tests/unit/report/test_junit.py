@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from qdebug.analysis.limit_rules import Acknowledgement
-from qdebug.analysis.result import Status
+from qdebug.analysis.results.limit_rules import Acknowledgement
+from qdebug.analysis.results.result import Status
 from qdebug.report.junit import diff_junit
 
 

@@ -12,7 +12,7 @@ from qdebug.tui.application import QdebugApp
 from qdebug.tui.desk import Start
 from qdebug.tui.glyphs import UNICODE
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.page import Scene
+from qdebug.tui.pages.page import Scene
 from qdebug.tui.plan_rows import describe, planned_rows
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.source import DetailRequest, Opening

@@ -3,12 +3,12 @@ from rich.cells import cell_len
 
 from qdebug.tui.cells import cut_end, cut_middle, pad, wrap
 from qdebug.tui.chrome import status, verdict_lines
-from qdebug.tui.detail_lines import detail_lines
-from qdebug.tui.elements import ElementCursor
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.page import heading
-from qdebug.tui.pages import make_pages
+from qdebug.tui.pages.detail_lines import detail_lines
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.page import heading
+from qdebug.tui.pages.table import make_pages
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.rows import NodeTable
 

@@ -1,17 +1,17 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.result import Status
+from qdebug.analysis.results.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.model.kept import Kept
 from qdebug.numerics.summary import take_statistics
 from qdebug.session import DiffSession
 from qdebug.tui.answers import AnswerCache, answer
-from qdebug.tui.detail_lines import detail_lines
-from qdebug.tui.elements import waiting_lines
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.page import Scene
+from qdebug.tui.pages.detail_lines import detail_lines
+from qdebug.tui.pages.elements import waiting_lines
+from qdebug.tui.pages.page import Scene
 from qdebug.tui.plan_rows import describe
 from qdebug.tui.recorded import recorded_facts, recorded_rows
 from qdebug.tui.source import DetailRequest

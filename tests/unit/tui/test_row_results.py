@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.limit_rules import Acknowledgement
+from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.session import DiffSession, diff, open_recording
 from qdebug.tui.plan_rows import describe
 from qdebug.tui.reader import Reader

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qdebug.analysis.alignment import Match
+from qdebug.analysis.alignment.pairs import Match
 from qdebug.model import QuantParams
 from qdebug.tui.planned import PlannedRow, PlannedRows, column
 from qdebug.tui.rows import METRIC_CHOICES, NodeTable, severity

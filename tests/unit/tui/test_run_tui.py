@@ -110,7 +110,7 @@ def test_the_screens_of_the_command_line_are_those_there_are():
 
 
 def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
-    heavy = ("h5py", "qdebug.replay", "onnx", "qdebug.view.detail", "qdebug.tui.answers", "qdebug.tui.graph_page")
+    heavy = ("h5py", "qdebug.replay", "onnx", "qdebug.view.detail", "qdebug.tui.answers", "qdebug.tui.pages.graph_page")
     loaded = f"import qdebug.tui.application, sys; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

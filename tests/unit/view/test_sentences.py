@@ -2,9 +2,9 @@
 
 import pytest
 
-from qdebug.analysis.alignment import Kind, Side
-from qdebug.analysis.limits import Limits
-from qdebug.analysis.result import Compounding, Status
+from qdebug.analysis.alignment.pairs import Kind, Side
+from qdebug.analysis.results.limits import Limits
+from qdebug.analysis.results.result import Compounding, Status
 from qdebug.analysis.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import sentences

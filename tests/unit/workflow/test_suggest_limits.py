@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from qdebug.analysis.limit_rules import RuleFinder
-from qdebug.analysis.result import Status
+from qdebug.analysis.results.limit_rules import RuleFinder
+from qdebug.analysis.results.result import Status
 from qdebug.errors import LimitsError
 from qdebug.workflow.limits_file import load_limits
 from qdebug.workflow.suggest_limits import suggested_limits

@@ -1,0 +1,440 @@
+"""Finds the reference tensor for each backend tensor: from names and the structure of both graphs.
+
+The backend's graph is walked once from its inputs. A tensor answers to the reference tensor of its name, or to the one
+it is said to stand for, if the nodes around the two bear that out; else to the output of the reference node that does
+the same on the partners of its node's inputs; else to that of the one node with its node's weights. Nothing is ever
+paired by a name's ending or by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qdebug.analysis.alignment.clamps import bounds_of, code_span, codes_clamp, is_after_codes
+from qdebug.analysis.alignment.found import Found
+from qdebug.analysis.alignment.layouts import with_layouts
+from qdebug.analysis.alignment.leftover import Search, leftovers
+from qdebug.analysis.alignment.names import Evidence, NameJudge
+from qdebug.analysis.alignment.node_match import Answer, NodeMatcher
+from qdebug.analysis.alignment.ops import (
+    ACTIVATIONS,
+    GO_INTO_WEIGHTS,
+    KEEPS_VALUES,
+    goes_into_weights,
+    plain_op,
+    same_family,
+)
+from qdebug.analysis.alignment.pairs import Alignment, Match, View
+from qdebug.analysis.alignment.value_classes import Run, tensor_order
+from qdebug.errors import AlignmentError
+from qdebug.model import Node, Recording
+
+__all__ = ["align"]
+
+_NEUTRAL = frozenset({"Add", "Sub", "Mul", "Div"})
+
+
+def align(reference: Recording, backend: Recording) -> Alignment:
+    """Pair the tensors of two recordings.
+
+    Returns:
+        Pairs in the backend's topological order, and every recorded tensor that has no partner, with its reason.
+
+    Raises:
+        AlignmentError: Not one tensor beyond the network's inputs has a partner.
+    """
+    ref, be = Run.of(reference, expand=True), Run.of(backend, expand=True)
+    aligner = _Aligner(ref, be)
+    aligner.walk()
+    order = [name for name in tensor_order(be.graph) if name in aligner.found]
+    laid_out = with_layouts(aligner.found, order, ref, be)
+    pairs = tuple(
+        pair
+        for pair in (laid_out[name] for name in order)
+        if pair.backend in be.recorded and pair.reference in ref.recorded
+    )
+    if not any(pair.backend not in backend.graph.inputs for pair in pairs):
+        raise AlignmentError(
+            f"No tensor of {_title(backend)} answers to a tensor of {_title(reference)}.",
+            hint="Check that both record the same network: qdebug info FILE --tensors.",
+        )
+    return Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.search()))
+
+
+def _title(recording: Recording) -> str:
+    info = recording.info
+    return f"{info.model or 'the recording'} ({info.backend})"
+
+
+class _Aligner:
+    """State of one alignment."""
+
+    def __init__(self, ref: Run, be: Run) -> None:
+        self.ref, self.be = ref, be
+        self.found = Found(ref, be)
+        self.notes: dict[str, str] = {}
+        self._undecided: set[str] = set()
+        self._clamped_later: dict[str, str] = {}
+        self._sources = self._stand_ins()
+        self._matcher = NodeMatcher(ref, be)
+        self._judge = NameJudge(ref, be, self.found)
+
+    def _stand_ins(self) -> dict[str, str]:
+        """Reference tensors by the name they stand for; a recorded one is preferred."""
+        sources: dict[str, str] = {}
+        for info in self.ref.graph.tensors.values():
+            if info.stands_for and (info.stands_for not in sources or info.name in self.ref.recorded):
+                sources[info.stands_for] = info.name
+        return sources
+
+    def walk(self) -> None:
+        """Find the partner of each tensor, in topological order."""
+        order = [name for name in tensor_order(self.be.graph) if not self.be.classes.folds(name)]
+        for tensor in order:
+            if self.be.graph.producer(tensor) is None:
+                self._by_name(tensor, Evidence.WEAK)
+        self._by_lone_input()
+        for tensor in order:
+            node = self.be.graph.producer(tensor)
+            if node is not None and tensor not in self.found:
+                self._place(tensor, node)
+        for tensor in order:
+            self._hold_to_codes(tensor)
+
+    def _hold_to_codes(self, tensor: str) -> None:
+        """Compare a tensor that only becomes codes, with a partner that has been codes, within the range of its own."""
+        pair = self.found.get(tensor)
+        if pair is None or pair.backend_view is not None or tensor in self.be.graph.outputs:
+            return
+        if is_after_codes(self.be, tensor) or not is_after_codes(self.ref, pair.reference):
+            return
+        readers = self.be.graph.consumers(tensor)
+        spans = {code_span(self.be, node.outputs[0]) for node in readers if node.op == "QuantizeLinear"}
+        if not readers or len(spans) != 1 or any(node.op != "QuantizeLinear" for node in readers):
+            return
+        low, high = spans.pop() or (None, None)
+        if low is not None:
+            reason = f"{pair.reason}; held to the range of the codes that follow"
+            view = View(clamp_low=low, clamp_high=high)
+            self.found.add(tensor, pair.reference, pair.match, reason, view)
+
+    def _place(self, tensor: str, node: Node) -> None:
+        """Find the partner of a node's output."""
+        if self.be.classes.root(tensor) != tensor:
+            self._by_class(tensor, node)
+            return
+        said = self.be.graph.tensors[tensor].stands_for is not None
+        if self._by_name(tensor, Evidence.WEAK if said else Evidence.STRONG):
+            return
+        answer = self._by_structure(tensor, node)
+        outweighed = answer is None or answer.tensor is None or not self._outweighs_name(tensor, answer.tensor)
+        if outweighed and (self._by_name(tensor, Evidence.WEAK) or self._by_absorption(tensor, node)):
+            return
+        if answer is None or answer.tensor is None:
+            answer = self._by_weight(tensor, node, answer)
+        if answer.tensor is None:
+            self.notes[tensor] = answer.reason
+            if answer.undecided:
+                self._undecided.add(tensor)
+        else:
+            after = is_after_codes(self.be, tensor)
+            form = self._after_codes(tensor, answer.tensor) if after else answer.tensor
+            clamped = self._clamp_after(tensor, answer.tensor)
+            if clamped is not None:
+                self._clamped_later[tensor] = clamped
+            self.found.add(tensor, form, answer.match, answer.reason)
+
+    def search(self) -> Search:
+        """Give what the search ended with."""
+        return Search(found=self.found, notes=self.notes, undecided=self._undecided)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _by_name(self, tensor: str, needed: Evidence) -> bool:
+        """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
+        reference = self._namesake(tensor)
+        if reference is None:
+            return False
+        named = self._before_clamp(tensor, reference) or reference
+        if self._judge.judge(tensor, named) < needed and self._judge.judge(tensor, reference) < needed:
+            return False
+        self._add_named(tensor, reference)
+        clamped = self._clamp_after(tensor, self.found[tensor].reference)
+        if clamped is not None:
+            self._clamped_later.setdefault(tensor, clamped)
+        return True
+
+    def _namesake(self, tensor: str) -> str | None:
+        """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values."""
+        said = self.be.graph.tensors[tensor].stands_for
+        source = said or tensor
+        own = self.ref.graph.tensors.get(source)
+        if own is not None and own.stands_for in (None, source) and not self.ref.classes.folds(source):
+            return source
+        if source not in self._sources:
+            return None
+        twin = self.ref.graph.tensors.get(tensor)
+        return tensor if twin is not None and twin.stands_for == source else self._sources[source]
+
+    def _add_named(self, tensor: str, reference: str) -> None:
+        before = self._before_clamp(tensor, reference)
+        said = self.be.graph.tensors[tensor].stands_for
+        if before is not None:
+            self._add_before_clamp(tensor, reference, before)
+        elif reference == tensor and said is None:
+            self._add_same_name(tensor)
+        elif said is None:
+            self._add_form(tensor, reference, "another form of it")
+        elif said != reference:
+            self._add_form(tensor, reference, f"both are forms of {said!r}")
+        else:
+            self._add_form(tensor, reference, f"the model says that it is another form of {said!r}", Match.ORIGIN)
+
+    def _add_same_name(self, tensor: str) -> None:
+        """Pair two tensors of one name; a runtime that folds what follows into a node may keep the earlier name."""
+        node = self.be.graph.producer(tensor)
+        if node is not None and self._is_clamped_later(tensor, tensor, node):
+            reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+            self.found.add(tensor, self._after_codes(tensor, tensor), Match.QUANTIZATION, reason)
+            return
+        reference, folded = (tensor, []) if node is None else self._matcher.through_folded(tensor, tensor)
+        if folded:
+            extra = " + ".join(n.op for n in folded)
+            self.found.add(tensor, reference, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+        else:
+            self._add_form(tensor, tensor, "another form of it")
+
+    # -- clamps that one side leaves to its codes ------------------------------------------------------------------
+
+    def _before_clamp(self, tensor: str, reference: str) -> str | None:
+        """Give the input of the reference's Relu or Clip whose work the backend leaves to the codes that follow."""
+        theirs, ours = self.ref.graph.producer(reference), self.be.graph.producer(tensor)
+        if theirs is None or ours is None or theirs.op not in ("Relu", "Clip") or is_after_codes(self.be, tensor):
+            return None
+        if same_family(plain_op(ours), theirs.op):
+            return None
+        before = self.ref.graph.producer(theirs.inputs[0])
+        passed = GO_INTO_WEIGHTS | KEEPS_VALUES
+        while before is not None and before.op in passed and len(self.ref.classes.data_inputs(before)) == 1:
+            if same_family(plain_op(before), plain_op(ours)):
+                break
+            before = self.ref.graph.producer(self.ref.classes.data_inputs(before)[0])
+        if before is None or not same_family(plain_op(before), plain_op(ours)):
+            return None
+        return theirs.inputs[0] if self._codes_follow(tensor, theirs) else None
+
+    def _codes_follow(self, tensor: str, clamp: Node) -> bool:
+        """Tell whether all that reads a backend tensor turns it into codes that do what a reference clamp does."""
+        bounds = bounds_of(self.ref, clamp)
+        readers = self.be.graph.consumers(tensor)
+        return bool(readers) and all(
+            node.op == "QuantizeLinear" and codes_clamp(self.be, node.outputs[0], bounds) for node in readers
+        )
+
+    def _clamp_after(self, tensor: str, reference: str) -> str | None:
+        """Give the result of the reference's Relu or Clip that the codes of a backend tensor's readers stand for."""
+        readers = self.ref.classes.consumers(reference)
+        if len(readers) != 1 or readers[0].op not in ("Relu", "Clip") or is_after_codes(self.be, tensor):
+            return None
+        return readers[0].outputs[0] if self._codes_follow(tensor, readers[0]) else None
+
+    def _add_before_clamp(self, tensor: str, reference: str, before: str) -> None:
+        clamp = self.ref.graph.producer(reference)
+        op, name = ("Relu", reference) if clamp is None else (clamp.op, clamp.name)
+        self._clamped_later[tensor] = reference
+        if before in self.ref.recorded:
+            reason = f"the backend leaves {op} to the codes that follow: compared with what enters {name!r}"
+            self.found.add(tensor, before, Match.FUSED, reason)
+            return
+        bounds = None if clamp is None else bounds_of(self.ref, clamp)
+        view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
+        reason = f"{'same name' if tensor == reference else 'the same tensor'}; {op} applied to the backend's values"
+        self.found.add(tensor, reference, Match.EXACT, f"{reason} first", view)
+
+    def _is_clamped_later(self, tensor: str, reference: str, clamp: Node) -> bool:
+        """Tell whether the reference leaves a backend's Relu or Clip to the codes that a tensor turns into."""
+        theirs = self.ref.graph.producer(reference)
+        if clamp.op not in ("Relu", "Clip") or theirs is None or same_family(plain_op(theirs), clamp.op):
+            return False
+        form = self._after_codes(tensor, reference)
+        coded = [m for m in self.ref.classes.members(form) if codes_clamp(self.ref, m, bounds_of(self.be, clamp))]
+        return form != reference and bool(coded)
+
+    def _after_codes(self, tensor: str, reference: str) -> str:
+        """Choose among the forms of a reference tensor: after its codes if there are any, of the same name if so."""
+        members = self.ref.classes.members(reference)
+        after = [name for name in members if is_after_codes(self.ref, name)]
+        if tensor in after:
+            return tensor
+        coded = self.be.graph.tensors[tensor].quant is not None
+        recorded = [name for name in after if name in self.ref.recorded] or after
+        alike = [name for name in recorded if (self.ref.graph.tensors[name].quant is not None) == coded]
+        return next(iter((*alike, *recorded, reference)))
+
+    # -- structure -------------------------------------------------------------------------------------------------
+
+    def _by_lone_input(self) -> None:
+        """Pair the one input without a partner on either side, if shape and dtype agree."""
+        ours = [name for name in self.be.graph.inputs if name not in self.found]
+        theirs = [name for name in self.ref.graph.inputs if name not in self.found.taken]
+        if len(ours) == len(theirs) == 1 and self._matcher.same_kind(theirs[0], ours[0]):
+            reason = "the only input of its shape and dtype on either side"
+            self.found.add(ours[0], theirs[0], Match.SIGNATURE, reason)
+
+    def _by_structure(self, tensor: str, node: Node) -> Answer | None:
+        """Look for the reference node that does the same on the partners of a node's inputs."""
+        if node.op == "Transpose" and self._is_turned_copy(node):
+            reason = f"{node.inputs[0]!r} with its dimensions turned"
+            return Answer(tensor=self.found[node.inputs[0]].reference, reason=reason)
+        sources = [self.found.get(name) for name in self.be.classes.data_inputs(node)]
+        if not sources or any(pair is None for pair in sources):
+            return None
+        names = [pair.reference for pair in sources if pair is not None]
+        answer = self._matcher.find(node, tensor, names, lambda name: self._is_claimed(name, tensor))
+        return answer if answer.tensor is None else self._unless_made_later(tensor, answer, answer.tensor)
+
+    def _unless_made_later(self, tensor: str, answer: Answer, reference: str) -> Answer:
+        """Give an answer, or none where what follows has the better claim to the reference tensor."""
+        if not self._made_with_what_follows(tensor, reference):
+            return answer
+        return Answer(tensor=None, reason=f"the reference computes it together with what follows, to {reference!r}")
+
+    def _is_claimed(self, reference: str, tensor: str) -> bool:
+        """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
+        if reference in self.found.taken:
+            return True
+        forms = self.ref.classes.members(reference)
+        names = dict.fromkeys((*forms, *(self.ref.graph.tensors[form].stands_for or form for form in forms)))
+        own = self.be.classes.root(tensor)
+        holders = [name for name in names if name in self.be.graph.tensors and self.be.classes.root(name) != own]
+        return any(self._claims(name, forms) for name in holders)
+
+    def _claims(self, holder: str, forms: Sequence[str]) -> bool:
+        """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
+        named = None if holder in self.found else self._namesake(holder)
+        if named is None or named not in forms:
+            return False
+        return any(self._judge.judge(holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
+
+    def _made_with_what_follows(self, tensor: str, reference: str) -> bool:
+        """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
+        seen = tensor
+        first = self.be.graph.producer(tensor)
+        merged = {"Transpose"} if first is not None and first.op == "Transpose" else ACTIVATIONS | GO_INTO_WEIGHTS
+        for _ in range(4):
+            readers = [node for node in self.be.classes.consumers(seen) if node.op != "Shape"]
+            if len(readers) != 1 or len(self.be.classes.data_inputs(readers[0])) != 1:
+                return False
+            reader = readers[0]
+            if reader.op not in merged:
+                return False
+            seen = reader.outputs[0]
+            forms = self.be.classes.members(seen)
+            for name in forms:
+                other = self._namesake(name)
+                if other is not None and self._arranges(reference, other):
+                    if self.ref.graph.producer(reference) is None or self._is_clamped_later(name, reference, reader):
+                        return False
+                    return self._judge.used_alike(name, other)
+        return False
+
+    def _arranges(self, reference: str, other: str) -> bool:
+        """Tell whether a reference tensor holds the values of another, be it in another shape."""
+        root = self.ref.classes.root
+        ends = {root(reference)}
+        for reader in self.ref.classes.consumers(reference):
+            if reader.op == "Reshape":
+                ends.add(root(reader.outputs[0]))
+        return root(other) in ends
+
+    def _outweighs_name(self, tensor: str, reference: str) -> bool:
+        """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
+        return not self._is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
+
+    def _is_turned_copy(self, node: Node) -> bool:
+        """Tell whether the backend put a Transpose in, for which the reference has none."""
+        pair = self.found.get(node.inputs[0])
+        if pair is None:
+            return False
+        readers = self.ref.classes.consumers(pair.reference)
+        return not any(
+            plain_op(n) == "Transpose" and not self._is_claimed(n.outputs[0], node.outputs[0]) for n in readers
+        )
+
+    def _by_absorption(self, tensor: str, node: Node) -> bool:
+        """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""
+        inputs = self.be.classes.data_inputs(node)
+        pair = self.found.get(inputs[0]) if len(inputs) == 1 else None
+        if pair is None or pair.backend in self.be.graph.inputs:
+            return False
+        if pair.match is Match.EXACT and node.op not in ("Relu", "Clip"):
+            return False
+        if any(same_family(plain_op(n), plain_op(node)) for n in self.ref.classes.consumers(pair.reference)):
+            return False
+        if node.op in ("Relu", "Clip"):
+            bounds = bounds_of(self.be, node)
+            form = self._after_codes(tensor, pair.reference)
+            coded = [m for m in self.ref.classes.members(pair.reference) if codes_clamp(self.ref, m, bounds)]
+            if bounds is None or not coded:
+                return False
+            if is_after_codes(self.ref, pair.reference):
+                view = View(clamp_low=bounds[0], clamp_high=bounds[1])
+                reason = f"{pair.reason}; {node.op} applied to the backend's values first, as the reference's codes do"
+                self.found.add(pair.backend, pair.reference, pair.match, reason, view)
+            reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+            self.found.add(tensor, form, Match.QUANTIZATION, reason)
+            return True
+        alone = len(self.be.classes.consumers(inputs[0])) == 1  # what others read as well is not folded away
+        if alone and self._takes_in(pair.reference, node):
+            self.found.drop(pair.backend)
+            self.notes[pair.backend] = f"the reference computes it together with {node.op} {node.name!r}"
+            reason = f"the reference does {node.op} {node.name!r} along with what comes before"
+            self.found.add(tensor, pair.reference, Match.FUSED, reason)
+            return True
+        return False
+
+    def _takes_in(self, reference: str, reader: Node) -> bool:
+        """Tell whether the constants of the node that makes a reference tensor can do what a reader of it does."""
+        node = self.ref.graph.producer(reference)
+        if node is None or not goes_into_weights(reader, node):
+            return False
+        return any(name and self.ref.classes.folds(name) for name in node.inputs)
+
+    def _by_weight(self, tensor: str, node: Node, answer: Answer | None) -> Answer:
+        """Look for the one reference node that has a node's weights, where its inputs lead to none."""
+        found = self._matcher.with_weights_of(node, tensor, self.found.taken)
+        if found is not None and found.tensor is not None:
+            return self._unless_made_later(tensor, found, found.tensor)
+        reason = f"an input of {node.op} {node.name!r} has no partner either" if answer is None else answer.reason
+        namesake = self._namesake(tensor)
+        if namesake is not None:
+            reason += f", and the reference makes its {namesake!r} of other tensors by another operator"
+        return Answer(tensor=None, reason=reason, undecided=answer is not None and answer.undecided)
+
+    # -- forms of one tensor ---------------------------------------------------------------------------------------
+
+    def _by_class(self, tensor: str, node: Node) -> None:
+        """Give a tensor the partner of the tensor it is another form of."""
+        source = self.be.classes.handed_on(node) or node.inputs[0]
+        pair = self.found.get(source)
+        if plain_op(node) in _NEUTRAL and self._by_name(tensor, Evidence.WEAK):
+            return  # what changes nothing here may change something in the reference
+        if pair is None:
+            if not self._by_name(tensor, Evidence.WEAK):
+                self.notes[tensor] = f"it is another form of {source!r}, which has no partner"
+            return
+        reference = self._clamped_later.get(source, pair.reference)
+        self._clamped_later[tensor] = reference
+        forms = {"QuantizeLinear": "codes of", "DequantizeLinear": "real values of the codes"}
+        self._add_form(tensor, reference, f"{forms.get(node.op, 'same values as')} {source!r}")
+
+    def _add_form(self, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> None:
+        """Pair a tensor with the form of a reference tensor that is most like it."""
+        after = is_after_codes(self.be, tensor)
+        form = self._after_codes(tensor, reference) if after else reference
+        if not after and tensor in self.ref.classes.members(reference) and not is_after_codes(self.ref, tensor):
+            form = tensor
+        if form == tensor:
+            self.found.add(tensor, form, Match.EXACT, "same name")
+        else:
+            self.found.add(tensor, form, Match.QUANTIZATION if after else match, reason)

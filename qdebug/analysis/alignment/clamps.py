@@ -1,0 +1,58 @@
+"""What the range of a tensor's codes does in place of a Relu or Clip, on either side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.analysis.alignment.ops import clamp_bounds
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.model import Node
+
+__all__ = ["bounds_of", "code_span", "codes_clamp", "is_after_codes"]
+
+
+def bounds_of(run: Run, node: Node) -> tuple[float, float] | None:
+    """Give the interval that a Relu or Clip of a run clamps to, if it is known."""
+    recording = run.recording
+    constants = {name: recording.load(name) for name in node.inputs[1:] if name and recording.has(name)}
+    return clamp_bounds(node, constants)
+
+
+def codes_clamp(run: Run, tensor: str, bounds: tuple[float, float] | None) -> bool:
+    """Tell whether the range of a tensor's codes does what a clamp to an interval does.
+
+    Args:
+        run: The run that has the tensor.
+        tensor: Its name; a tensor without integer codes clamps nothing.
+        bounds: The interval; None clamps nothing that is known.
+    """
+    quant, span = run.graph.tensors[tensor].quant, code_span(run, tensor)
+    if quant is None or span is None or bounds is None:
+        return False
+    step = float(np.max(quant.scale))
+    return span[0] >= bounds[0] - step / 2 and span[1] <= bounds[1] + step / 2
+
+
+def code_span(run: Run, tensor: str) -> tuple[float, float] | None:
+    """Give the least and the greatest real number that a tensor's integer codes can stand for; None without codes."""
+    quant = run.graph.tensors[tensor].quant
+    if quant is None or quant.qmin is None or quant.qmax is None:
+        return None
+    low = float(np.min(quant.scale * (quant.qmin - quant.zero_point)))
+    return low, float(np.max(quant.scale * (quant.qmax - quant.zero_point)))
+
+
+def is_after_codes(run: Run, tensor: str) -> bool:
+    """Tell whether a tensor has been through codes: it is made of them, or they were made real numbers again."""
+    while True:
+        if run.graph.tensors[tensor].quant is not None:
+            return True
+        node = run.graph.producer(tensor)
+        if node is None:
+            return False
+        if node.op == "DequantizeLinear":
+            return True
+        source = run.classes.handed_on(node)
+        if source is None:
+            return False
+        tensor = source

@@ -1,0 +1,136 @@
+"""Shows what a node computes along with its own operator as nodes of their own: a fused activation, a sum, a count.
+
+Two graphs of one network differ in what their nodes do at once. Where each does one thing, they can be walked together,
+whichever of them is the more optimized. The tensors in between were never made and so were never recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from qdebug.analysis.alignment.ops import fused_activation
+from qdebug.model import AttrValue, Graph, Node, TensorInfo
+
+__all__ = ["expanded", "parts_of"]
+
+_SUMMED = {"FusedConv": 3, "Conv": 3, "DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6}
+"""Position of the tensor that an operator of ONNX Runtime adds to its result: of its shape, or a bias."""
+_COUNTED = 7
+"""Position of the mask whose ones EmbedLayerNormalization counts (ONNX Runtime, ContribOperators.md)."""
+_PARAMETERS = {
+    "Clip": ("min", "max"),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Elu": ("alpha",),
+}
+"""What the numbers in `activation_params` are, in order (ONNX Runtime, fused_activation.cc)."""
+
+
+def expanded(graph: Graph) -> Graph:
+    """Give a graph in which no node computes an activation, a sum or a count beside its own operator.
+
+    Every tensor of the given graph is one of the new graph; the last node of several keeps the name of the output.
+    """
+    if not any(_extra(node) for node in graph.nodes):
+        return graph
+    taken = {*graph.tensors}
+    names = {node.name for node in graph.nodes}
+    nodes = [part for node in graph.nodes for part in _parts(node, taken, names)]
+    infos = dict(graph.tensors)
+    for node in nodes:
+        for name in node.outputs:
+            if name and name not in infos:
+                infos[name] = TensorInfo(name=name)
+    return Graph(
+        nodes,
+        tensors=infos.values(),
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
+def parts_of(node: Node) -> tuple[Node, ...]:
+    """Give the nodes that one node is shown as: itself if it does nothing beside its own operator."""
+    return tuple(_parts(node, set(), {node.name}))
+
+
+def _extra(node: Node) -> bool:
+    return fused_activation(node) is not None or _summed(node) is not None or _counts(node) or node.op == "HardSwish"
+
+
+def _counts(node: Node) -> bool:
+    """Tell whether a node that sums embeddings also counts the ones of a mask, which its sums know nothing of."""
+    with_mask = len(node.inputs) > _COUNTED and bool(node.inputs[_COUNTED])
+    return node.op == "EmbedLayerNormalization" and with_mask and len(node.outputs) > 1 and bool(node.outputs[1])
+
+
+def _summed(node: Node) -> str | None:
+    """Give the tensor that a node adds to its result; standard convolutions have no such input."""
+    place = _SUMMED.get(node.op)
+    if place is None or (node.op == "Conv" and not node.domain) or len(node.inputs) <= place:
+        return None
+    return node.inputs[place] or None
+
+
+def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+    for part in _fused(node, taken, names):
+        if part.op == "HardSwish":
+            yield from _hard_swish(part, taken, names)
+        elif _counts(part):
+            mask, count = part.inputs[_COUNTED], part.outputs[1]
+            yield Node(name=_fresh(f"{part.name}/ReduceSum", names), op="ReduceSum", inputs=(mask,), outputs=(count,))
+            inputs = (*part.inputs[:_COUNTED], "", *part.inputs[_COUNTED + 1 :])
+            yield replace(part, inputs=inputs, outputs=(part.outputs[0], "", *part.outputs[2:]))
+        else:
+            yield part
+
+
+def _hard_swish(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+    """Show x * HardSigmoid(x) as the two: ONNX defines it so, and runtimes may run the definition (ONNX, HardSwish)."""
+    gate = _fresh(f"{node.outputs[0]}/before Mul", taken)
+    attrs = {"alpha": 1 / 6, "beta": 0.5}
+    name = _fresh(f"{node.name}/HardSigmoid", names)
+    yield Node(name=name, op="HardSigmoid", inputs=node.inputs, outputs=(gate,), attrs=attrs, origin=node.origin)
+    yield replace(node, op="Mul", inputs=(node.inputs[0], gate), attrs={})
+
+
+def _fused(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+    activation, summed = fused_activation(node), _summed(node)
+    if activation is None and summed is None:
+        yield node
+        return
+    output = node.outputs[0]
+    extra = [*(["Add"] if summed else []), *([activation] if activation else [])]
+    made = [_fresh(f"{output}/before {op}", taken) for op in extra]
+    bare = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
+    inputs = node.inputs[: _SUMMED[node.op]] if summed else node.inputs
+    yield replace(node, inputs=inputs, outputs=(made[0], *node.outputs[1:]), attrs=bare)
+    for op, source, target in zip(extra, made, (*made[1:], output), strict=True):
+        yield Node(
+            name=_fresh(f"{node.name}/{op}", names),
+            op=op,
+            inputs=(source, summed) if op == "Add" and summed else (source,),
+            outputs=(target,),
+            attrs={} if op == "Add" else _attributes(node, op),
+            origin=node.origin,
+        )
+
+
+def _attributes(node: Node, activation: str) -> dict[str, AttrValue]:
+    given = node.attrs.get("activation_params", ())
+    values = given if isinstance(given, tuple) else ()
+    known: dict[str, AttrValue] = dict(zip(_PARAMETERS.get(activation, ()), values, strict=False))
+    for name, value in node.attrs.items():  # FusedGemm has them by name
+        if name.startswith("activation_") and name != "activation_params":
+            known[name.removeprefix("activation_")] = value
+    return known
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name

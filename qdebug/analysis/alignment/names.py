@@ -1,0 +1,111 @@
+"""Whether a name that two graphs share names the same tensor in both: exporters number tensors, and numbers shift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+import numpy as np
+
+from qdebug.analysis.alignment.found import Found
+from qdebug.analysis.alignment.ops import MOVES_VALUES, alike, plain_op, same_family
+from qdebug.analysis.alignment.region import between
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.analysis.alignment.weights import FAR, weight_distance
+from qdebug.model import Node
+
+__all__ = ["Evidence", "NameJudge"]
+
+
+class Evidence(IntEnum):
+    """How well two graphs bear out that a name means one tensor."""
+
+    NONE = 0
+    WEAK = 1
+    STRONG = 2
+
+
+class NameJudge:
+    """Holds names against the graphs around them.
+
+    Args:
+        ref: The reference run.
+        be: The backend run.
+        found: Pairs by backend tensor, which grow as the backend's graph is walked.
+    """
+
+    def __init__(self, ref: Run, be: Run, found: Found) -> None:
+        self._ref, self._be, self._found = ref, be, found
+
+    def judge(self, tensor: str, reference: str) -> Evidence:
+        """Tell how well the two graphs bear out that a backend tensor is a reference tensor.
+
+        One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
+        Short of that, two of three must hold: the operator, the inputs (perhaps with several nodes in between, on
+        either side), and what reads the tensor. A node that was changed still has its inputs and readers; a node that
+        was connected elsewhere still has its operator and readers.
+        """
+        ours, theirs = self._be.graph.producer(tensor), self._ref.graph.producer(reference)
+        if ours is None and theirs is None:
+            return Evidence.STRONG
+        if tensor in self._be.graph.outputs and reference in self._ref.graph.outputs:
+            return Evidence.STRONG
+        if not self._be.graph.nodes or not self._ref.graph.nodes:
+            return Evidence.STRONG  # a graph that states nothing contradicts nothing
+        if ours is None or theirs is None:
+            return Evidence.WEAK
+        same = alike(ours, theirs)
+        if same and self._same_inputs(ours, theirs):
+            return Evidence.STRONG
+        reads, several = self._same_entries(tensor, reference)
+        used = self.used_alike(tensor, reference)
+        if same and used and not self._far(ours, theirs):
+            return Evidence.WEAK
+        return Evidence.WEAK if reads and (used or several) else Evidence.NONE
+
+    def _same_inputs(self, ours: Node, theirs: Node) -> bool:
+        mine = [self._found.get(name) for name in self._be.classes.data_inputs(ours)]
+        known = [pair.reference for pair in mine if pair is not None]
+        classes = self._ref.classes
+        return len(known) == len(mine) and classes.alike(known, classes.data_inputs(theirs), in_order=False)
+
+    def _same_entries(self, tensor: str, reference: str) -> tuple[bool, bool]:
+        """Tell whether what leads to two tensors begins at the same ones, and whether it is more than one node.
+
+        A node that only moves values is never another form of one that computes, unless both sides have the two.
+        """
+        partners = self._found.partners
+        ours = between(self._be.classes, tensor, partners)
+        if ours is None:
+            return False, False
+        fed = {name for entry in ours[1] for name in partners[entry]}
+        theirs = between(self._ref.classes, reference, fed)
+        if theirs is None or theirs[1] != fed:
+            return False, False
+        mine, other = (
+            _operators(run, name, part[0])
+            for run, name, part in ((self._be, tensor, ours), (self._ref, reference, theirs))
+        )
+        if (mine[0] in MOVES_VALUES) != (other[0] in MOVES_VALUES) and sorted(mine) != sorted(other):
+            return False, False
+        return True, bool(ours[0] or theirs[0])
+
+    def used_alike(self, tensor: str, reference: str) -> bool:
+        """Tell whether nodes of one operator read a backend tensor and a reference tensor, or none reads either."""
+        ours, theirs = (
+            {plain_op(node) for node in run.classes.consumers(name)}
+            for run, name in ((self._be, tensor), (self._ref, reference))
+        )
+        if not ours or not theirs:
+            return not ours and not theirs
+        return any(same_family(one, other) for one in ours for other in theirs)
+
+    def _far(self, ours: Node, theirs: Node) -> bool:
+        distance = weight_distance(self._ref, theirs, self._be, ours)
+        return distance is not None and not np.less(distance, FAR)
+
+
+def _operators(run: Run, tensor: str, inside: Iterable[str]) -> list[str]:
+    """Give the operators that make a tensor and those in between, its own first."""
+    nodes = {node.name: node for name in (tensor, *inside) if (node := run.graph.producer(name)) is not None}
+    return [plain_op(node) for node in nodes.values()]

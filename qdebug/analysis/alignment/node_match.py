@@ -1,0 +1,228 @@
+"""Finds the reference node that a backend node answers to, given the partners of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
+from qdebug.analysis.alignment.ops import ACTIVATIONS, alike, goes_into_weights, plain_op, same_family
+from qdebug.analysis.alignment.pairs import Match
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.analysis.alignment.weights import FAR, weight_distance, weight_of
+from qdebug.model import Node
+
+__all__ = ["Answer", "NodeMatcher"]
+
+_COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
+_SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
+_ACTIVATIONS_BETWEEN = 2
+_TELLING = 16
+"""Elements from which a weight tells a node from others."""
+_TAKEN_IN = 4
+"""Nodes in a row that the constants of the one before them are looked at to take in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The reference tensor for a node's output, or why there is none; undecided if several fit equally well."""
+
+    tensor: str | None
+    reason: str
+    match: Match = Match.SIGNATURE
+    undecided: bool = False
+
+
+class NodeMatcher:
+    """Compares nodes of two graphs by operator, inputs, constants and attributes."""
+
+    def __init__(self, ref: Run, be: Run) -> None:
+        self.reference, self.backend = ref.recording, be.recording
+        self.ref, self.be = ref.classes, be.classes
+        self._runs = ref, be
+
+    def find(self, node: Node, tensor: str, sources: Sequence[str], taken: Callable[[str], bool]) -> Answer:
+        """Find the reference tensor for one output of a backend node.
+
+        Args:
+            node: The backend node.
+            tensor: Which of its outputs.
+            sources: Reference tensors that its data inputs stand for, in order.
+            taken: Tells of a reference tensor whether it is another's partner.
+        """
+        candidates = [other for other in self.ref.consumers(sources[0]) if self._reads_same(node, other, sources)]
+        slot = node.outputs.index(tensor)
+        candidates = [c for c in candidates if slot < len(c.outputs) and c.outputs[slot]]
+        if self.be.of_shape(tensor):  # extents may be picked in another order, for a tensor that is turned
+            candidates = [c for c in candidates if self.same_kind(c.outputs[slot], tensor)]
+        fresh = [c for c in candidates if not taken(c.outputs[slot])]
+        chosen = self._choose(node, fresh or self._by_attributes(node, candidates))
+        if chosen is None:
+            if not candidates:
+                return Answer(tensor=None, reason=f"no {plain_op(node)} of the reference reads the same tensors")
+            names = ", ".join(repr(c.name) for c in candidates[:4])
+            return Answer(
+                tensor=None, reason=f"{len(candidates)} reference nodes fit equally well: {names}", undecided=True
+            )
+        weighted = any(name and self.be.folds(name) for name in node.inputs)
+        output, folded = self.through_folded(tensor, chosen.outputs[slot], into_weights=weighted)
+        quantized = node.op != plain_op(node) and self.be.graph.tensors[tensor].quant is not None
+        whole = " + ".join([chosen.op, *(n.op for n in folded)])
+        reason = f"{node.op} reads and does what {whole} {chosen.name!r} does"
+        if folded:
+            return Answer(tensor=output, reason=reason, match=Match.FUSED)
+        return Answer(tensor=output, reason=reason, match=Match.QUANTIZATION if quantized else Match.SIGNATURE)
+
+    def _reads_same(self, node: Node, other: Node, sources: Sequence[str]) -> bool:
+        if not alike(node, other):
+            return False
+        in_order = plain_op(node) not in _COMMUTATIVE
+        return self.ref.alike(sources, self.ref.data_inputs(other), in_order=in_order)
+
+    # -- several candidates --------------------------------------------------------------------------------------
+
+    def _choose(self, node: Node, candidates: Sequence[Node]) -> Node | None:
+        """Give the one candidate that fits best; None if there is none or no difference is plain."""
+        for narrow in (self._by_attributes, self._by_constants, self._by_name):
+            if len(candidates) <= 1:
+                break
+            candidates = narrow(node, candidates) or candidates
+        return candidates[0] if len(candidates) == 1 else None
+
+    def _by_attributes(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
+        def agrees(other: Node) -> bool:
+            common = [a for a in _SHAPING_ATTRS if a in node.attrs and a in other.attrs]
+            return all(node.attrs[a] == other.attrs[a] for a in common)
+
+        return [other for other in candidates if agrees(other)]
+
+    def _by_constants(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
+        """Keep the candidate whose weight is nearest, if it is near and plainly nearer than the next."""
+        ranked: list[tuple[float, Node]] = []
+        for other in candidates:
+            distance = weight_distance(self._runs[0], other, self._runs[1], node)
+            if distance is not None and np.isfinite(distance):
+                ranked.append((distance, other))
+        ranked.sort(key=lambda entry: entry[0])
+        if not ranked or ranked[0][0] > FAR:
+            return []
+        if len(ranked) > 1 and ranked[1][0] < 2 * ranked[0][0]:
+            return []
+        return [ranked[0][1]]
+
+    def _by_name(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
+        """Keep the candidate that a backend's names are made of: its own name, or of what it makes."""
+        ours = (node.name, *node.outputs)
+        names = [
+            [n for n in self._names_of(node, other) if any(_holds(mine, n) for mine in ours)] for other in candidates
+        ]
+        longest = max((len(name) for found in names for name in found), default=0)
+        return [c for c, found in zip(candidates, names, strict=True) if longest in map(len, found)]
+
+    def _names_of(self, ours: Node, theirs: Node) -> Iterator[str]:
+        """Give the names of a reference node, of its outputs, and of those that its constants can take in."""
+        yield from (theirs.name, *theirs.outputs)
+        output = theirs.outputs[0]
+        for _ in range(_TAKEN_IN):
+            readers = self.ref.consumers(output)
+            if (
+                len(readers) != 1
+                or len(self.ref.data_inputs(readers[0])) != 1
+                or not goes_into_weights(readers[0], ours)
+            ):
+                return
+            output = readers[0].outputs[0]
+            yield output
+
+    # -- nodes folded into the backend's node ----------------------------------------------------------------------
+
+    def through_folded(self, tensor: str, output: str, *, into_weights: bool = False) -> tuple[str, list[Node]]:
+        """Follow the reference from a tensor through the nodes that the backend computes along with its node.
+
+        Args:
+            tensor: The backend tensor.
+            output: The reference tensor to start from.
+            into_weights: Also follow nodes whose constants can have gone into the backend node's weights.
+        """
+        folded: list[Node] = []
+        while True:
+            readers = self.ref.consumers(output)
+            if len(readers) != 1 or len(self.ref.data_inputs(readers[0])) != 1:
+                return output, folded
+            reader = readers[0]
+            maker = self.be.graph.producer(tensor)
+            inside = into_weights and maker is not None and goes_into_weights(reader, maker)
+            if not (inside or self._is_clamped(tensor, reader)):
+                return output, folded
+            if self._done_later(tensor, reader):
+                return output, folded
+            folded.append(reader)
+            output = reader.outputs[0]
+
+    def _done_later(self, tensor: str, node: Node) -> bool:
+        """Tell whether the backend does what a reference node does right after a tensor, activations left aside."""
+        waiting = [tensor]
+        for _ in range(_ACTIVATIONS_BETWEEN):
+            readers = [reader for name in waiting for reader in self.be.consumers(name)]
+            if any(self._does_the_same(reader, node) for reader in readers):
+                return True
+            waiting = [reader.outputs[0] for reader in readers if plain_op(reader) in ACTIVATIONS]
+        return False
+
+    def _does_the_same(self, ours: Node, theirs: Node) -> bool:
+        """Tell whether a backend node may do what a reference node does with one tensor and constants.
+
+        A sum of two tensors does not add a constant, and one that adds another constant does something else.
+        """
+        if not same_family(plain_op(ours), plain_op(theirs)) or len(self.be.data_inputs(ours)) != 1:
+            return False
+        distance = weight_distance(self._runs[0], theirs, self._runs[1], ours)
+        return distance is None or bool(np.less(distance, FAR))
+
+    def _is_clamped(self, tensor: str, activation: Node) -> bool:
+        """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
+        if activation.op not in ("Relu", "Clip"):
+            return False
+        return codes_clamp(self._runs[1], tensor, bounds_of(self._runs[0], activation))
+
+    def with_weights_of(self, node: Node, tensor: str, taken: Container[str]) -> Answer | None:
+        """Find the one reference node of the same operator that has a backend node's weights; None if none stands out.
+
+        Args:
+            node: The backend node.
+            tensor: Which of its outputs.
+            taken: Reference tensors that already have a partner.
+        """
+        ours = weight_of(self._runs[1], node)
+        slot = node.outputs.index(tensor)
+        if ours is None or ours.size < _TELLING:
+            return None
+        candidates = [
+            other
+            for other in self.ref.graph.nodes
+            if alike(node, other) and slot < len(other.outputs) and other.outputs[slot]
+        ]
+        best = self._by_constants(node, [other for other in candidates if other.outputs[slot] not in taken])
+        if not best or weight_distance(self._runs[0], best[0], self._runs[1], node) is None:
+            return None
+        output, _ = self.through_folded(tensor, best[0].outputs[slot], into_weights=True)
+        return Answer(tensor=output, reason=f"{node.op} has the weights of {best[0].op} {best[0].name!r}")
+
+    def same_kind(self, reference: str, backend: str) -> bool:
+        """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
+        if self.reference.has(reference) and self.backend.has(backend):
+            return self.reference.load(reference).shape == self.backend.load(backend).shape
+        theirs, ours = self.ref.graph.tensors[reference], self.be.graph.tensors[backend]
+        return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)
+
+
+def _holds(name: str, part: str) -> bool:
+    """Tell whether a name is another with something put before or behind it; "Conv.54" is not "Conv.5" with a 4."""
+    at = name.find(part) if part else -1
+    while at >= 0:
+        if not name[max(at - 1, 0) : at].isalnum() and not name[at + len(part) : at + len(part) + 1].isalnum():
+            return True
+        at = name.find(part, at + 1)
+    return False

@@ -1,0 +1,247 @@
+"""Which tensors of one graph hold the same real numbers, and which hang on constants alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from qdebug.analysis.alignment.expand import expanded
+from qdebug.analysis.alignment.ops import KEEPS_VALUES, turns_channels
+from qdebug.model import Graph, Node, Recording, Role
+from qdebug.model.dtypes import is_float
+from qdebug.numerics.affine import dequantize
+from qdebug.replay.real_form import real_form
+
+__all__ = ["Run", "ValueClasses", "tensor_order"]
+
+
+class ValueClasses:
+    """Tensors of a graph grouped by the real numbers they stand for.
+
+    A tensor, its codes and the codes dequantized form one class; its root is the member nearest the
+    graph's input. Rounding to codes is not a change of meaning, so it does not part a class.
+
+    Args:
+        graph: The graph.
+        neutral: Nodes whose constant changes nothing (times 1, plus 0), with the input that they hand on.
+        constant: Gives what tells a constant's values from those of others, by name; None where nobody looked.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        neutral: Mapping[str, str] | None = None,
+        constant: Callable[[str], Hashable] = lambda _: None,
+    ) -> None:
+        self.graph, self._constant = graph, constant
+        self._neutral = dict(neutral or {})
+        self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
+        self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
+        self._folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
+        self._folded -= {name for name in self._folded if graph.producer(name) is not None}
+        self._shapes: set[str] = set()
+        for node in graph.nodes:
+            self._follow(node)
+
+    def _follow(self, node: Node) -> None:
+        """Derive what is to be known of a node's outputs from what is known of its inputs."""
+        folded, shapes = self._folded, self._shapes
+        fed = [tensor for tensor in node.inputs if tensor]
+        made = [tensor for tensor in node.outputs if tensor]
+        if (fed or node.op == "Constant") and folded.issuperset(fed):
+            folded.update(made)
+        elif node.op == "Shape" or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
+            shapes.update(made)
+        source = self.handed_on(node)
+        if source and node.outputs and node.outputs[0]:
+            root = self._root.get(source, source)
+            self._root[node.outputs[0]] = root
+            self._members.setdefault(root, [root]).append(node.outputs[0])
+
+    def handed_on(self, node: Node) -> str | None:
+        """Give the input whose values a node hands on as its first output; None if it computes something else."""
+        if node.op in _HANDING_ON:
+            if turns_channels(node):
+                return None
+            source = node.inputs[0] if node.inputs else ""
+            if source and (node.op in KEEPS_VALUES or self._changes_format(node) or self.changes_layout(node)):
+                return source
+        return self._neutral.get(node.name)
+
+    def changes_layout(self, node: Node) -> bool:
+        """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
+        if node.op not in _ARRANGES or not (node.inputs and node.inputs[0] and node.outputs and node.outputs[0]):
+            return False
+        before, after = (self.graph.tensors[name] for name in (node.inputs[0], node.outputs[0]))
+        if before.stands_for is None and after.stands_for is None:
+            return False
+        return (before.stands_for or before.name) == (after.stands_for or after.name)
+
+    def _changes_format(self, node: Node) -> bool:
+        """Tell whether a node only casts real numbers from one float format to another, or to the format they have."""
+        if node.op != "Cast" or not (node.outputs and node.outputs[0]):
+            return False
+        before, after = (self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
+        if before is None or after is None:
+            return False
+        return before == after or (is_float(before) and is_float(after))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Number of the computation that makes each tensor."""
+        seen: dict[Hashable, int] = {}
+        numbers: dict[str, int] = {}
+        for name in self.graph.tensors:
+            if self.graph.producer(name) is None:
+                value = self._constant(name) if name in self._folded else None
+                numbers[name] = seen.setdefault(name if value is None else ("constant", value), len(seen))
+        for node in self.graph.nodes:
+            read = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
+            work = (node.op, node.domain, _attrs_key(node), read)
+            for slot, tensor in enumerate(node.outputs):
+                if tensor:
+                    numbers[tensor] = seen.setdefault((*work, slot), len(seen))
+        return numbers
+
+    def number(self, tensor: str) -> int:
+        """Give a number that tensors share if the same operators make them of the same inputs (value numbering).
+
+        Forms of one tensor share it as well, and so do small constants of the same values.
+        """
+        return self._numbers.get(self.root(tensor), -1)
+
+    def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
+        """Tell whether two lists of tensors hold the same real numbers, one by one or in any order.
+
+        What the same operators make of the same inputs twice over is the same: an optimizer keeps one of the two.
+        """
+        if len(one) != len(other):
+            return False
+        arranged = list if in_order else sorted
+        mine, theirs = ([self.root(name) for name in names] for names in (one, other))
+        if arranged(mine) == arranged(theirs):
+            return True
+        numbers = ([self.number(name) for name in names] for names in (mine, theirs))
+        return arranged(next(numbers)) == arranged(next(numbers))
+
+    def root(self, tensor: str) -> str:
+        """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""
+        return self._root.get(tensor, tensor)
+
+    def members(self, tensor: str) -> tuple[str, ...]:
+        """Give all tensors of a tensor's class, in topological order."""
+        root = self._root.get(tensor, tensor)
+        return tuple(self._members.get(root, (root,)))
+
+    def consumers(self, tensor: str) -> tuple[Node, ...]:
+        """Give the nodes that read any member of a tensor's class and do more than hand it on."""
+        found: dict[str, Node] = {}
+        for member in self.members(tensor):
+            for node in self.graph.consumers(member):
+                if self.handed_on(node) is None:
+                    found[node.name] = node
+        return tuple(found.values())
+
+    def folds(self, tensor: str) -> bool:
+        """Tell whether a tensor depends on constants alone."""
+        return tensor in self._folded
+
+    def of_shape(self, tensor: str) -> bool:
+        """Tell whether a tensor depends on the shapes of others alone, and on none of their values."""
+        return tensor in self._shapes
+
+    def data_inputs(self, node: Node) -> tuple[str, ...]:
+        """Give a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
+        free = tuple([tensor for tensor in node.inputs if tensor and tensor not in self._folded])
+        if not self._shapes:
+            return free
+        return tuple([tensor for tensor in free if tensor not in self._shapes]) or free
+
+
+def _attrs_key(node: Node) -> Hashable:
+    return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in node.attrs.items())
+
+
+_ARRANGES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+_HANDING_ON = KEEPS_VALUES | _ARRANGES | {"Cast"}
+
+_NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}
+_NEUTRAL_HAIR = 1e-6
+"""How far a quantized 1 may be off through the rounding of its scale."""
+_NEUTRAL_MOST = 4096
+"""Elements that a constant may have to be looked at: neutral ones are scalars, or one value per channel."""
+
+_FEW = 16
+"""Elements of a constant that is told by its values from others."""
+
+
+def _constant_key(recording: Recording, name: str) -> Hashable:
+    """Give the values of a small constant, of which graphs have many alike; None of any other."""
+    shape = recording.graph.tensors[name].shape or ()
+    if math.prod(extent or 1 for extent in shape) > _FEW or not recording.has(name):
+        return None
+    values = recording.load(name)
+    return (str(values.dtype), values.shape, values.tobytes()) if values.size <= _FEW else None
+
+
+def _neutral_nodes(recording: Recording) -> dict[str, str]:
+    """Find the nodes that multiply by 1 or add 0, which runtimes leave out."""
+    graph = recording.graph
+    found: dict[str, str] = {}
+    constants = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
+    for node in graph.nodes:
+        if constants.isdisjoint(node.inputs):
+            continue
+        form, _ = real_form(node, graph.opset)
+        if form.op not in _NEUTRAL or len(form.inputs) != 2:
+            continue
+        slots = [slot for slot, name in enumerate(form.inputs) if name in constants and recording.has(name)]
+        if len(slots) != 1 or (slots == [0] and form.op in ("Div", "Sub")):
+            continue
+        name = form.inputs[slots[0]]
+        constant = recording.load(name)
+        if 0 < constant.size <= _NEUTRAL_MOST:
+            quant = graph.tensors[name].quant
+            values = np.asarray(dequantize(constant, quant), np.float64)
+            hair = 0.0 if quant is None else _NEUTRAL_HAIR
+            if bool(np.all(np.abs(values - _NEUTRAL[form.op]) <= hair)):
+                found[node.name] = form.inputs[1 - slots[0]]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A recording together with the value classes of its graph and the names it has activations of."""
+
+    recording: Recording
+    classes: ValueClasses
+    recorded: frozenset[str]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the classes are of."""
+        return self.classes.graph
+
+    @classmethod
+    def of(cls, recording: Recording, *, expand: bool = False) -> Run:
+        """Derive the classes of a recording's graph.
+
+        Args:
+            recording: The recording.
+            expand: Show fused activations and sums as nodes of their own, see `expanded`.
+        """
+        graph = expanded(recording.graph) if expand else recording.graph
+        classes = ValueClasses(graph, _neutral_nodes(recording), partial(_constant_key, recording))
+        recorded = frozenset(name for name in recording.names if not classes.folds(name))
+        return cls(recording=recording, classes=classes, recorded=recorded)
+
+
+def tensor_order(graph: Graph) -> tuple[str, ...]:
+    """Give the tensors of a graph, constants left out: inputs first, then outputs node by node."""
+    produced = (tensor for node in graph.nodes for tensor in node.outputs if tensor)
+    free = (name for name in graph.tensors if graph.producer(name) is None and not graph.is_constant(name))
+    return tuple(dict.fromkeys((*graph.inputs, *free, *produced)))

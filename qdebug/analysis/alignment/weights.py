@@ -1,0 +1,52 @@
+"""How near the weights of two nodes are to each other, whatever format and layout each is kept in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.model import Node
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["FAR", "weight_distance", "weight_of"]
+
+FAR = 0.5
+"""Relative distance from which a weight is another one."""
+
+
+def weight_of(run: Run, node: Node) -> np.ndarray | None:
+    """Give the largest recorded constant that a node reads, as real values; None if it reads no more than a scalar."""
+    recording = run.recording
+    sizes: list[tuple[int, str]] = []
+    for tensor in node.inputs:
+        if tensor and run.classes.folds(tensor):
+            held = next((m for m in reversed(run.classes.members(tensor)) if recording.has(m)), None)
+            if held is not None:
+                sizes.append((recording.load(held).size, held))
+    if not sizes or max(sizes)[0] <= 1:
+        return None
+    name = max(sizes)[1]
+    values = dequantize(recording.load(name), recording.graph.tensors[name].quant)
+    return np.asarray(values, np.float64)
+
+
+def weight_distance(ref: Run, theirs: Node, be: Run, ours: Node) -> float | None:
+    """Give norm(backend - reference) / norm(reference) of two nodes' weights.
+
+    Returns:
+        None where either node has none; infinity where they have other numbers of elements.
+    """
+    one, other = weight_of(be, ours), weight_of(ref, theirs)
+    if one is None or other is None:
+        return None
+    return distance(other, one)
+
+
+def distance(reference: np.ndarray, backend: np.ndarray) -> float:
+    """Give norm(backend - reference) / norm(reference); a transposed matrix is turned."""
+    if reference.size != backend.size:
+        return float("inf")
+    if reference.shape != backend.shape and reference.T.shape == backend.shape:
+        reference = reference.T
+    norm = float(np.linalg.norm(reference))
+    return float(np.linalg.norm(backend - reference.reshape(backend.shape))) / norm if norm else float("inf")

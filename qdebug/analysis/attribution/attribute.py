@@ -1,0 +1,383 @@
+"""Splits a tensor's error into what its node introduces and what reaches it through its inputs.
+
+The node is replayed on real numbers, in reference arithmetic, on the backend's own recorded inputs and constants:
+introduced = backend output - replay; propagated = replay - reference output. The two add up to the whole error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.analysis.alignment.expand import parts_of
+from qdebug.analysis.alignment.layouts import in_one_order
+from qdebug.analysis.alignment.ops import clamp_bounds, fused_activation
+from qdebug.analysis.alignment.pairs import clamp_of
+from qdebug.analysis.attribution.band import (
+    allowed_error,
+    beyond_own_sums,
+    beyond_own_terms,
+    held_unit,
+    norm,
+    unit_roundoff,
+)
+from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.model import Graph, Node, QuantParams, Recording
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
+from qdebug.numerics.affine import dequantize, quantize
+from qdebug.numerics.stats import ErrorStats
+from qdebug.replay.real_form import real_form, takes_codes
+from qdebug.replay.registry import has_kernel, run_node
+
+__all__ = [
+    "Attribution",
+    "StandIn",
+    "attribute",
+    "codes_shared",
+    "compute",
+    "folded_clamp",
+    "recorded_places",
+    "replay",
+    "span_before",
+]
+
+_Clamp = tuple[float | None, float | None]
+
+_IN_CODES: Mapping[str, tuple[int, ...]] = MappingProxyType({"Pad": (2,), "Clip": (1, 2), "Max": (1,), "Min": (1,)})
+"""Which inputs of operators are in the codes of the first, where that is in codes."""
+
+StandIn = Callable[[int, int], np.ndarray]
+"""Another way to replay a node: called with sample and step, gives real values in the reference's order."""
+
+_STAND_IN_UNITS = 1024.0
+"""Units of roundoff that a float node may be off its reference nodes: constants may be folded in either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """Where a tensor's error comes from.
+
+    Args:
+        introduced: Error of the backend's output against the replay; None if the node cannot be replayed.
+        propagated: Error of the replay against the reference's output; None likewise.
+        in_range: Introduced error with the replay held to what the codes can represent: what saturation does not
+            account for. The same as `introduced` for a tensor without integer codes.
+        allowed: Norm of the introduced error that rounding alone accounts for; None for a tensor with integer codes.
+        beyond: Elements of the introduced error that rounding what each is made of does not account for, however small
+            they are beside the rest.
+        clipped: Error of the reference's values when they are held to what the codes can represent: whether the range
+            fits. None for a tensor without integer codes.
+        coded: Error of the reference's values when they are rounded to these codes: whether the scale fits.
+        samples: The same for each sample, by its number; empty within these.
+        reason: Why there is none.
+    """
+
+    introduced: ErrorStats | None = None
+    propagated: ErrorStats | None = None
+    in_range: ErrorStats | None = None
+    allowed: float | None = None
+    beyond: int = 0
+    clipped: ErrorStats | None = None
+    coded: ErrorStats | None = None
+    samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
+    reason: str | None = None
+
+
+def attribute(
+    reference: Recording,
+    backend: Recording,
+    entry: PlannedNode,
+    *,
+    stand_in: StandIn | None = None,
+    wandering: StandIn | None = None,
+    instead: bool = False,
+) -> Attribution:
+    """Replay the node of a compared tensor for every sample and step, and split its error.
+
+    A tensor that no node produces introduces nothing and has no attribution.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        entry: The compared tensor.
+        stand_in: Replays a node without kernel in another way: called with sample and step, gives real values in the
+            model's order of dimensions.
+        wandering: Called likewise, estimates the error that rounding in that replay makes.
+        instead: Replay the node in that way whether it has a kernel or not.
+    """
+    node = backend.graph.producer(entry.tensor)
+    if node is None:
+        return Attribution(reason="it is an input of the network")
+    form, _ = real_form(node, backend.graph.opset)
+    known = has_kernel(form.op, form.domain)
+    if not known and stand_in is None:
+        return Attribution(reason=f"no kernel is known for {node.op}")
+    chosen = None if known and not instead else stand_in
+    split = _Split(reference, backend, entry, node, stand_in=chosen, wandering=wandering)
+    try:
+        for sample, step in recorded_places(reference, backend, entry):
+            split.add(sample, step)
+    except (KernelError, RecordingError, UsageError) as error:
+        said = error.message[0].lower() + error.message[1:].rstrip(".")
+        missing = f"no kernel is known for {node.op}"
+        return Attribution(reason=said if known or said.startswith(missing) else f"{missing}, and {said}")
+    return split.attribution()
+
+
+def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, step: int = 0) -> np.ndarray:
+    """Compute one output of a recorded node in real-valued reference arithmetic on its recorded inputs.
+
+    Raises:
+        KernelError: There is no kernel, or the inputs do not fit it.
+        RecordingError: An input was not recorded.
+    """
+    form, opset = real_form(node, recording.graph.opset)
+    return compute(node, form, opset, _inputs(recording, form, sample, step))[tensor]
+
+
+class _Split:
+    """Accumulates the two parts of one tensor's error over samples and steps."""
+
+    def __init__(
+        self,
+        reference: Recording,
+        backend: Recording,
+        entry: PlannedNode,
+        node: Node,
+        *,
+        stand_in: StandIn | None,
+        wandering: StandIn | None,
+    ) -> None:
+        self._reference, self._backend = reference, backend
+        self._entry, self._node, self._stand_in = entry, node, stand_in
+        self._form, self._opset = real_form(node, backend.graph.opset)
+        pair, quant = entry.pair, entry.quant
+        self._view = pair.backend_view
+        self._span = _code_span(quant)
+        self._folded = folded_clamp(reference, backend, entry)
+        self._wandering = wandering
+        self._reference_span = span_before(reference.graph, pair.reference)
+        self._parts: dict[int, _Part] = {}
+
+    def add(self, sample: int, step: int) -> None:
+        """Replay the node for one sample and step."""
+        if self._stand_in is not None:
+            self._add_stand_in(sample, step, self._stand_in(sample, step))
+            return
+        entry = self._entry
+        values = _inputs(self._backend, self._form, sample, step)
+        replayed = compute(self._node, self._form, self._opset, values)[entry.tensor]
+        for bounds in (self._folded, clamp_of(self._view)):
+            if bounds is not None and bounds != (None, None):
+                replayed = np.clip(replayed, *bounds)
+        ours = self._backend.load(entry.tensor, sample, step)
+        if not same_elements(replayed.shape, ours.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        part = self._parts.setdefault(sample, self._new_part())
+        part.introduced.update(replayed, ours, sample=sample)
+        if self._span != (None, None):
+            part.in_range.update(replayed, ours, sample=sample)
+            self._add_fit(part, ours, sample, step)
+        elif entry.quant is None:
+            unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
+            part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
+            held = held_unit(ours)
+            part.allowed += (held * norm(ours)) ** 2
+            bounds = clamp_of(self._view)
+            shown = ours if bounds == (None, None) else np.clip(ours, *bounds)
+            unit = max(unit, held)
+            part.beyond += beyond_own_terms(self._form, values, replayed, shown, unit)
+            part.beyond += beyond_own_sums(self._form, values, replayed, shown, opset=self._opset, unit=unit)
+        theirs = self._reference.load(entry.reference_tensor, sample, step)
+        theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
+        part.propagated.update(theirs, replayed, sample=sample)
+
+    def _add_fit(self, part: _Part, ours: np.ndarray, sample: int, step: int) -> None:
+        """Add what holding the reference's values to the backend's codes makes of them, whatever was computed."""
+        quant = self._entry.quant
+        name = self._entry.reference_tensor
+        theirs = dequantize(self._reference.load(name, sample, step), self._reference.graph.tensors[name].quant)
+        theirs, _ = in_one_order(theirs, self._entry.pair.reference_view, ours, self._view)
+        if quant is not None and theirs.dtype.kind == "f":
+            part.clipped.update(theirs, theirs, sample=sample)
+            part.coded.update(theirs, quantize(theirs, quant), sample=sample)
+
+    def _add_stand_in(self, sample: int, step: int, replayed: np.ndarray) -> None:
+        """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
+        entry = self._entry
+        theirs = self._reference.load(entry.reference_tensor, sample, step)
+        stored = self._backend.load(entry.tensor, sample, step)
+        theirs, ours = in_one_order(theirs, entry.pair.reference_view, stored, self._view)
+        if not same_elements(replayed.shape, ours.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        part = self._parts.setdefault(sample, self._new_part())
+        if (
+            self._reference_span != (None, None) and entry.quant is None
+        ):  # where the reference's codes end, it saturates
+            replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
+        part.introduced.update(replayed, ours, sample=sample)
+        part.propagated.update(theirs, replayed, sample=sample)
+        part.allowed += (_STAND_IN_UNITS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
+        if self._wandering is not None and entry.quant is None:
+            part.allowed += norm(self._wandering(sample, step)) ** 2
+
+    def _new_part(self) -> _Part:
+        pair, quant = self._entry.pair, self._entry.quant
+        bounds = clamp_of(self._view)
+        return _Part(
+            introduced=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds),
+            in_range=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds, reference_clamp=self._span),
+            clipped=ErrorAccumulator(backend_clamp=self._span),
+            coded=ErrorAccumulator(backend_quant=quant),
+            propagated=ErrorAccumulator(
+                reference_quant=self._reference.graph.tensors[pair.reference].quant,
+                reference_clamp=clamp_of(pair.reference_view),
+                step=None if quant is None or quant.per_channel else float(quant.scale[0]),
+            ),
+        )
+
+    def attribution(self) -> Attribution:
+        """Give what was accumulated."""
+        samples = {sample: self._given(part) for sample, part in self._parts.items()}
+        if len(samples) == 1:
+            return replace(*samples.values(), samples=MappingProxyType(samples))
+        total = self._new_part()
+        for part in self._parts.values():
+            total.merge(part)
+        return replace(self._given(total), samples=MappingProxyType(samples))
+
+    def _given(self, part: _Part) -> Attribution:
+        introduced = part.introduced.stats()
+        if self._stand_in is not None and self._entry.quant is not None:
+            # the reference's weights are not rounded to codes: what a clean node introduces here is not known
+            return Attribution(introduced=introduced, propagated=part.propagated.stats())
+        return Attribution(
+            introduced=introduced,
+            propagated=part.propagated.stats(),
+            in_range=introduced if self._span == (None, None) else part.in_range.stats(),
+            clipped=None if self._span == (None, None) else part.clipped.stats(),
+            coded=None if self._span == (None, None) else part.coded.stats(),
+            allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
+            beyond=part.beyond,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """Sums over one sample, or over all; `allowed` is a squared norm."""
+
+    introduced: ErrorAccumulator
+    in_range: ErrorAccumulator
+    clipped: ErrorAccumulator
+    coded: ErrorAccumulator
+    propagated: ErrorAccumulator
+    allowed: float = 0.0
+    beyond: int = 0
+
+    def merge(self, other: _Part) -> None:
+        """Add what another part has seen."""
+        self.introduced.merge(other.introduced)
+        self.in_range.merge(other.in_range)
+        self.clipped.merge(other.clipped)
+        self.coded.merge(other.coded)
+        self.propagated.merge(other.propagated)
+        self.allowed += other.allowed
+        self.beyond += other.beyond
+
+
+def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[str, np.ndarray]:
+    """Load a node's inputs as real values."""
+    values = {}
+    for name in form.inputs:
+        if name:
+            if not recording.has(name, sample, step):
+                raise RecordingError(f"Its input {name!r} was not recorded.")
+            quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
+            quant = None if takes_codes(form) else quant
+            values[name] = dequantize(recording.load(name, sample, step), quant)
+    return values
+
+
+def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
+    """Give the quantization of what a node reads with a constant in the same codes; None if it is in no codes.
+
+    What a Pad fills in among codes, or a Clip holds them to, is a code as well.
+
+    Args:
+        recording: The run that the node is of.
+        form: The node.
+        name: One of its inputs.
+    """
+    if form.inputs.index(name) not in _IN_CODES.get(form.op, ()) or not recording.graph.is_constant(name):
+        return None
+    data = recording.graph.tensors[form.inputs[0]]
+    return None if data.quant is None or data.quant.per_channel else data.quant
+
+
+def compute(
+    node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Run a node's real form; kernels of real numbers want channels second.
+
+    Args:
+        node: The node.
+        form: Its real form.
+        opset: Version of each operator set that the form is to be read by.
+        values: Its inputs.
+
+    Raises:
+        KernelError: There is no kernel, or the inputs do not fit it.
+    """
+    if form.op != node.op and node.attrs.get("channels_last"):
+        turned = {**values, form.inputs[0]: np.moveaxis(values[form.inputs[0]], -1, 1)}
+        return {name: np.moveaxis(array, 1, -1) for name, array in run_node(form, turned, opset).items()}
+    return run_node(form, values, opset)
+
+
+def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
+    """Give the interval of the reference's Relu or Clip that the backend computes along with its node."""
+    theirs = _producer_of_values(reference.graph, entry.reference_tensor)
+    ours = backend.graph.producer(entry.tensor)
+    if theirs is None or ours is None or ours.op == "DequantizeLinear":
+        return None
+    if fused_activation(theirs) in ("Relu", "Clip"):
+        theirs = parts_of(theirs)[-1]
+    if theirs.op not in ("Relu", "Clip") or ours.op == theirs.op:
+        return None
+    return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
+
+
+def _code_span(quant: QuantParams | None) -> _Clamp:
+    """Give the real values of the lowest and highest code; no bounds where channels differ or codes are no integers."""
+    if quant is None or quant.per_channel or quant.qmin is None or quant.qmax is None:
+        return None, None
+    scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
+    return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
+
+
+def span_before(graph: Graph, tensor: str) -> _Clamp:
+    """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
+    node = graph.producer(tensor)
+    coded = node.inputs[0] if node is not None and node.op == "DequantizeLinear" else tensor
+    return _code_span(graph.tensors[coded].quant)
+
+
+def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
+    node = graph.producer(tensor)
+    while node is not None and node.op in ("QuantizeLinear", "DequantizeLinear", "Identity"):
+        node = graph.producer(node.inputs[0])
+    return node
+
+
+def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
+    """Give the samples and steps that both sides hold of a compared tensor."""
+    for sample in range(min(reference.samples, backend.samples)):
+        for step in range(min(reference.steps, backend.steps)):
+            held = reference.has(entry.reference_tensor, sample, step) and backend.has(entry.tensor, sample, step)
+            if held:
+                yield sample, step

@@ -1,0 +1,268 @@
+"""How much a float node may differ from its replay through nothing but the order and rounding of its sums.
+
+A sum of K products computed in any order in a format of unit roundoff u differs from the exact one by about
+sqrt(K) * u times the sum of the products' magnitudes, with a factor that holds with high probability (Higham and
+Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019). Both sides round, and
+an elementwise function adds a few units of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+from qdebug.analysis.alignment.ops import MOVES_VALUES
+from qdebug.errors import KernelError
+from qdebug.model import Node
+from qdebug.replay.registry import run_node
+
+__all__ = [
+    "allowed_error",
+    "beyond_own_sums",
+    "beyond_own_terms",
+    "held_unit",
+    "narrow_sums_error",
+    "norm",
+    "unit_roundoff",
+]
+
+_LAMBDA = 8.0
+"""Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
+_OTHER = 256.0
+"""Units that an operator without a known sum may be off: approximations of functions, normalizations."""
+_MOST = 0.1
+"""However coarse the format, an error of a tenth of the signal is never explained by rounding alone."""
+
+_OFFSET = 4.0
+"""Units of 1 that a Sigmoid may be off: it is computed as 1/2 and something, however near 0 (MLAS, logistic.cpp)."""
+_OWN = 16.0
+"""Units that an element may be off by the rounding of what it is made of; a division may multiply by a reciprocal."""
+_TERMS = frozenset({"Add", "Sub", "Sum"})
+_ELEMENTWISE = _TERMS | MOVES_VALUES | {"Mul", "Div", "Relu", "Neg", "Abs"}
+
+_PRODUCTS = frozenset({"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
+_HOLDS_BACK = frozenset({"Relu", "LeakyRelu", "Clip"})
+"""Activations that round nothing themselves, and whose results differ by no more than what they are given."""
+_FACTORS = frozenset({"alpha", "beta"})
+
+_TELLING = 16
+"""Elements from which the digits of a tensor tell the format they were rounded to."""
+
+_SUMS = frozenset(
+    {"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Add", "Sum", "Mean"}
+    | {"AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
+)
+
+
+def unit_roundoff(dtype: np.dtype) -> float:
+    """Give half the distance from 1 to the next number of a float format; that of float32 for any other dtype."""
+    try:
+        return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]  # untyped upstream
+    except ValueError:
+        return 2.0**-24
+
+
+def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
+    """Give the unit roundoff of the narrowest float format that values were rounded to, whatever they are kept in.
+
+    Runtimes that compute in float32 keep the weights of a 16 bit network in it. That all elements fit a narrower format
+    is not enough: whole numbers and codes times a power of two do as well. In a float format small elements are as
+    fine, relative to their size, as large ones.
+
+    Args:
+        values: Elements of any dtype.
+        narrowest: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
+    """
+    unit = unit_roundoff(values.dtype)
+    if values.dtype not in (np.float32, np.float64) or (values.size < _TELLING and narrowest is None):
+        return unit
+    for narrow in (ml_dtypes.bfloat16, np.float16):
+        if not (_fits(values.reshape(-1)[:4096], narrow) and _fits(values, narrow)):
+            continue
+        if unit_roundoff(np.dtype(narrow)) == narrowest:
+            return narrowest
+        bits = int(-math.log2(unit_roundoff(np.dtype(narrow))))
+        significand, exponent = np.frexp(values[np.isfinite(values) & (values != 0)])
+        small = significand[exponent < np.max(exponent, initial=-1000)]
+        last = np.mod(np.abs(small) * 2.0**bits, 2)
+        if small.size >= _TELLING // 2 and np.count_nonzero(last) > small.size / 4:
+            return unit_roundoff(np.dtype(narrow))
+    return unit
+
+
+def _fits(values: np.ndarray, narrow: type) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.array_equal(values.astype(narrow).astype(values.dtype), values, equal_nan=True))
+
+
+def allowed_error(
+    node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
+) -> float:
+    """Give the norm that the difference between a float node's output and its replay may have.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        opset: Version of each operator set.
+        unit: Unit roundoff of the coarser of the formats involved.
+    """
+    size = norm(output)
+    if node.op == "Sigmoid":
+        return min(_OTHER * unit, _MOST) * size + _OFFSET * unit * math.sqrt(output.size)
+    if node.op not in _SUMS:
+        return min(_OTHER * unit, _MOST) * size
+    sums = _magnitudes(node, values, opset)
+    if sums is None:
+        return min(_OTHER * unit, _MOST) * size
+    magnitudes = norm(sums)
+    terms = _terms(node, values, output)
+    return min((_LAMBDA * math.sqrt(terms) + _LAMBDA) * unit * magnitudes, max(_MOST * size, 16 * unit * magnitudes))
+
+
+def beyond_own_terms(
+    node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, recorded: np.ndarray, unit: float
+) -> int:
+    """Count the elements of an elementwise operator that rounding of what each is made of does not account for.
+
+    The norm of a whole tensor does not see a wrong row of small values beside large ones. What depends on one element
+    of each input alone rounds in proportion to these: a sum to the magnitudes of its terms, all else to the result.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        recorded: What was recorded.
+        unit: Unit roundoff of the coarser of the formats involved.
+
+    Returns:
+        The count; 0 for operators of which no such bound is known.
+    """
+    if node.op not in _ELEMENTWISE or "activation" in node.attrs or recorded.shape != output.shape:
+        return 0
+    ours, theirs = recorded.astype(np.float64), output.astype(np.float64)
+    reach = np.abs(theirs)
+    if node.op in _TERMS:
+        reach = np.zeros_like(theirs)
+        for name in filter(None, node.inputs):
+            reach += np.abs(values[name].astype(np.float64))
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.nan_to_num(np.abs(ours - theirs), nan=0.0, posinf=0.0)
+        return int(np.count_nonzero(off > _OWN * unit * reach + _smallest(recorded.dtype)))
+
+
+def beyond_own_sums(
+    node: Node,
+    values: Mapping[str, np.ndarray],
+    output: np.ndarray,
+    recorded: np.ndarray,
+    *,
+    opset: Mapping[str, int],
+    unit: float,
+) -> int:
+    """Count the elements of a product that rounding of each one's own sum does not account for.
+
+    The norm of a whole tensor does not see one wrong row of many. The bound of a sum holds for each by itself; to its
+    terms' magnitudes those usual in the tensor are added, as in the transforms of a fast convolution neighbours share
+    their rounding (Winograd's is bounded by norm alone: Barabasz et al., "Error analysis and improving the accuracy of
+    Winograd convolution for deep neural networks", ACM TOMS 46, 2020).
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        recorded: What was recorded.
+        opset: Version of each operator set.
+        unit: Unit roundoff of the coarser of the formats involved.
+
+    Returns:
+        The count; 0 for operators of which no such bound is known.
+    """
+    known = node.op in _PRODUCTS and node.attrs.get("activation", "Relu") in _HOLDS_BACK
+    if not known or recorded.shape != output.shape or not output.size:
+        return 0
+    most = _LAMBDA * (math.sqrt(_terms(node, values, output)) + 1) * unit
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(recorded.astype(np.float64) - output.astype(np.float64))
+    off = np.nan_to_num(off, nan=0.0, posinf=0.0)
+    size = np.nan_to_num(np.abs(output.astype(np.float64)), nan=0.0, posinf=0.0)
+    tiny = _smallest(recorded.dtype)
+    if not np.any(off > most * (size + _usual(size)) + tiny):  # terms are no smaller than their sum
+        return 0
+    terms = _magnitudes(node, values, opset)
+    if terms is None or terms.shape != off.shape:
+        return 0
+    reach = np.nan_to_num(np.abs(terms.astype(np.float64)), nan=np.inf)
+    return int(np.count_nonzero(off > most * (reach + _usual(reach)) + tiny))
+
+
+def _usual(values: np.ndarray) -> float:
+    """Give the root mean square."""
+    return norm(values) / math.sqrt(values.size)
+
+
+def _smallest(dtype: np.dtype) -> float:
+    """Give the smallest normal number of a float format: many processors take what is below it for 0."""
+    try:
+        return float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]  # untyped upstream
+    except ValueError:
+        return float(np.finfo(np.float32).smallest_normal)
+
+
+def narrow_sums_error(
+    node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
+) -> float | None:
+    """Estimate the norm of the error that sums held in a narrow format make; None if the node sums nothing.
+
+    Each addition rounds the partial sum. Where signs are mixed, partial sums grow with the root of their number and the
+    error is about unit * sum of magnitudes; where they are not, it grows with the root of the number of terms.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        opset: Version of each operator set.
+        unit: Unit roundoff of the format.
+    """
+    sums = _magnitudes(node, values, opset) if node.op in _SUMS else None
+    if sums is None:
+        return None
+    return unit * (1.5 * norm(sums) + 0.5 * math.sqrt(_terms(node, values, output)) * norm(output))
+
+
+def norm(values: np.ndarray) -> float:
+    """Give the Euclidean norm of the finite values."""
+    flat = np.asarray(values, np.float64).reshape(-1)
+    flat = flat[np.isfinite(flat)]
+    return float(np.sqrt(np.dot(flat, flat)))
+
+
+def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
+    """Give the sums with every term's magnitude in place of the term."""
+    attrs = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
+    attrs |= {name: abs(value) for name, value in attrs.items() if name in _FACTORS and isinstance(value, int | float)}
+    bare = Node(name=node.name, op=node.op, domain=node.domain, inputs=node.inputs, outputs=node.outputs, attrs=attrs)
+    try:
+        return run_node(bare, {name: np.abs(array) for name, array in values.items()}, opset)[node.outputs[0]]
+    except KernelError:
+        return None
+
+
+def _terms(node: Node, values: Mapping[str, np.ndarray], output: np.ndarray) -> float:
+    """Give the number of terms of each sum."""
+    arrays = [values[name] for name in node.inputs if name]
+    if node.op in ("Conv", "FusedConv", "ConvTranspose"):
+        weight = arrays[1]
+        return float(weight.size / weight.shape[0]) + 1
+    if node.op in ("Gemm", "FusedGemm", "MatMul", "FusedMatMul"):
+        shape = arrays[0].shape
+        summed = -2 if node.attrs.get("transA") and len(shape) > 1 else -1
+        return float(shape[summed] + 1) if shape else 1
+    if node.op in ("GlobalAveragePool", "ReduceMean", "ReduceSum"):
+        return max(arrays[0].size / max(output.size, 1), 1)
+    if node.op == "AveragePool":
+        return float(np.prod(np.asarray(node.attrs.get("kernel_shape", 1))))
+    return len(arrays)

@@ -1,0 +1,86 @@
+"""By how much a backend's constants really are off the reference's, where the two can be held against each other.
+
+Half a step is what rounding to codes may change. Where the reference's weight is at hand, its error is known: none at
+all if the reference was rounded alike. A bound made of what is known leaves less room for what was not rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from qdebug.analysis.alignment.ops import plain_op
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.analysis.attribution.rounding import real_values
+from qdebug.analysis.attribution.segment import Segment
+from qdebug.model import Node
+
+__all__ = ["known_errors", "scales_by_constants", "shared_constants"]
+
+_SCALES_NOTHING = frozenset({"Add", "Sub", "Sum", "Relu", "Clip", "Max", "Min", "QuantizeLinear", "DequantizeLinear"})
+"""Operators that may read constants beside a product without changing what the error of its weight means."""
+_HAIR = 1e-6
+"""Error of a real value that was kept in float32, relative to it."""
+
+
+def known_errors(
+    sides: tuple[Run, Run],
+    nodes: tuple[Node, Node],
+    others: Sequence[Node],
+    half_steps: Callable[[str], np.ndarray],
+) -> Mapping[str, np.ndarray]:
+    """Give the error of each element of the weight of a backend node, if all of it lies within half a step.
+
+    Args:
+        sides: The reference run and the backend run.
+        nodes: The reference's product, and the backend node's form on real numbers.
+        others: What else of the reference leads to the compared tensor.
+        half_steps: Gives half a step of each element of a backend constant.
+
+    Returns:
+        By the name of the weight in the backend's form; empty where it is not known.
+    """
+    (ref, be), (theirs, ours) = sides, nodes
+    names = [node.inputs[1] if len(node.inputs) > 1 else "" for node in (theirs, ours)]
+    if scales_by_constants(ref, others):
+        return {}
+    for run, name in zip(sides, names, strict=True):
+        if not name or not run.classes.folds(name) or not run.recording.has(name):
+            return {}
+    real, mine = (real_values(run.recording, name) for run, name in zip((ref, be), names, strict=True))
+    if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and real.ndim > 1:
+        real = np.swapaxes(real, -1, -2)
+    if mine.shape != real.shape:
+        return {}
+    error = np.abs(mine.astype(np.float64) - real) + _HAIR * np.abs(real)
+    half = half_steps(names[1])
+    if np.any(error > 1.001 * half + 2 * _HAIR * np.abs(real)):
+        return {}
+    return {names[1]: np.minimum(error, half).astype(half.dtype)}
+
+
+def scales_by_constants(run: Run, nodes: Sequence[Node]) -> bool:
+    """Tell whether constants of nodes may be folded into the weight of the product that they stand beside."""
+    scaling = [node for node in nodes if plain_op(node) not in _SCALES_NOTHING]
+    return any(run.classes.folds(name) for node in scaling for name in node.inputs if name)
+
+
+def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]:
+    """Give the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
+
+    Whatever such a constant was rounded from, it was rounded once and for both.
+    """
+    real, mine = (_constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True))
+    return frozenset(name for name, array in real.items() if any(_same(array, other) for other in mine.values()))
+
+
+def _constants(run: Run, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
+    names = {name for node in nodes for name in node.inputs if name and run.classes.folds(name)}
+    arrays = {name: real_values(run.recording, name) for name in names if run.recording.has(name)}
+    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    turned = one.ndim == 2 and np.array_equal(one.T, other)
+    return turned or np.array_equal(one, other)

@@ -1,0 +1,255 @@
+"""Holds what a backend's nodes are declared to do against what the reference's nodes make of the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.analysis.alignment.layouts import in_reference_order
+from qdebug.analysis.alignment.pairs import Pair, clamp_of
+from qdebug.analysis.attribution.attribute import (
+    Attribution,
+    attribute,
+    folded_clamp,
+    recorded_places,
+    replay,
+    span_before,
+)
+from qdebug.analysis.attribution.band import norm, unit_roundoff
+from qdebug.analysis.attribution.dynamic import SPAN
+from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.reference_replay import exceeds
+from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.comparison.compare import Comparison
+from qdebug.analysis.declarations.declared import Declared
+from qdebug.analysis.declarations.dynamic_check import DynamicCheck, lost_to_rounding
+from qdebug.analysis.results.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, Recording
+from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["DeclarationCheck"]
+
+_FOLDING = 4.0
+"""Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
+_LIKELY = 0.2
+"""Share of the bound of rounding that rounding hardly ever makes: the bound is of 8 half steps, or 14 times their error
+of 1/sqrt(3). What is more and comes with a constant that no rounding makes is no rounding."""
+_WIDE_UNITS = 1024.0
+"""Units of roundoff that the result of several float nodes may be off what the reference's nodes give."""
+
+
+class DeclarationCheck:
+    """Tells of each compared tensor whether the graphs declare another computation for it.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: All pairs of the alignment.
+    """
+
+    def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair]) -> None:
+        self._reference, self._backend = reference, backend
+        self._declared = Declared(reference, backend, pairs)
+        self._dynamic = DynamicCheck(reference, backend, self._declared)
+        self._unchecked: dict[str, str] = {}
+
+    def segment(self, pair: Pair) -> Segment | None:
+        """Find what leads to a compared tensor in either graph, see `Declared.segment`."""
+        return self._declared.segment(pair)
+
+    def unchecked(self, tensor: str) -> str | None:
+        """Say why `difference` could not tell of a tensor whether the graphs declare the same; None if it could."""
+        return self._unchecked.get(tensor)
+
+    def unheld(self, node: Node, segment: Segment) -> str | None:
+        """Say which constant of a node its format cannot hold; None if there is none."""
+        return None if segment.wide else self._declared.unheld(node, segment)
+
+    def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
+        """Split a tensor's error; a node without kernel is replayed by the reference's nodes that it stands for."""
+        if segment is not None and self._declared.dynamic.handles(entry.pair, segment):
+            found = self._dynamic.attribution(entry, segment)
+            if found.introduced is not None:
+                return found
+        if segment is None or segment.wide:
+            return attribute(self._reference, self._backend, entry)
+
+        def by_reference_nodes(sample: int, step: int) -> np.ndarray:
+            return self._declared.replay(entry.pair, segment, sample=sample, step=step)
+
+        def wandering(sample: int, step: int) -> np.ndarray:
+            return self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+
+        return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes, wandering=wandering)
+
+    def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
+        """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
+        places = recorded_places(self._reference, self._backend, entry)
+        place = next(places, None)
+        if node is None or segment is None or not segment.nodes or place is None:
+            return None
+        try:
+            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        except (KernelError, RecordingError):
+            return None
+        ours = in_reference_order(self._backend.load(entry.tensor, *place), entry.pair.backend_view, theirs.shape)
+        return None if _one_shape(theirs.shape, ours.shape) else self._declared.difference(node, segment)
+
+    def difference(
+        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
+    ) -> str | None:
+        """Say what the graphs declare differently, if it changes this tensor by more than rounding does.
+
+        Looked at for the first sample and the worst one.
+        """
+        worst = comparison.stats.worst_sample if comparison.stats else None
+        places = list(recorded_places(self._reference, self._backend, entry))[:1]
+        places += [p for p in recorded_places(self._reference, self._backend, entry) if p[0] == worst][:1]
+        places = list(dict.fromkeys(places))
+        if self._declared.dynamic.handles(entry.pair, segment) and (
+            wrong := self._dynamic.wrong(node, segment, places)
+        ):
+            return wrong
+        if not segment.wide and self._declared.same(entry.pair, node, segment):
+            return None
+        why = self._why_not(entry, node, segment, attribution)
+        found = None
+        if why is None:
+            try:
+                found = self._found(entry, node, segment, attribution, places)
+            except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
+                why = error.message[0].lower() + error.message[1:].rstrip(".")
+        if why is not None:
+            self._unchecked[entry.tensor] = why
+        return found
+
+    def _why_not(self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution) -> str | None:
+        """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
+        if not segment.wide and attribution.in_range is None:
+            return attribution.reason or f"no bound of rounding is known for {node.op}"
+        if not self._declared.checkable(node, segment) and not self._declared.dynamic.handles(entry.pair, segment):
+            return f"{node.op} computes with codes"
+        if next(recorded_places(self._reference, self._backend, entry), None) is None:
+            return "not all of its values were kept"
+        return None
+
+    def _found(
+        self,
+        entry: PlannedNode,
+        node: Node,
+        segment: Segment,
+        attribution: Attribution,
+        places: Sequence[tuple[int, int]],
+    ) -> str | None:
+        """Give the first difference that is found at some samples and steps."""
+        if self._declared.dynamic.handles(entry.pair, segment):
+            return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in places)), None)
+        if segment.wide:
+            found = any(self._differs_wide(entry, segment, place) for place in places)
+        else:
+            found = any(self._differs(entry, node, segment, attribution, place) for place in places)
+        if found:
+            return self._declared.difference(node, segment)
+        if segment.wide or not self._declared.coded(segment):
+            return None
+        return next(filter(None, (self._lost(entry, node, segment, place) for place in places)), None)
+
+    def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
+        """Say that too little is left of a product once its weights are rounded to codes."""
+        if not self._declared.multiplies_codes(node):
+            return None
+        theirs, ours = self._replayed(entry, node, segment, place)
+        if ours.shape != theirs.shape:
+            return None
+        with np.errstate(invalid="ignore", over="ignore"):
+            return lost_to_rounding(norm(theirs), norm(np.subtract(theirs, ours, dtype=np.float64)), "weights")
+
+    def _replayed(
+        self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Give what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
+        sample, step = place
+        theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
+        ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
+            if clamp is not None and clamp != (None, None):
+                ours = np.clip(ours, *clamp)
+        if span != (None, None):  # what only comes from the backend may lie beyond the reference's codes
+            theirs = np.clip(theirs, *span)
+        return theirs, in_reference_order(ours, entry.pair.backend_view, theirs.shape)
+
+    def _differs(
+        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, place: tuple[int, int]
+    ) -> bool:
+        sample, step = place
+        theirs, ours = self._replayed(entry, node, segment, place)
+        if not _one_shape(ours.shape, theirs.shape):
+            return True
+        ours = ours.reshape(theirs.shape)
+        allowed = self._declared.rounding(node, segment, sample=sample, step=step)
+        spread = None
+        if allowed is None:
+            spread = self._declared.spread(node, entry.tensor, sample=sample, step=step)
+            spread, allowed = self._as_theirs(entry, spread, theirs), 0.0
+        elif isinstance(allowed, np.ndarray):
+            allowed = self._as_theirs(entry, allowed, theirs)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
+            off = np.nan_to_num(np.abs(np.subtract(theirs, ours, dtype=np.float64)), nan=0.0, posinf=np.inf)
+        least = _FOLDING * (attribution.samples.get(sample, attribution).allowed or 0.0)
+
+        def excess(share: float) -> np.ndarray | None:
+            """Give what lies beyond a share of the bound; None if that is nothing to speak of."""
+            found = np.maximum(off - share * 1.001 * allowed, 0)
+            if entry.quant is not None and entry.quant.qmin is not None:
+                told = np.max(found, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale))
+            else:
+                told = norm(found) > least
+            return found if told else None
+
+        def wandering() -> np.ndarray:
+            known = self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+            return known if spread is None else np.hypot(known, spread)
+
+        found = excess(1.0)
+        if found is not None and exceeds(found, wandering()):
+            return True
+        found = excess(_LIKELY)
+        if found is None or not self._declared.other_constants(node, segment):
+            return False
+        return exceeds(found, wandering() / SPAN)
+
+    def _as_theirs(self, entry: PlannedNode, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
+        return in_reference_order(array, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
+
+    def _differs_wide(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> bool:
+        """Hold what several backend nodes gave against what the reference's make of the same inputs."""
+        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        stored = self._backend.load(entry.tensor, *place)
+        ours = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
+        ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
+        for bounds in (clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor)):
+            if bounds != (None, None):
+                ours = np.clip(ours, *bounds)
+        if not _one_shape(ours.shape, theirs.shape):
+            return True
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
+        share = 10 ** (-DEFAULT_MIN_SQNR / 20)
+        if not self._declared.coded(segment):
+            share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
+        if not norm(difference) > share * norm(theirs):
+            return False
+        return exceeds(difference, self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1]))
+
+
+def _one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Tell whether two shapes are alike but for dimensions of extent 1 that one of them has more than the other.
+
+    Where neither has more, such a dimension in another place is that of a reduction along another axis.
+    """
+    return same_elements(one, other) and (len(one) != len(other) or one == other)

@@ -1,0 +1,163 @@
+"""Judges tensors that a backend computes with codes of a scale chosen at run time, however many nodes do that.
+
+Three results are held against each other: what the reference's nodes make of the backend's inputs, what the backend's
+own nodes would make of them on real numbers, and what was recorded. Between the first two lie weights that were rounded
+to codes, or that are wrong; between the last two, data that were rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.analysis.alignment.layouts import in_reference_order, plain_shape
+from qdebug.analysis.alignment.pairs import clamp_of
+from qdebug.analysis.attribution.attribute import Attribution, attribute, recorded_places, span_before
+from qdebug.analysis.attribution.band import norm
+from qdebug.analysis.attribution.dynamic import SPAN
+from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.reference_replay import exceeds
+from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.declarations.declared import Declared
+from qdebug.analysis.results.limits import COARSE_SQNR
+from qdebug.model import Node, Recording
+from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["DynamicCheck", "lost_to_rounding"]
+
+
+class DynamicCheck:
+    """Judges tensors one by one.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        declared: What the two graphs declare.
+    """
+
+    def __init__(self, reference: Recording, backend: Recording, declared: Declared) -> None:
+        self._reference, self._backend = reference, backend
+        self._declared, self._dynamic = declared, declared.dynamic
+
+    def wrong(self, node: Node, segment: Segment, places: Iterable[tuple[int, int]]) -> str | None:
+        """Say which node gives some elements that its own recorded inputs do not account for, though most are right.
+
+        However small their error is beside what rounding the data makes: what is right follows from the codes.
+        """
+        steps = filter(None, (self._dynamic.steps.wrong(segment, place) for place in places))
+        return next((step.said(node) for step in steps if step.few), None)
+
+    def attribution(self, entry: PlannedNode, segment: Segment) -> Attribution:
+        """Split a tensor's error: what is introduced is what rounding data to codes makes of it."""
+        if self._raw_codes(entry, segment):
+            found = attribute(self._reference, self._backend, entry)
+            parts = {sample: _by_a_code(part) for sample, part in found.samples.items()}
+            return replace(_by_a_code(found), samples=MappingProxyType(parts))
+
+        def shape(sample: int, step: int) -> tuple[int, ...]:
+            theirs = self._reference.load(entry.reference_tensor, sample, step)
+            return plain_shape(theirs.shape, entry.pair.reference_view)
+
+        def replayed(sample: int, step: int) -> np.ndarray:
+            return self._dynamic.values(entry.pair, segment, shape(sample, step), (sample, step))
+
+        def wandering(sample: int, step: int) -> np.ndarray:
+            return self._dynamic.of_data(entry.pair, segment, shape(sample, step), (sample, step))
+
+        return attribute(self._reference, self._backend, entry, stand_in=replayed, wandering=wandering, instead=True)
+
+    def _raw_codes(self, entry: PlannedNode, segment: Segment) -> bool:
+        """Tell whether a tensor is of codes that nobody gave their scale with: they are compared as they are."""
+        last = segment.own[-1]
+        chosen = last.op == "DynamicQuantizeLinear" and entry.tensor == last.outputs[0] and entry.quant is None
+        return chosen and self._backend.load(entry.tensor, *self._place(entry)).dtype.kind in "iu"
+
+    def _place(self, entry: PlannedNode) -> tuple[int, int]:
+        return next(recorded_places(self._reference, self._backend, entry), (0, 0))
+
+    def difference(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
+        """Say what the graphs declare differently, or what rounding to codes leaves of a result, if that is not enough.
+
+        Raises:
+            KernelError: A node cannot be replayed.
+            RecordingError: A constant or an input was not recorded.
+        """
+        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        ours = self._dynamic.values(entry.pair, segment, theirs.shape, place)
+        if not same_elements(ours.shape, theirs.shape):
+            return self._declared.difference(node, segment)
+        ours = self._clamped(entry, ours.reshape(theirs.shape))
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        if span != (None, None):
+            theirs = np.clip(theirs, *span)
+        difference = _minus(theirs, ours)
+        known = self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])
+
+        def allowed(*, any_scale: bool) -> np.ndarray:
+            weights = self._dynamic.of_weights(entry.pair, segment, theirs.shape, place, any_scale=any_scale)
+            return np.asarray(np.hypot(known, weights.reshape(known.shape)))
+
+        most = allowed(any_scale=False)
+        likely = exceeds(difference, most / SPAN)
+        if likely and exceeds(difference, most):
+            coarse = self._dynamic.coarse(segment)
+            if coarse is None or exceeds(difference, allowed(any_scale=True)):
+                return self._declared.difference(node, segment)
+            name, used, count = coarse
+            return f"its weight {name!r} is rounded far too coarsely: it uses {used} of {count} codes"
+        if likely and self._declared.other_weight(segment):
+            return self._declared.difference(node, segment)
+        if self._raw_codes(entry, segment):
+            return None
+        lost = self._lost(entry, theirs, difference, place)
+        step = self._dynamic.steps.wrong(segment, place) if lost else None
+        return lost if step is None else step.said(node)
+
+    def _clamped(self, entry: PlannedNode, values: np.ndarray) -> np.ndarray:
+        """Hold a replay to what clamps the recorded tensor, on either side."""
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        for bounds in (clamp_of(entry.pair.backend_view), span):
+            if bounds != (None, None):
+                values = np.clip(values, *bounds)
+        return values
+
+    def _lost(
+        self, entry: PlannedNode, theirs: np.ndarray, by_weights: np.ndarray, place: tuple[int, int]
+    ) -> str | None:
+        """Say that too little is left of a result once weights and data are rounded to codes."""
+        stored = self._backend.load(entry.tensor, *place)
+        recorded = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
+        recorded = in_reference_order(recorded, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
+        whole = _minus(theirs, self._clamped(entry, recorded))
+        signal = norm(theirs)
+        by_weights_alone = lost_to_rounding(signal, norm(by_weights), "weights")
+        return by_weights_alone or lost_to_rounding(signal, norm(whole), "weights and data")
+
+
+def _by_a_code(part: Attribution) -> Attribution:
+    """Allow each element of a tensor of codes to be off by one, which side of a tie it is on."""
+    return part if part.introduced is None else replace(part, allowed=math.sqrt(part.introduced.count))
+
+
+def lost_to_rounding(signal: float, error: float, what: str) -> str | None:
+    """Say that rounding to codes leaves too little of a result; None where enough is left, or there was none.
+
+    Args:
+        signal: Norm of the result without rounding.
+        error: Norm of the error that rounding makes.
+        what: What is rounded.
+    """
+    left = 20 * math.log10(signal / error) if signal and error else math.inf
+    if not left < COARSE_SQNR:
+        return None
+    return f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {COARSE_SQNR:g} dB"
+
+
+def _minus(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.subtract(theirs, ours, dtype=np.float64))

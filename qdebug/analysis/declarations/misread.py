@@ -1,0 +1,83 @@
+"""Finds tensors that a node reads by another scale or zero point than they are written with.
+
+A tensor of codes has the quantization that its producer gives it, and a replay reads it by that. A node that carries
+other numbers of its own for the same codes computes on other values: what it introduces then has a plain reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdebug.analysis.alignment.ops import MOVES_VALUES
+from qdebug.model import Node, QuantParams, Recording
+from qdebug.replay.real_form import real_form
+
+__all__ = ["misread"]
+
+_HANDS_ON = (MOVES_VALUES - {"Concat"}) | {"MaxPool"}
+"""Operators that give codes as they got them; joining tensors of several scales may take a requantization."""
+
+
+def misread(recording: Recording, node: Node) -> str | None:
+    """Say which codes a node reads, or hands on to be read, by other numbers than they were written with.
+
+    Args:
+        recording: The run.
+        node: One of its nodes; one that carries no scales hands on codes as they are.
+
+    Returns:
+        A clause, or None if there is no such input.
+    """
+    for tensor, quant, scale, zero_point in _read(recording, node):
+        if not np.array_equal(scale, quant.scale):
+            return f"it reads {tensor!r} by scale {_short(scale)}, and that was written with {_short(quant.scale)}"
+        if not np.array_equal(zero_point, quant.zero_point):
+            found, written = _short(zero_point), _short(quant.zero_point)
+            return f"it reads {tensor!r} by zero point {found}, and that was written with {written}"
+    return _handed_on(recording, node)
+
+
+def _handed_on(recording: Recording, node: Node) -> str | None:
+    """Say whether the codes that a node without scales hands on are read by another scale than they came with."""
+    if node.op not in _HANDS_ON:
+        return None
+    tensors = recording.graph.tensors
+    source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant
+    if source is None or target is None:
+        return None
+    for title, one, other in (
+        ("scale", source.scale, target.scale),
+        ("zero point", source.zero_point, target.zero_point),
+    ):
+        if not np.array_equal(one, other):
+            return f"it hands on codes written with {title} {_short(one)}, and they are read by {_short(other)}"
+    return None
+
+
+def _read(recording: Recording, node: Node) -> Iterator[tuple[str, QuantParams, np.ndarray, np.ndarray]]:
+    """Give a node's inputs of codes with their quantization, and the scale and zero point that follow in the node."""
+    form, _ = real_form(node, recording.graph.opset)
+    if form is node:
+        return
+    for tensor in form.inputs:
+        quant = recording.graph.tensors[tensor].quant if tensor else None
+        place = node.inputs.index(tensor) if quant is not None else len(node.inputs)
+        if quant is None or place + 2 >= len(node.inputs) or quant.dtype == "int32":
+            continue  # a bias has no scale of its own
+        scale, zero_point = (_small(recording, name) for name in node.inputs[place + 1 : place + 3])
+        if scale is not None and zero_point is not None and scale.size == np.size(quant.scale) == zero_point.size:
+            yield tensor, quant, scale, zero_point.astype(np.int64)
+
+
+def _small(recording: Recording, name: str) -> np.ndarray | None:
+    if not name or not recording.graph.is_constant(name) or not recording.has(name):
+        return None
+    return recording.load(name).reshape(-1)
+
+
+def _short(values: np.ndarray) -> str:
+    flat = np.asarray(values).reshape(-1)
+    shown = ", ".join(f"{value:g}" for value in flat[:3])
+    return shown if flat.size == 1 else f"[{shown}{', ...' if flat.size > 3 else ''}]"

@@ -1,0 +1,1 @@
+"""Where wrong elements lie and what they hold: the pattern of what no arithmetic reproduces."""

@@ -1,0 +1,94 @@
+"""Float convolutions: Conv, ConvTranspose and the fused form of ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qdebug.replay.convolve import convolve
+from qdebug.replay.kernels.activation import activate
+from qdebug.replay.precision import float_of, narrow, widen
+from qdebug.replay.registry import Call, kernel
+from qdebug.replay.windows import window_of
+
+__all__ = ["add_bias", "conv_transpose", "convolution"]
+
+
+def convolution(call: Call) -> np.ndarray:
+    """Convolve x (N, C, *extent) with w (M, C / group, *kernel), and add b (M,) if given."""
+    x, weight, bias = call.array(0), call.array(1), call.optional(2)
+    dtype = float_of(x.dtype)
+    window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
+    out = convolve(widen(x), weight.astype(dtype, copy=False), window, call.integer("group", 1))
+    return narrow(add_bias(out, bias), x.dtype)
+
+
+kernel("Conv")(convolution)
+
+
+@kernel("FusedConv", domain="com.microsoft")
+def _fused_conv(call: Call) -> np.ndarray:
+    """Convolve, add the tensor of input 3 if there is one, apply the attribute `activation`."""
+    out = convolution(call)
+    other = call.optional(3)
+    if other is not None:
+        out = out + other
+    return activate(out, call.text("activation"), call.attrs.get("activation_params", ()))
+
+
+def add_bias(out: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Add a bias (M,) to out (N, M, ...), in place, and give it back."""
+    if bias is not None:
+        out += bias.astype(out.dtype, copy=False).reshape(-1, *(1,) * (out.ndim - 2))
+    return out
+
+
+def conv_transpose(call: Call) -> np.ndarray:
+    """Spread x (N, C, *extent) through w (C, M / group, *kernel): the gradient of Conv, with bias (M,)."""
+    x, weight, bias = call.array(0), call.array(1), call.optional(2)
+    dtype = float_of(x.dtype)
+    groups, axes = call.integer("group", 1), x.ndim - 2
+    kernel_shape = weight.shape[2:]
+    strides = call.integers("strides") or (1,) * axes
+    dilations = call.integers("dilations") or (1,) * axes
+    extra = call.integers("output_padding") or (0,) * axes
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel_shape, dilations, strict=True)]
+    full = [(size - 1) * s + span + e for size, s, span, e in zip(x.shape[2:], strides, spans, extra, strict=True)]
+    begin, out_shape = _transposed_crop(call, x.shape[2:], strides, full)
+    samples, channels = x.shape[:2]
+    per_group = weight.shape[1]
+    matrix = weight.astype(dtype, copy=False).reshape(groups, channels // groups, -1).transpose(0, 2, 1)
+    reach = [max(f, b + o) for f, b, o in zip(full, begin, out_shape, strict=True)]
+    total = np.zeros((samples, groups * per_group, *reach), dtype=dtype)
+    for sample in range(samples):
+        spread = np.matmul(matrix, widen(x[sample]).reshape(groups, channels // groups, -1))
+        spread = spread.reshape(groups * per_group, -1, *x.shape[2:])
+        for tap, taps in enumerate(np.ndindex(*kernel_shape)):
+            place: tuple[Any, ...] = tuple(
+                slice(t * d, t * d + (size - 1) * s + 1, s)
+                for t, d, s, size in zip(taps, dilations, strides, x.shape[2:], strict=True)
+            )
+            total[sample][(..., *place)] += spread[:, tap]
+    inside: tuple[Any, ...] = (..., *(slice(b, b + o) for b, o in zip(begin, out_shape, strict=True)))
+    return narrow(add_bias(np.ascontiguousarray(total[inside]), bias), x.dtype)
+
+
+kernel("ConvTranspose")(conv_transpose)
+
+
+def _transposed_crop(
+    call: Call, extent: tuple[int, ...], strides: tuple[int, ...], full: list[int]
+) -> tuple[list[int], list[int]]:
+    """Give how much is cut off before the first output, and the output's sizes."""
+    axes = len(extent)
+    asked = call.integers("output_shape")
+    mode = call.text("auto_pad", "NOTSET") or "NOTSET"
+    if asked is None and mode in ("NOTSET", "VALID"):
+        pads = (call.integers("pads") if mode == "NOTSET" else None) or (0,) * (2 * axes)
+        begin = list(pads[:axes])
+        return begin, [f - b - e for f, b, e in zip(full, begin, pads[axes:], strict=True)]
+    sizes = list(asked[-axes:]) if asked is not None else [n * s for n, s in zip(extent, strides, strict=True)]
+    total = [max(f - size, 0) for f, size in zip(full, sizes, strict=True)]
+    # The operator's definition puts the odd element after the output for SAME_UPPER, before it otherwise.
+    return [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total], sizes

@@ -1,0 +1,116 @@
+"""Integer convolutions and matrix products: on codes by their unit, and those that give sums or real numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.replay.convolve import convolve
+from qdebug.replay.evaluate import compute
+from qdebug.replay.integers import as_int32, centred, exact_dtype, sum_bound
+from qdebug.replay.kernels.conv import add_bias
+from qdebug.replay.kernels.quantize import dynamic_quantize
+from qdebug.replay.registry import Call, kernel
+from qdebug.replay.unit_calls import unit_of_call
+from qdebug.replay.windows import window_of
+
+__all__: list[str] = []
+
+
+def _convolved(call: Call, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, float]:
+    """Convolve centred codes x and weight and add a bias; also give a bound of the sums' magnitude."""
+    bound = sum_bound(x, weight, tuple(range(1, weight.ndim)), bias)
+    dtype = exact_dtype(bound)
+    window = window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
+    sums = convolve(x.astype(dtype), weight.astype(dtype), window, call.integer("group", 1))
+    return add_bias(sums, bias), bound
+
+
+def _filterwise(values: np.ndarray | None, axes: int) -> np.ndarray | None:
+    """Shape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
+    if values is None or values.size == 1:
+        return None if values is None else values.reshape(())
+    return values.reshape(-1, *(1,) * (axes - 1))
+
+
+@kernel("QLinearConv")
+@kernel("QLinearConv", domain="com.microsoft")
+@kernel("QLinearMatMul")
+def _by_unit(call: Call) -> np.ndarray:
+    """Compute the operator's unit by the variant that the arithmetic has for it."""
+    unit = unit_of_call(call)
+    if unit is None:
+        raise ValueError("the operands make no quantized unit")
+    return compute(unit, call.arithmetic.variant(unit))
+
+
+@kernel("ConvInteger")
+def _conv_integer(call: Call) -> np.ndarray:
+    """Convolve codes and give the int32 accumulators."""
+    x, weight = call.array(0), call.array(1)
+    x_zero, w_zero = call.optional(2), call.optional(3)
+    centred_x = centred(x, None if x_zero is None else x_zero.reshape(()))
+    centred_weight = centred(weight, _filterwise(w_zero, weight.ndim))
+    return as_int32(_convolved(call, centred_x, centred_weight, None)[0])
+
+
+def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+    """Multiply matrices of centred codes and add a bias; also give a bound of the sums' magnitude."""
+    bound = sum_bound(a, b, (max(b.ndim - 2, 0),), bias)
+    dtype = exact_dtype(bound)
+    sums = np.asarray(np.matmul(a.astype(dtype), b.astype(dtype)))
+    return (sums if bias is None else sums + bias.astype(dtype)), bound
+
+
+def _by_row(values: np.ndarray | None) -> np.ndarray | None:
+    """Shape one value, or one per row, to broadcast to (..., rows, columns)."""
+    if values is None or values.size == 1:
+        return None if values is None else values.reshape(())
+    return values.reshape(-1, 1) if values.ndim == 1 else values
+
+
+def _by_column(values: np.ndarray | None) -> np.ndarray | None:
+    """Shape one value, or one per column, to broadcast to (..., rows, columns)."""
+    return values.reshape(()) if values is not None and values.size == 1 else values
+
+
+@kernel("MatMulInteger")
+def _matmul_integer(call: Call) -> np.ndarray:
+    """Multiply codes and give the int32 accumulators."""
+    a, b = centred(call.array(0), _by_row(call.optional(2))), centred(call.array(1), _by_column(call.optional(3)))
+    return as_int32(_multiplied(a, b)[0])
+
+
+@kernel("QGemm", domain="com.microsoft")
+def _qgemm(call: Call) -> np.ndarray:
+    """Compute alpha A B + C on codes, C an int32 bias at scale alpha * sa * sb; float32 without an output scale."""
+    unit = unit_of_call(call)
+    if unit is not None:
+        return compute(unit, call.arithmetic.variant(unit))
+    a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
+    left = centred(a, a_zero.reshape(()))
+    right = centred(b, (b_zero.reshape(-1) if call.integer("transB") == 0 else b_zero.reshape(-1, 1)))
+    sums, _ = _multiplied(
+        left.T if call.integer("transA") else left, right.T if call.integer("transB") else right, call.optional(6)
+    )
+    alpha = np.float32(call.real("alpha", 1.0))
+    product = np.asarray(alpha * a_scale.reshape(-1) * b_scale.reshape(-1), dtype=np.float32)
+    return np.asarray(np.multiply(sums, product, dtype=np.float32))
+
+
+@kernel("MatMulIntegerToFloat", domain="com.microsoft")
+def _matmul_integer_to_float(call: Call) -> np.ndarray:
+    """Multiply codes, scale the exact sums by sa sb, and add a float bias."""
+    a_scale, b_scale, bias = call.array(2), call.array(3), call.optional(6)
+    a, b = centred(call.array(0), _by_row(call.optional(4))), centred(call.array(1), _by_column(call.optional(5)))
+    out = np.multiply(_multiplied(a, b)[0], a_scale.reshape(-1) * b_scale.reshape(-1), dtype=np.float32)
+    return np.asarray(out if bias is None else out + bias)
+
+
+@kernel("DynamicQuantizeMatMul", domain="com.microsoft")
+def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
+    """Quantize a by its own range, multiply codes, scale the exact sums by sa sb, and add a float bias."""
+    b_scale, bias = call.array(2), call.optional(4)
+    codes, scale, zero_point = dynamic_quantize(call.array(0))
+    sums = _multiplied(centred(codes, zero_point), centred(call.array(1), _by_column(call.optional(3))))[0]
+    out = np.multiply(sums, scale * b_scale.reshape(-1), dtype=np.float32)
+    return np.asarray(out if bias is None else out + bias)

@@ -1,0 +1,145 @@
+"""Recurrent layers: RNN, GRU and LSTM, forward, reverse and both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from qdebug.replay.kernels.activation import activate
+from qdebug.replay.precision import narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+_State = tuple[np.ndarray, ...]
+_Step = Callable[[np.ndarray, _State], _State]
+_DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+
+
+class _Layer:
+    """What one direction of a recurrent node computes with.
+
+    Args:
+        call: The node.
+        direction: Position of the direction among the node's directions.
+    """
+
+    def __init__(self, call: Call, direction: int) -> None:
+        self.call = call
+        self.weight = widen(call.array(1)[direction])
+        self.recurrence = widen(call.array(2)[direction])
+        self.hidden = self.recurrence.shape[-1]
+        bias = call.optional(3)
+        both = np.zeros(2 * self.weight.shape[0], self.weight.dtype) if bias is None else widen(bias[direction])
+        self.input_bias, self.state_bias = np.split(both, 2)
+        names = call.attrs.get("activations")
+        per = len(_DEFAULTS[call.op])
+        listed = tuple(str(name) for name in names) if isinstance(names, tuple) else ()
+        self.functions = listed[direction * per : (direction + 1) * per] or _DEFAULTS[call.op]
+        self.clip = call.real("clip")
+
+    def apply(self, position: int, values: np.ndarray) -> np.ndarray:
+        """Apply one of the layer's activations to values, clipped first if the node says so."""
+        bounded = np.clip(values, -self.clip, self.clip) if self.clip else values
+        name = self.functions[position]
+        return activate(bounded, name, (0.2, 0.5) if name == "HardSigmoid" else ())
+
+    def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
+        """Give x W' + h R' + biases, one array (batch, hidden) per gate."""
+        total = x @ self.weight.T + h @ self.recurrence.T + self.input_bias + self.state_bias
+        return np.split(total, total.shape[1] // self.hidden, axis=1)
+
+
+def _rnn_step(layer: _Layer) -> _Step:
+    def step(x: np.ndarray, state: _State) -> _State:
+        return (layer.apply(0, layer.gates(x, state[0])[0]),)
+
+    return step
+
+
+def _gru_step(layer: _Layer) -> _Step:
+    def step(x: np.ndarray, state: _State) -> _State:
+        h, size = state[0], layer.hidden
+        update, reset, _ = layer.gates(x, h)
+        update, reset = layer.apply(0, update), layer.apply(0, reset)
+        from_x = x @ layer.weight[2 * size :].T + layer.input_bias[2 * size :]
+        recurrence, bias = layer.recurrence[2 * size :].T, layer.state_bias[2 * size :]
+        before = layer.call.integer("linear_before_reset")
+        from_h = reset * (h @ recurrence + bias) if before else (reset * h) @ recurrence + bias
+        candidate = layer.apply(1, from_x + from_h)
+        return ((1 - update) * candidate + update * h,)
+
+    return step
+
+
+def _lstm_step(layer: _Layer, peephole: np.ndarray | None) -> _Step:
+    size = layer.hidden
+    peeks = np.zeros(3 * size, layer.weight.dtype) if peephole is None else widen(peephole)
+    peek_in, peek_out, peek_forget = np.split(peeks, 3)
+
+    def step(x: np.ndarray, state: _State) -> _State:
+        h, c = state
+        gate_in, gate_out, gate_forget, cell = layer.gates(x, h)
+        gate_in = layer.apply(0, gate_in + peek_in * c)
+        coupled = layer.call.integer("input_forget")
+        gate_forget = 1 - gate_in if coupled else layer.apply(0, gate_forget + peek_forget * c)
+        c = gate_forget * c + gate_in * layer.apply(1, cell)
+        return layer.apply(0, gate_out + peek_out * c) * layer.apply(2, c), c
+
+    return step
+
+
+def _steps(call: Call) -> Iterator[tuple[int, _Step, bool]]:
+    """Give, for each direction, its position, its step function, and whether it runs backwards."""
+    way = call.text("direction", "forward")
+    peepholes = call.optional(7) if call.op == "LSTM" else None
+    for direction in range(call.array(1).shape[0]):
+        layer = _Layer(call, direction)
+        peephole = None if peepholes is None else peepholes[direction]
+        step = {"RNN": _rnn_step, "GRU": _gru_step}.get(call.op, lambda layer, p=peephole: _lstm_step(layer, p))(layer)
+        yield direction, step, way == "reverse" or direction == 1
+
+
+@kernel("RNN", "GRU", "LSTM")
+def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
+    """Run x (steps, batch, size) through the layer; give all hidden states, the last ones, and the last cells.
+
+    With layout 1 the batch comes first in x, in the states and in the results.
+    """
+    batch_first = bool(call.integer("layout"))
+    x = widen(call.array(0))
+    x = np.swapaxes(x, 0, 1) if batch_first else x
+    steps, batch = x.shape[:2]
+    lengths = call.optional(4)
+    ends = np.full(batch, steps) if lengths is None else lengths.astype(np.int64)
+    directions, hidden = call.array(2).shape[0], call.array(2).shape[-1]
+    every = np.zeros((steps, directions, batch, hidden), x.dtype)
+    last: list[list[np.ndarray]] = []
+    for direction, step, backwards in _steps(call):
+        state = _initial(call, direction, (batch, hidden), x.dtype, batch_first=batch_first)
+        for time in range(steps):
+            running = (time < ends)[:, None]
+            at = np.where(time < ends, ends - 1 - time if backwards else time, time)
+            new = step(x[at, np.arange(batch)], state)
+            state = tuple(np.where(running, now, old) for now, old in zip(new, state, strict=True))
+            every[at, direction, np.arange(batch)] = np.where(running, state[0], 0)
+        last.append(list(state))
+    finals = [np.stack(parts) for parts in zip(*last, strict=True)]
+    if batch_first:
+        every, finals = every.transpose(2, 0, 1, 3), [np.swapaxes(final, 0, 1) for final in finals]
+    return tuple(narrow(array, call.array(0).dtype) for array in (every, *finals))
+
+
+def _initial(
+    call: Call, direction: int, shape: tuple[int, int], dtype: np.dtype, *, batch_first: bool
+) -> tuple[np.ndarray, ...]:
+    """Give the hidden state, and for an LSTM the cell, that a direction begins with."""
+    states: list[np.ndarray] = []
+    for position in (5, 6) if call.op == "LSTM" else (5,):
+        given = call.optional(position)
+        if given is None:
+            states.append(np.zeros(shape, dtype))
+        else:
+            states.append(widen(given[:, direction] if batch_first else given[direction]))
+    return tuple(states)

@@ -1,0 +1,77 @@
+"""Reductions over axes, and where extremes are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from qdebug.replay.kernels.movement import axes_of
+from qdebug.replay.precision import is_real, limits, narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+_Axes = tuple[int, ...] | None
+
+
+def _log_sum_exp(x: np.ndarray, axes: _Axes) -> np.ndarray:
+    peak = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(peak), peak, 0).astype(x.dtype)
+    return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
+
+
+def _extreme(x: np.ndarray, axes: _Axes, *, largest: bool) -> np.ndarray:
+    """Reduce to an extreme; over no elements, to the other end of the dtype's range."""
+    if x.dtype == np.bool_:
+        return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=True))
+    low, high = (-np.inf, np.inf) if is_real(x.dtype) else limits(x.dtype)
+    if largest:
+        return np.asarray(np.max(x, axis=axes, keepdims=True, initial=low))
+    return np.asarray(np.min(x, axis=axes, keepdims=True, initial=high))
+
+
+_REDUCTIONS: dict[str, Callable[[np.ndarray, _Axes], np.ndarray]] = {
+    "ReduceSum": lambda x, a: np.sum(x, axis=a, keepdims=True, dtype=x.dtype),
+    "ReduceMean": lambda x, a: np.mean(x, axis=a, keepdims=True),
+    "ReduceProd": lambda x, a: np.prod(x, axis=a, keepdims=True, dtype=x.dtype),
+    "ReduceMax": lambda x, a: _extreme(x, a, largest=True),
+    "ReduceMin": lambda x, a: _extreme(x, a, largest=False),
+    "ReduceL1": lambda x, a: np.sum(np.abs(x), axis=a, keepdims=True, dtype=x.dtype),
+    "ReduceL2": lambda x, a: np.sqrt(np.sum(x * x, axis=a, keepdims=True)),
+    "ReduceSumSquare": lambda x, a: np.sum(x * x, axis=a, keepdims=True, dtype=x.dtype),
+    "ReduceLogSum": lambda x, a: np.log(np.sum(x, axis=a, keepdims=True)),
+    "ReduceLogSumExp": _log_sum_exp,
+}
+
+
+@kernel(*_REDUCTIONS)
+def _reduce(call: Call) -> np.ndarray:
+    """Reduce over axes, all of them if none are named (none at all with noop_with_empty_axes)."""
+    x = call.array(0)
+    axes = axes_of(call, 1, since=13 if call.op == "ReduceSum" else 18)
+    if not axes:
+        if call.integer("noop_with_empty_axes"):
+            # No axis is reduced; what is applied to each element first still is.
+            axes = ()
+            if call.op in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"):
+                return x
+        else:
+            axes = None
+    wide = widen(x)
+    out = _REDUCTIONS[call.op](wide, axes)
+    if not call.integer("keepdims", 1):
+        kept = [axis for axis in range(x.ndim) if axes is not None and axis not in {a % x.ndim for a in axes}]
+        out = out.reshape([x.shape[axis] for axis in kept])
+    return narrow(np.asarray(out), x.dtype)
+
+
+@kernel("ArgMax", "ArgMin")
+def _arg_extreme(call: Call) -> np.ndarray:
+    """Give the index of the extreme along an axis, the first or on request the last of equals."""
+    x, axis = widen(call.array(0)), call.integer("axis", 0)
+    find = np.argmax if call.op == "ArgMax" else np.argmin
+    keep = bool(call.integer("keepdims", 1))
+    if call.integer("select_last_index"):
+        return np.asarray(x.shape[axis] - 1 - find(np.flip(x, axis), axis=axis, keepdims=keep), dtype=np.int64)
+    return np.asarray(find(x, axis=axis, keepdims=keep), dtype=np.int64)

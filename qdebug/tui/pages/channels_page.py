@@ -1,0 +1,190 @@
+"""Error, range and scale of each channel, next to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from qdebug.model import QuantParams
+from qdebug.tui.arrangement import View
+from qdebug.tui.draw import bars
+from qdebug.tui.pages.elements import ElementCursor, waiting, waiting_lines
+from qdebug.tui.pages.page import Line, Page, Scene, heading, window
+from qdebug.tui.slab import Slab
+from qdebug.view import numbers
+
+__all__ = ["ChannelsPage", "weight_scales"]
+
+_BAR = 10
+_SHARE = 15
+"""Cells of the share of the error: its bar and its number, or its heading."""
+
+Write = Callable[[int], str]
+"""Writes the fact of a channel."""
+
+
+class ChannelsPage(Page):
+    """One line a channel: by error, or by number."""
+
+    view = View.CHANNELS
+    hint = "j k choose, s by error or number, enter the map"
+
+    def __init__(self, cursor: ElementCursor) -> None:
+        self._cursor = cursor
+        self.by_error = True
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the list."""
+        slab = self._cursor.on(scene)
+        extra = "" if slab is None else f"by {'error' if self.by_error else 'number'}, s changes"
+        head = heading(scene, width, extra)
+        if slab is None:
+            return waiting_lines(scene, head, width)
+        order = self._order(slab)
+        if not len(order):
+            return [head, [], [(" the tensor has no channels", "muted")]]
+        columns = _columns(scene, slab)
+        here = self._channel(slab)
+        place = int(np.flatnonzero(order == here)[0])
+        room = max(height - 3, 1)
+        start = window(place, len(order), room)
+        rows = order[start : start + room]
+        texts = [[column[1](int(channel)) for channel in rows] for column in columns]
+        sizes = [max(len(column[0]), *map(len, cells)) for column, cells in zip(columns, texts, strict=True)]
+        fit = len(columns)
+        while fit > 3 and 2 + sum(sizes[:fit]) + 2 * fit + _SHARE + (fit < len(columns)) > width:
+            fit -= 1
+        heads = "  ".join(column[0].rjust(size) for column, size in zip(columns[:fit], sizes, strict=False))
+        more = "" if fit == len(columns) else " >"
+        lines = [head, [(f"  {heads}  share of error{more}", "accent")]]
+        for at, channel in enumerate(rows):
+            chosen = int(channel) == here
+            cells = "  ".join(texts[column][at].rjust(sizes[column]) for column in range(fit))
+            share = float(slab.channels.share[channel])
+            style = "cursor" if chosen else "plain"
+            lines.append(
+                [
+                    (scene.glyphs.cursor + " " if chosen else "  ", "cursor"),
+                    (scene.glyphs.plain(cells), style),
+                    ("  " + _bar(share, scene), "fail" if share > 0.2 else "fine"),
+                ]
+            )
+        lines.append(
+            [(f" {len(order)} channels along dimension {slab.axis}, {start + 1}..{start + len(rows)} shown", "muted")]
+        )
+        return lines
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Choose another channel in the order shown."""
+        slab = self._cursor.on(scene)
+        if slab is None:
+            return waiting(scene)
+        order = self._order(slab)
+        if not slab.shape or not len(order):
+            return "this tensor has no channels"
+        place = int(np.flatnonzero(order == self._channel(slab))[0])
+        target = min(max(place + lines, 0), len(order) - 1)
+        if target == place:
+            return "this is the first channel" if lines < 0 else "this is the last channel"
+        return self._cursor.step(scene, slab.axis, int(order[target]) - self._channel(slab))
+
+    def enter(self, _: Scene) -> View | str:
+        """Look where in the channel the error is."""
+        return View.MAP
+
+    def toggle_order(self) -> str:
+        """Sort by error, or by number."""
+        self.by_error = not self.by_error
+        return f"channels by {'error, worst first' if self.by_error else 'number'}"
+
+    def _channel(self, slab: Slab) -> int:
+        return self._cursor.index[slab.axis] if slab.shape else 0
+
+    def _order(self, slab: Slab) -> np.ndarray:
+        rmse = slab.channels.rmse
+        if not self.by_error:
+            return np.arange(len(rmse))
+        worst = np.nan_to_num(rmse, nan=np.inf, posinf=np.inf)
+        return np.argsort(-worst, kind="stable")
+
+
+def _bar(share: float, scene: Scene) -> str:
+    if np.isnan(share):
+        return "not finite"
+    full = int(share * _BAR)
+    rest = bars(np.array([share * _BAR - full]), scene.glyphs, top=1.0) if full < _BAR else ""
+    return (scene.glyphs.eighths[-1] * full + rest).ljust(_BAR) + f" {share:4.0%}"
+
+
+def _columns(scene: Scene, slab: Slab) -> Sequence[tuple[str, Write]]:
+    """Give the headings and how to write a channel under each, the important ones first."""
+    facts = slab.channels
+
+    def real(values: np.ndarray, digits: int = 3) -> Write:
+        return lambda channel: numbers.number(float(values[channel]), digits=digits)
+
+    columns: list[tuple[str, Write]] = [
+        ("channel", str),
+        ("RMSE", real(facts.rmse)),
+        ("max abs", real(facts.max_abs)),
+        ("min", real(facts.low)),
+        ("max", real(facts.high)),
+    ]
+    if len(facts.saturated):
+        columns.append(("at rails", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
+    columns += _scales("scale", slab.quant)
+    columns += _scales("ref scale", slab.reference_quant)
+    for name, quant in weight_scales(scene, len(facts.rmse)):
+        columns.append((f"{name} scale", real(quant.scale.ravel(), 4)))
+        if np.any(quant.zero_point):
+            columns.append((f"{name} zp", _whole(quant.zero_point.ravel())))
+    return columns
+
+
+def _whole(values: np.ndarray) -> Write:
+    return lambda channel: str(int(values[channel]))
+
+
+def _scales(title: str, quant: QuantParams | None) -> list[tuple[str, Write]]:
+    if quant is None or quant.block_size is not None:
+        return []
+    scales, zeros = quant.scale.ravel(), quant.zero_point.ravel()
+    own = len(scales) > 1 and quant.axis is not None
+
+    def scale(channel: int) -> str:
+        return numbers.number(float(scales[channel if own and channel < len(scales) else 0]), digits=4)
+
+    def zero(channel: int) -> str:
+        return str(int(zeros[channel if own and channel < len(zeros) else 0]))
+
+    return [(title, scale), (title.replace("scale", "zp"), zero)]
+
+
+def weight_scales(scene: Scene, channels: int) -> list[tuple[str, QuantParams]]:
+    """Give the constants of the node that have a scale for each of its output channels, on either side.
+
+    Args:
+        scene: The node under the cursor.
+        channels: Number of channels of its output.
+
+    Returns:
+        A short title and the quantization of each.
+    """
+    found = []
+    sides = (
+        ("w", scene.opened.backend_graph, scene.planned.tensor),
+        ("ref w", scene.opened.reference_graph, scene.planned.reference_tensor),
+    )
+    for title, graph, tensor in sides:
+        node = graph.producer(tensor)
+        for name in () if node is None else node.inputs:
+            info = graph.tensors.get(name)
+            if (
+                info is not None
+                and graph.is_constant(name)
+                and info.quant is not None
+                and info.quant.scale.size == channels > 1
+            ):
+                found.append((title, info.quant))
+    return found

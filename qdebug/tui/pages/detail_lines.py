@@ -1,0 +1,293 @@
+"""The node detail as lines of styled text: both sides next to each other, then error, saturation, samples, elements."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from rich.cells import cell_len
+
+from qdebug.analysis.results.result import NodeResult, Status
+from qdebug.numerics.stats import ErrorStats
+from qdebug.tui.cells import wrap
+from qdebug.tui.draw import bars, pool, resample
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.profile import Piece
+from qdebug.tui.recorded import recorded_rows
+from qdebug.tui.source import DetailReady
+from qdebug.tui.states import State
+from qdebug.tui.values import SideValues, ValueFacts
+from qdebug.view import numbers
+from qdebug.view.detail import NodeDetail, metric_facts, rail_facts, side_facts, worst_rows
+from qdebug.view.text import safe_text
+
+__all__ = ["detail_lines"]
+
+_LABEL, _WIDE_LABEL = 14, 20
+_ERRORS = ("SQNR dB", "rel L2", "cosine", "max abs", "max LSB", "max rel", "mismatches", "non-finite", "mean abs")
+_PARTS = ("SQNR dB", "rel L2", "max LSB")
+_JUDGED = {"SQNR", "non-finite"}
+_RAILS = {
+    "saturated": "saturated",
+    "at qmin": "at qmin",
+    "of these a Relu's zero": "Relu's zero",
+    "at qmax": "at qmax",
+    "reference below range": "clipped low",
+    "reference above range": "clipped high",
+}
+_WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
+
+Line = list[Piece]
+
+
+def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Say everything that is known of the row under the cursor.
+
+    Args:
+        navigator: The table and the cursor.
+        ready: What the reader has told of this row; None if nothing yet.
+        width: Cells of a line.
+        glyphs: Characters to draw with.
+    """
+    if not navigator.table.size:
+        return [[("nothing to show: the recordings share no tensor", "muted")]]
+    row = navigator.cursor
+    result = navigator.table.results[row]
+    lines = _head(navigator, row, result, width, glyphs)
+    if result is None:
+        return [*lines, [], *_without_result(navigator, row, width, glyphs)]
+    detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
+    values = None if ready is None else ready.values
+    lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs, samples=navigator.samples)
+    if values is None and result.metrics is not None and (ready is None or not ready.complete):
+        lines.append([("reading values ..", "muted")])
+    if ready is not None and ready.problem:
+        lines += _wrapped(ready.problem, width, "fail", glyphs)
+    lines += [*_errors(detail.result, width, glyphs), *_saturation(detail.result, width, glyphs)]
+    lines += _samples(detail.result, navigator.sample, width, glyphs)
+    if ready is not None and result.metrics is not None:
+        lines += [[], *_worst(ready, width, glyphs)]
+    return lines
+
+
+def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    planned = navigator.table.rows[row]
+    state = State(int(navigator.table.states(None)[row]))
+    op = safe_text(planned.op, limit=24)
+    title = glyphs.fit(f"#{row} {navigator.table.names[row]}", max(width - cell_len(op) - 2, 8)).rstrip()
+    lines: list[Line] = [[(title, "title"), (f"  {glyphs.plain(op)}", "muted")]]
+    style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
+    why = planned.missing if result is None else result.reason
+    sign = "* " if state.failing else "? " if state is State.INCOMPARABLE else ""
+    first = navigator.table.first_divergence() == row
+    said = f"{'! first divergence, ' if first else ''}{'' if first else sign}{state.word}"
+    lines += _wrapped(f"{said}: {why}" if why else said, width, "muted" if state is State.PENDING else style, glyphs)
+    if row in navigator.trail.notes:
+        lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
+    if result is not None:
+        lines += _wrapped(f"paired by {result.match}: {result.match_reason}", width, "muted", glyphs)[:2]
+        if result.declared and result.declared != why:
+            lines += _wrapped(f"the graphs differ: {result.declared}", width, "fail", glyphs)
+        if result.note:
+            lines += _wrapped(result.note, width, "muted", glyphs)
+        if result.attribution_note:
+            lines += _wrapped(f"introduced error not known: {result.attribution_note}", width, "muted", glyphs)
+    return lines
+
+
+def _without_result(navigator: Navigator, row: int, width: int, glyphs: GlyphSet) -> list[Line]:
+    planned = navigator.table.rows[row]
+    facts = [
+        ("tensor", planned.tensor or planned.reference_tensor),
+        ("type", f"{planned.dtype or numbers.MISSING} {numbers.shape(planned.shape)}"),
+    ]
+    lines: list[Line] = [
+        [(label.ljust(_LABEL), "muted"), (glyphs.fit(text, width - _LABEL), "plain")] for label, text in facts
+    ]
+    if planned.missing is None:
+        lines += [[], *_wrapped("Its turn comes: nodes are compared in topological order.", width, "muted", glyphs)]
+    return lines
+
+
+def _label_width(width: int) -> int:
+    return _WIDE_LABEL if width >= 62 else _LABEL
+
+
+def _type(dtype: str, shape: str) -> str:
+    return dtype if shape == numbers.MISSING else f"{dtype} {shape}"
+
+
+def _sides(
+    detail: NodeDetail, ready: DetailReady | None, planned: PlannedRow, width: int, glyphs: GlyphSet, *, samples: int
+) -> list[Line]:
+    """Lay both sides out in two columns, the reference first."""
+    values = None if ready is None else ready.values
+    label = _label_width(width)
+    side = max((width - label - 1) // 2, 4)
+    facts = {fact.label: (fact.reference, fact.backend) for fact in side_facts(detail)}
+    dtypes = facts.pop("dtype", (numbers.MISSING, numbers.MISSING))
+    shapes = facts.pop("shape", (numbers.MISSING, numbers.MISSING))
+    if dtypes[1] == numbers.MISSING and planned.dtype is not None:
+        dtypes = (dtypes[0], planned.dtype)
+    if shapes[1] == numbers.MISSING and planned.shape is not None:
+        shapes = (shapes[0], numbers.shape(planned.shape))
+    if values is not None:
+        shapes = (shapes[0], numbers.shape(values.shape))
+    span = facts.pop("values", None)
+    rows: list[tuple[str, str, str]] = []
+    for name, (left, right) in facts.items():
+        rows.append((name if len(name) <= label - 1 else "scale / zp", left, right))
+        if name == "tensor":
+            rows.append(("type", _type(dtypes[0], shapes[0]), _type(dtypes[1], shapes[1])))
+    if values is not None:
+        rows += _value_rows(values, side, glyphs)
+    elif ready is not None and ready.recorded is not None:
+        rows += recorded_rows(ready.recorded, side, glyphs)
+    elif span is not None:
+        rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
+    known = ready is not None and (values is not None or ready.recorded is not None)
+    whose = f"sample {ready.values_sample}" if ready is not None and known and samples > 1 else ""
+    head: Line = [(whose.ljust(label), "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
+    lines: list[Line] = [head]
+    for row in rows:
+        lines += _two_cells(row, label, side, glyphs)
+    return lines
+
+
+def _two_cells(row: tuple[str, str, str], label: int, side: int, glyphs: GlyphSet) -> list[Line]:
+    """Put both sides of a fact next to each other; sentences go on in the next line, names lose their middle."""
+    name, left, right = row
+    cells = [
+        textwrap.wrap(text, side, break_long_words=False, break_on_hyphens=False) if cell_len(text) > side else [text]
+        for text in (left, right)
+    ]
+    style = "plain" if left != right or name == "tensor" else "muted"
+    return [
+        [
+            ((name if not at else "").ljust(label), "muted"),
+            (glyphs.fit(cells[0][at] if at < len(cells[0]) else "", side) + " ", "plain"),
+            (glyphs.fit(cells[1][at] if at < len(cells[1]) else "", side), style),
+        ]
+        for at in range(max(map(len, cells)))
+    ]
+
+
+def _value_rows(values: ValueFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
+    def both(show: Callable[[SideValues], str]) -> tuple[str, str]:
+        return show(values.reference), show(values.backend)
+
+    def two(one: float | None, other: float | None, between: str) -> str:
+        return f"{numbers.number(one, digits=4)}{between}{numbers.number(other, digits=4)}"
+
+    rows = [
+        ("min .. max", *both(lambda side: two(side.low, side.high, " .. "))),
+        ("mean, std", *both(lambda side: two(side.mean, side.std, ", "))),
+    ]
+    if any(side.nan or side.infinite for side in (values.reference, values.backend)):
+        rows.append(("NaN, inf", *both(lambda side: f"{numbers.grouped(side.nan)}, {numbers.grouped(side.infinite)}")))
+    rows.append(("histogram", *both(lambda side: _histogram(side, width, glyphs))))
+    return rows
+
+
+def _histogram(side: SideValues, width: int, glyphs: GlyphSet) -> str:
+    counts = resample(side.counts, width - 1)
+    return bars(np.sqrt(counts), glyphs)  # the root keeps thin tails visible
+
+
+def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Say how large the error is, and how much of it the node adds itself."""
+    beyond = result.status in {Status.DIVERGED, Status.NONFINITE}
+    lines = _packed("error", _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
+    if result.introduced is not None:
+        items = _metrics(result.introduced, _PARTS)
+        if result.gain is not None:
+            items.append(("gain", numbers.number(result.gain)))
+        lines += _packed("introduced", items, width, glyphs, failing=beyond)
+    if result.propagated is not None:
+        lines += _packed("propagated", _metrics(result.propagated, _PARTS), width, glyphs)
+    return lines
+
+
+def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str, str]]:
+    facts = {fact.title: fact.value for fact in metric_facts(stats)}
+    items = []
+    for title in titles:
+        value = facts.get(title, numbers.MISSING)
+        if value != numbers.MISSING and (title, value) != ("non-finite", "0"):
+            items.append((title.removesuffix(" dB"), value.removesuffix(" LSB")))
+    return items
+
+
+def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+    facts = dict(rail_facts(result.saturation))
+    items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
+    items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
+    return _packed("saturation", items, width, glyphs) if items else []
+
+
+def _packed(
+    label: str, items: Sequence[tuple[str, str]], width: int, glyphs: GlyphSet, *, failing: bool = False
+) -> list[Line]:
+    """Put "title value" items one after the other, on as many lines as they need."""
+    indent = _label_width(width)
+    lines: list[Line] = []
+    line: Line = [(label.ljust(indent), "muted")]
+    used = indent
+    for title, value in items:
+        room = max(width - indent - len(title) - 1, 1)
+        value = glyphs.plain(value) if len(value) <= room else glyphs.fit(value, room)  # noqa: PLW2901  it must fit
+        size = len(title) + len(value) + 1
+        if used + size > width and len(line) > 1:
+            lines.append(line)
+            line, used = [(" " * indent, "muted")], indent
+        line += [
+            (f"{glyphs.plain(title)} ", "muted"),
+            (f"{value}   ", "fail" if failing and title in _JUDGED else "plain"),
+        ]
+        used += size + 3
+    return [*lines, line] if len(line) > 1 else lines
+
+
+def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Draw the error of each sample, relative to its signal, and say which one is the worst."""
+    many = len(result.samples)
+    if many < 2:
+        return []
+    levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in result.samples])
+    errors = np.nan_to_num(10 ** (-levels / 20), nan=0.0, posinf=0.0)
+    indent, room = _label_width(width), max(width // 3, 8)
+    drawn = bars(pool(errors, room) if many > room else errors, glyphs) if errors.any() else "no error"
+    chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
+    one = result.samples[chosen]
+    said = f"{'shown' if one.sample == sample else 'noisiest'} of {many}: {one.sample}, {one.status}, "
+    said += f"{numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
+    head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
+    if indent + len(drawn) + 2 + len(said) <= width:
+        return [[*head, (said, "plain")]]
+    rest = wrap(glyphs.plain(said), max(width - indent, 10))
+    return [head, *([(" " * indent, "muted"), (line, "plain")] for line in rest)]
+
+
+def _worst(ready: DetailReady, width: int, glyphs: GlyphSet) -> list[Line]:
+    rows = worst_rows(ready.detail.worst)
+    if not rows:
+        return [] if ready.complete else [[("looking for the worst elements ..", "muted")]]
+    columns = [list(column) for column in zip(_WORST_TITLES, *rows, strict=True)]
+    columns = [column for column in columns if set(column[1:]) != {numbers.MISSING}]
+    widths = [max(map(len, column)) for column in columns]
+    while sum(widths) + 2 * len(widths) > width and len(widths) > 4:
+        dropped = next(at for at in (1, len(widths) - 2, len(widths) - 1) if at < len(widths))
+        del widths[dropped], columns[dropped]
+    lines: list[Line] = [[(f"worst elements of sample {ready.values_sample}", "accent")]]
+    for number, cells in enumerate(zip(*columns, strict=True)):
+        text = "  ".join(cell.rjust(size) for cell, size in zip(cells, widths, strict=True))
+        lines.append([(glyphs.plain(text), "muted" if number == 0 else "plain")])
+    return lines
+
+
+def _wrapped(text: str, width: int, style: str, glyphs: GlyphSet) -> list[Line]:
+    """Break safe text into lines at spaces."""
+    return [[(line, style)] for line in wrap(glyphs.plain(safe_text(text)), max(width, 10))]

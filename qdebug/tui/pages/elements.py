@@ -1,0 +1,124 @@
+"""The element that the screens of a tensor look at: one index that values, channels and map share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qdebug.tui.pages.page import Line, Scene, paragraph
+from qdebug.tui.slab import Slab
+from qdebug.view.rows import position
+from qdebug.view.text import safe_text
+
+__all__ = ["FORMS", "ElementCursor", "waiting", "waiting_lines"]
+
+FORMS = ("real", "codes", "hex")
+"""How elements are written."""
+
+
+class ElementCursor:
+    """An index into the tensor under the list's cursor; it starts at the worst element."""
+
+    def __init__(self) -> None:
+        self.index: tuple[int, ...] = ()
+        self.form = FORMS[0]
+        self._of: tuple[object, ...] = ()
+        self._waits = False  # for the worst element to become known, unless the user moves first
+
+    def on(self, scene: Scene) -> Slab | None:
+        """Give the elements, with the index inside their shape; None if they are not there yet."""
+        slab = None if scene.ready is None else scene.ready.slab
+        if slab is None or scene.ready is None:
+            return None
+        key = (scene.backend, scene.row, slab.shape)
+        if key != self._of or len(self.index) != len(slab.shape):
+            self._of, self._waits = key, True
+            self.index = (0,) * len(slab.shape)
+        worst = scene.ready.detail.worst
+        if self._waits and worst:
+            self._waits = False
+            self.index = worst[0].index if _inside(worst[0].index, slab.shape) else self.index
+        return slab
+
+    def step(self, scene: Scene, axis: int, by: int) -> str:
+        """Move along a dimension.
+
+        Args:
+            scene: Where the elements are.
+            axis: Which dimension, from the end if negative; one that the tensor does not have has one element.
+            by: How far; it stops at both ends.
+        """
+        slab = self.on(scene)
+        if slab is None:
+            return waiting(scene)
+        at = axis % len(slab.shape) if -len(slab.shape) <= axis < len(slab.shape) else None
+        if at is None:
+            return f"this tensor has {len(slab.shape)} dimensions only"
+        if not slab.shape[at]:
+            return "the tensor has no elements"
+        target = min(max(self.index[at] + by, 0), slab.shape[at] - 1)
+        if target == self.index[at]:
+            return f"dimension {at} {'ends' if by > 0 else 'begins'} here, it has {slab.shape[at]} entries"
+        self.index = (*self.index[:at], target, *self.index[at + 1 :])
+        self._waits = False
+        return ""
+
+    def worst(self, scene: Scene, direction: int) -> str:
+        """Go to the next or previous of the worst elements."""
+        slab = self.on(scene)
+        if slab is None or scene.ready is None:
+            return waiting(scene)
+        places = [element.index for element in scene.ready.detail.worst if _inside(element.index, slab.shape)]
+        if not places:
+            return "no element differs" if scene.ready.complete else "the worst elements are still being looked for"
+        at = places.index(self.index) + direction if self.index in places else 0
+        self.index = places[at % len(places)]
+        return f"worst element {at % len(places) + 1} of {len(places)}"
+
+    def jump(self, scene: Scene, text: str) -> str:
+        """Go to an element that is written as numbers with commas; negative ones count from the end."""
+        slab = self.on(scene)
+        if slab is None:
+            return waiting(scene)
+        try:
+            given = tuple(int(part) for part in text.strip().lstrip("@").strip("[]() ").split(",") if part.strip())
+        except ValueError:
+            return f"an index is numbers with commas, such as {position(self.index)}"
+        if len(given) != len(slab.shape):
+            return f"this tensor needs {len(slab.shape)} numbers, such as {position(self.index)}"
+        index = tuple(one + size if one < 0 else one for one, size in zip(given, slab.shape, strict=True))
+        if not _inside(index, slab.shape):
+            return f"outside of {'x'.join(map(str, slab.shape))}"
+        self.index, self._waits = index, False
+        return f"element {position(index)}"
+
+    def next_form(self, scene: Scene) -> str:
+        """Write the elements in the next form."""
+        self.form = FORMS[(FORMS.index(self.form) + 1) % len(FORMS)]
+        slab = self.on(scene)
+        if self.form == "codes" and slab is not None and slab.backend_codes is None and slab.reference_codes is None:
+            self.form = "hex"
+            return "hex; neither side is quantized, so there are no codes"
+        return {"real": "real numbers", "codes": "stored codes", "hex": "the bits in hexadecimal"}[self.form]
+
+
+def waiting(scene: Scene) -> str:
+    """Say why there are no elements to see yet."""
+    if scene.planned.missing is not None:
+        return "this tensor is not compared: " + scene.planned.missing
+    if scene.ready is not None and scene.ready.problem:
+        return scene.ready.problem
+    if scene.outcome is None:
+        return "its turn comes: nodes are compared in topological order"
+    return "the elements are being read .."
+
+
+def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
+    """Draw a screen that has no elements yet."""
+    lines = [head, [], *paragraph(safe_text(waiting(scene)), scene, width)]
+    if scene.ready is not None and scene.ready.recorded is not None:
+        lines += [[], *paragraph("4 shows the statistics that were recorded of it.", scene, width)]
+    return lines
+
+
+def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(index) == len(shape) and all(0 <= one < size for one, size in zip(index, shape, strict=True))

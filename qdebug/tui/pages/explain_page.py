@@ -1,0 +1,108 @@
+"""Which arithmetic reproduces the node, what it was told apart from, and the pattern of what is left over."""
+
+from __future__ import annotations
+
+from qdebug.analysis.results.result import NodeResult
+from qdebug.tui.arrangement import View
+from qdebug.tui.cells import wrap
+from qdebug.tui.pages.page import Line, Page, Scene, heading
+from qdebug.tui.walk import own_share
+from qdebug.view import numbers
+from qdebug.view.text import safe_text
+
+__all__ = ["ExplainPage"]
+
+_LABEL = 14
+_REPLAYED = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
+
+Fact = tuple[str, str, str]
+"""Label, text and style."""
+
+
+class ExplainPage(Page):
+    """All that is known of why the node differs; it scrolls."""
+
+    view = View.EXPLAIN
+    hint = "why the node differs; j k scroll"
+
+    def __init__(self) -> None:
+        self._top = 0
+        self._of: object = None
+        self._lines = 0
+        self._room = 1
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the findings."""
+        if self._of != (scene.backend, scene.row):
+            self._of, self._top = (scene.backend, scene.row), 0
+        lines: list[Line] = []
+        for label, text, style in _facts(scene):
+            for at, line in enumerate(wrap(scene.glyphs.plain(text), max(width - _LABEL - 2, 10))):
+                lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, style)])
+        self._lines, self._room = len(lines), max(height - 2, 1)
+        self._top = min(self._top, max(self._lines - self._room, 0))
+        left = self._lines - self._top - self._room
+        more = f"{left} more, j" if left > 0 else "the end" if self._top else ""
+        return [heading(scene, width, more), [], *lines[self._top : self._top + self._room]]
+
+    def move(self, _: Scene, lines: int) -> str:
+        """Scroll."""
+        top = min(max(self._top + lines, 0), max(self._lines - self._room, 0))
+        if top == self._top:
+            return "the explanation ends here" if lines > 0 else "the explanation begins here"
+        self._top = top
+        return ""
+
+
+def _facts(scene: Scene) -> list[Fact]:
+    result = scene.outcome
+    if result is None:
+        why = scene.planned.missing
+        return [("", "not compared yet" if why is None else f"not compared: {safe_text(why)}", "muted")]
+    return [*_of_diff(result), *_of_search(scene)]
+
+
+def _of_diff(result: NodeResult) -> list[Fact]:
+    """Give what the comparison says of where the error comes from."""
+    said: list[Fact] = []
+    stats = result.metrics
+    if stats is not None and stats.max_lsb is not None:
+        bias = "" if stats.lsb_bias is None else f", {numbers.number(stats.lsb_bias)} LSB in the mean"
+        differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements differ"
+        most = f"by at most {numbers.number(stats.max_lsb)} LSB"
+        said.append(("whole error", f"{differ} from the reference, {most}{bias}", "plain"))
+    share = own_share(result)
+    if share is not None:
+        said.append(("of that", f"{share:.1%} is added here, {1 - share:.1%} comes in", "plain"))
+    own = result.introduced
+    if own is not None and own.max_lsb is not None:
+        said.append(("added here", f"at most {numbers.number(own.max_lsb)} LSB", "plain"))
+    if result.attribution_note:
+        said.append(("own error", f"not known: {safe_text(result.attribution_note)}", "unknown"))
+    if result.declared:
+        said.append(("but", f"{safe_text(result.declared)}; {_REPLAYED}", "fail"))
+    if result.acknowledged is not None:
+        until = f", until {result.acknowledged.expires}" if result.acknowledged.expires else ""
+        over = " (expired)" if result.acknowledged.expired else ""
+        said.append(("acknowledged", f"{safe_text(result.acknowledged.reason)}{until}{over}", "plain"))
+    return said
+
+
+def _of_search(scene: Scene) -> list[Fact]:
+    """Give what the search for an arithmetic found."""
+    result, ready = scene.outcome, scene.ready
+    if scene.planned.tensor and scene.opened.backend_graph.producer(scene.planned.tensor) is None:
+        return [("arithmetic", "none: no node of the graph computes this tensor", "muted")]
+    if ready is None or ready.explained is None:
+        if result is not None and result.explained is not None:
+            return [("arithmetic", f"reproduced bit for bit by {safe_text(result.explained)}", "fine")]
+        if ready is not None and ready.problem:
+            return [("arithmetic", safe_text(ready.problem), "fail")]
+        return [("arithmetic", "looking for one that reproduces every element ..", "muted")]
+    from qdebug.view.explained import node_facts
+
+    facts: list[Fact] = [("", "", "plain")]
+    mine = [each for each in ready.explained if each.tensor == scene.planned.tensor] or list(ready.explained)
+    for node in mine:
+        facts += [(label, text, "plain") for label, text in node_facts(node)]
+    return facts if mine else [("arithmetic", "nothing can be said of this node", "unknown")]

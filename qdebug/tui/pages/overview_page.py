@@ -1,0 +1,233 @@
+"""The overview: strips under the error profile, and the culprits, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.tui.arrangement import View
+from qdebug.tui.draw import bars, pool
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.pages.page import Line, Page, Scene, state_style, window
+from qdebug.tui.profile import LABEL
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.states import State
+from qdebug.view import numbers
+from qdebug.view.text import safe_text
+
+__all__ = ["OverviewPage", "culprits", "strip_lines"]
+
+_MOST = 200
+_EXPLAINED = 14
+_COLUMNS = (("rel L2", 8), ("introduced", 10), ("LSB", 7), ("sat", 7), ("propagated", 10), ("explained", _EXPLAINED))
+_LEAVE_FIRST = ("explained", "propagated", "LSB", "rel L2")
+"""Columns that go where there is no room, the first one first."""
+_OP = 12
+_LEAST_NAME = 24
+
+
+def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
+    """Rank the rows that a search for a bug would look at: the origin, what fails, what adds most error.
+
+    Where it is not known what a node adds, its whole error counts, after those of which it is known.
+
+    Args:
+        table: The rows.
+        origin: Row of the origin; None if it is not known.
+    """
+    own = np.nan_to_num(_added(table), nan=-1.0, posinf=np.inf)
+    whole = np.nan_to_num(table.metrics["rel_l2"], nan=0.0, posinf=np.inf)
+    failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
+    candidates = np.flatnonzero(failing | (own > 0) | ((own < 0) & (whole > 0)))
+    if len(candidates) > 4 * _MOST:  # only the best are ever sorted
+        unknown = -1 / (1 + whole[candidates])  # below all that is known, the largest error first
+        score = np.where(failing[candidates], np.inf, np.where(own[candidates] < 0, unknown, own[candidates]))
+        candidates = np.sort(candidates[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]])
+    nonfinite = table.state[candidates] == State.NONFINITE
+    first = candidates == (-1 if origin is None else origin)
+    unknown_whole = np.where(own < 0, whole, 0.0)[candidates]
+    order = np.lexsort((candidates, -unknown_whole, -own[candidates], ~nonfinite, ~failing[candidates], ~first))
+    ranked: np.ndarray = candidates[order][:_MOST]
+    return ranked
+
+
+def _added(table: NodeTable) -> np.ndarray:
+    """Give what each node adds; nothing where it is identical, whatever replaying it on other inputs says."""
+    return np.where(table.state == State.IDENTICAL, 0.0, table.metrics["introduced"])
+
+
+def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Draw introduced error and saturation along the topological order, under the profile.
+
+    Args:
+        navigator: The table.
+        width: Cells of a line.
+        glyphs: Characters to draw with.
+    """
+    cells, table = width - LABEL - 1, navigator.table
+    if not table.ordered or cells < 1:
+        return []
+    lines: list[Line] = []
+    for title, values in (("intro", _added(table)), ("sat", table.saturated)):
+        known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
+        top = None if title == "intro" else 1.0  # saturation is a share: a full bar is all of a tensor
+        drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs, top=top)
+        lines.append([(title.rjust(LABEL) + " ", "muted"), (drawn, "fine")])
+    return lines
+
+
+class OverviewPage(Page):
+    """Ranked culprits; the cursor is that of the node list."""
+
+    view = View.OVERVIEW
+    hint = "origin, what fails, then by introduced error"
+
+    def __init__(self) -> None:
+        self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)
+        self._key: tuple[object, ...] = ()
+
+    def ranked(self, scene: Scene) -> np.ndarray:
+        """Give the rows, worst first."""
+        origin = _origin(scene)
+        key = (id(scene.table), scene.table.version, origin)
+        if key != self._key:
+            self._ranked, self._key = culprits(scene.table, origin), key
+        return self._ranked
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the list."""
+        ranked, glyphs = self.ranked(scene), scene.glyphs
+        if not len(ranked):
+            return [_nothing(scene), [(glyphs.fit_end(_coverage(scene), width), "muted")]]
+        shown = list(_COLUMNS)
+        if all(_explained(scene, int(row)) is None for row in ranked[:height]):
+            shown.pop()
+        for leaving in _LEAVE_FIRST:
+            if _room(width, shown) >= _LEAST_NAME:
+                break
+            shown = [column for column in shown if column[0] != leaving]
+        name_width = max(_room(width, shown), 8)
+        head = f"    {'node'.ljust(name_width)} {'op'.ljust(_OP)}"
+        head += "".join(f" {title.rjust(size)}" for title, size in shown)
+        lines: list[Line] = [[(head[:width], "accent")]]
+        places = np.flatnonzero(ranked == scene.row)
+        at = int(places[0]) if len(places) else -1
+        room = max(height - 2, 1)
+        start = window(max(at, 0), len(ranked), room)
+        lines += [
+            _culprit(scene, int(ranked[place]), shown, name_width, here=place == at)
+            for place in range(start, min(start + room, len(ranked)))
+        ]
+        lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
+        return lines
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Go to another culprit."""
+        ranked = self.ranked(scene)
+        if not len(ranked):
+            return "there are no culprits to move in; 2 shows all nodes"
+        places = np.flatnonzero(ranked == scene.row)
+        if not len(places):
+            return f"the worst culprit{scene.navigator.jump(int(ranked[0]))}"
+        target = min(max(int(places[0]) + lines, 0), len(ranked) - 1)
+        if target == places[0]:
+            return "this is the worst culprit" if lines < 0 else "this is the last culprit; 2 shows all nodes"
+        scene.navigator.go(int(ranked[target]))
+        return ""
+
+    def side(self, scene: Scene, direction: int) -> str:
+        """Go along the profile: to the worst row of the next or previous stretch."""
+        table = scene.table
+        step = max(table.ordered // 60, 1)
+        start = scene.row + direction * step
+        if not 0 <= start < table.ordered:
+            return f"the profile {'begins' if direction < 0 else 'ends'} here"
+        scene.navigator.go(start)
+        return f"#{start} of the profile"
+
+
+def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
+    """Give the cells that these columns leave for the name."""
+    return width - 4 - sum(size + 1 for _, size in shown) - _OP - 1
+
+
+def _origin(scene: Scene) -> int | None:
+    name = None if scene.result is None else scene.result.origin
+    return None if name is None else scene.table.find(name)
+
+
+def _nothing(scene: Scene) -> Line:
+    table = scene.table
+    if table.pending:
+        done = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+        return [(f" no error found so far, {done} compared", "muted")]
+    return [(" no node adds any error; 2 shows all nodes", "fine")]
+
+
+def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_width: int, *, here: bool) -> Line:
+    table, glyphs = scene.table, scene.glyphs
+    state = State(int(table.state[row]))
+    first = table.first_divergence() == row
+    sign = "~" if table.acknowledged[row] else "*" if state.failing else " "
+    texts = {
+        "rel L2": numbers.number(_known(table.metrics["rel_l2"][row])),
+        "introduced": numbers.number(_known(table.metrics["introduced"][row])),
+        "LSB": _steps(table, row),
+        "propagated": numbers.number(_known(table.metrics["propagated"][row])),
+        "sat": _share(table.saturated[row]),
+        "explained": _explained(scene, row) or numbers.MISSING,
+    }
+    line: Line = [
+        (glyphs.cursor if here else " ", "cursor"),
+        ("!" if first else " ", "first" if first else "plain"),
+        (sign, state_style(state)),
+        (" ", "plain"),
+        (glyphs.fit(f"#{row} {table.names[row]}", name_width), "cursor" if here else state_style(state)),
+        (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
+    ]
+    for title, size in shown:
+        line.append((" " + glyphs.plain(texts[title]).rjust(size)[:size], "plain"))
+    return line
+
+
+def _steps(table: NodeTable, row: int) -> str:
+    """Give the largest introduced error in steps of the node's own output."""
+    result = table.results[row]
+    own = None if result is None else result.introduced
+    return numbers.MISSING if own is None else numbers.number(own.max_lsb)
+
+
+def _explained(scene: Scene, row: int) -> str | None:
+    """Give the arithmetic that is known to reproduce a row, if its name is short; None if none is."""
+    result = scene.table.results[row]
+    if result is None or result.explained is None:
+        return None
+    return safe_text(result.explained) if len(result.explained) <= _EXPLAINED else "bit for bit"
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _share(value: float) -> str:
+    return numbers.MISSING if np.isnan(value) else "0" if value == 0 else numbers.percent(float(value), 1.0)
+
+
+def _coverage(scene: Scene) -> str:
+    table = scene.table
+    missing = table.size - table.comparable
+    said = f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+    unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
+    if missing:
+        said += f", {numbers.grouped(missing)} {'has' if missing == 1 else 'have'} no partner"
+    if unlike:
+        said += f", {numbers.grouped(unlike)} cannot be compared"
+    if missing or unlike:
+        said += " (f is=missing)"
+    excused = int(table.acknowledged.sum())
+    if excused:
+        said += f", {numbers.grouped(excused)} acknowledged"
+    bad = int((table.state == State.NONFINITE).sum())
+    return said + (f", NaN or infinite in {numbers.grouped(bad)}" if bad else "")

@@ -1,0 +1,167 @@
+"""What every screen is made of: the scene it draws, and the keys it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+from qdebug.tui.arrangement import View
+from qdebug.tui.cells import wrap
+from qdebug.tui.glyphs import GlyphSet
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.profile import Piece
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.source import DetailReady, Opened
+from qdebug.tui.states import State
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:  # there are results long after the first frame
+    from qdebug.analysis.results.result import DiffResult, NodeResult
+
+__all__ = ["BackendColumn", "Line", "Page", "Scene", "heading", "paragraph", "sign_of", "state_style", "window"]
+
+Line = list[Piece]
+"""One line of a screen."""
+
+_STYLES = {
+    State.PENDING: "muted",
+    State.IDENTICAL: "fine",
+    State.WITHIN: "fine",
+    State.DIVERGED: "fail",
+    State.NONFINITE: "fail",
+    State.INCOMPARABLE: "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendColumn:
+    """One of several backends.
+
+    Args:
+        title: What it is called.
+        table: Its rows; None while it is being opened.
+    """
+
+    title: str
+    table: NodeTable | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything a screen can draw.
+
+    Args:
+        navigator: Table, cursor, sample, metric.
+        opened: Both graphs and the facts of both runs.
+        result: The whole comparison; None until it is finished.
+        ready: What the reader has told of the row under the cursor; None if nothing yet.
+        glyphs: Characters to draw with.
+        colours: Whether there are colours.
+        backends: All backends, when several are given.
+        backend: Which of them is shown.
+    """
+
+    navigator: Navigator
+    opened: Opened
+    result: DiffResult | None
+    ready: DetailReady | None
+    glyphs: GlyphSet
+    colours: bool = True
+    backends: Sequence[BackendColumn] = field(default=())
+    backend: int = 0
+
+    @property
+    def table(self) -> NodeTable:
+        """The rows."""
+        return self.navigator.table
+
+    @property
+    def row(self) -> int:
+        """The row under the cursor."""
+        return self.navigator.cursor
+
+    @property
+    def planned(self) -> PlannedRow:
+        """What is known of it before any value is read."""
+        return self.table.rows[self.row]
+
+    @property
+    def outcome(self) -> NodeResult | None:
+        """Its comparison; None if there is none yet."""
+        return self.table.results[self.row]
+
+
+class Page:
+    """A screen. One that has no use for a key says so."""
+
+    view: View
+    hint = ""
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Give the lines; those beyond `height` are not shown."""
+        raise NotImplementedError
+
+    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
+        """Move up or down; say why nothing happened, or ""."""
+        return f"nothing to move in on the screen {self.view}"
+
+    def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  for those that move
+        """Move left or right; say why nothing happened, or ""."""
+        return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
+
+    def enter(self, scene: Scene) -> View | str:  # noqa: ARG002  for those that look
+        """Go deeper: the screen to go to, or why there is none."""
+        return View.TENSOR
+
+
+def heading(scene: Scene, width: int, extra: str = "") -> Line:
+    """Name the row under the cursor: number, name, operator, status, and what else a screen has to say."""
+    table, row = scene.table, scene.row
+    state = State(int(table.states(scene.navigator.sample)[row]))
+    op = safe_text(table.rows[row].op, limit=24)
+    tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
+    rest = f"  {scene.glyphs.plain(extra)}" if extra else ""
+    room = max(width - cell_len(tail) - len(rest), 8)
+    name = safe_text(f"#{row} {table.names[row]}")
+    name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))
+    return [
+        (name, "title"),
+        (tail, state_style(state)),
+        (scene.glyphs.fit_end(rest, max(width - cell_len(name) - cell_len(tail), 0)), "muted"),
+    ]
+
+
+def _said_of(scene: Scene, state: State) -> str:
+    """Give the status; where a sample is chosen, and the whole is judged otherwise, of both."""
+    table, row, sample = scene.table, scene.row, scene.navigator.sample
+    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}"
+    if sample is None or state is State(int(table.state[row])):
+        return whole
+    return f"{state.word} in sample {sample}, {whole} in all"
+
+
+def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:
+    """Break safe text into lines of a width, indented by one."""
+    return [[(f" {line}", style)] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10))]
+
+
+def sign_of(table: NodeTable, row: int) -> str:
+    """Give the sign of a row's state with a space: "* " for failing, "~ " acknowledged, "? " not compared."""
+    if table.acknowledged[row]:
+        return "~ "
+    state = State(int(table.state[row]))
+    return "* " if state.failing else "? " if state is State.INCOMPARABLE else ""
+
+
+def state_style(state: State) -> str:
+    """Give the style of a state."""
+    return _STYLES[state]
+
+
+def window(cursor: int, size: int, room: int) -> int:
+    """Give the first of `room` lines out of `size` so that the cursor is about in the middle."""
+    return max(min(cursor - room // 2, size - room), 0)

@@ -1,0 +1,215 @@
+"""The samples of the node under the cursor, and the node on every backend."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import numpy as np
+
+from qdebug.analysis.results.result import SampleResult, Status
+from qdebug.tui.arrangement import View
+from qdebug.tui.draw import bars
+from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.states import State
+from qdebug.view import numbers
+from qdebug.view.rows import metric_title
+from qdebug.view.text import safe_text
+
+__all__ = ["BackendsPage", "SamplesPage"]
+
+_LEAST_BAR = 5
+"""A bar of fewer cells tells nothing."""
+_BAR = 24
+_TITLE = 14
+_FAILING = frozenset({Status.DIVERGED, Status.NONFINITE})
+
+
+class SamplesPage(Page):
+    """One line a sample; the one chosen is looked at on every screen."""
+
+    view = View.SAMPLES
+    hint = "j k choose for all screens, g all, n the worst"
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the list."""
+        head = heading(scene, width)
+        result = scene.outcome
+        if result is None:
+            return [head, [], [(" not compared yet" if scene.planned.missing is None else " not compared", "muted")]]
+        samples = result.samples
+        if not samples:
+            return [head, [], [(" nothing is known of single samples", "muted")]]
+        error = _errors(samples)
+        worst = int(np.argmax(error))
+        chosen = 0 if scene.navigator.sample is None else _at(samples, scene.navigator.sample) + 1
+        lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
+        if result.status in _FAILING and not any(one.status in _FAILING for one in samples):
+            why = f"beyond the limit as a whole, not in a single sample: {safe_text(result.reason or result.status)}"
+            lines += paragraph(why, scene, width, "fail")[:3]
+        room = max(height - len(lines) - 1, 1)
+        bar_width = min(max(width - 60, 0), _BAR)
+        start = window(chosen, len(samples) + 1, room)
+        wide = bar_width >= _LEAST_BAR
+        lines.append([("    sample  status          SQNR dB     max abs" + "        error" * wide, "accent")])
+        top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
+        for at in range(start, min(start + room, len(samples) + 1)):
+            here = at == chosen
+            mark = scene.glyphs.cursor if here else " "
+            if at == 0:
+                lines.append([(f" {mark}  all    ", "cursor"), (f"{result.status:<12}", _style(result.status))])
+                continue
+            one = samples[at - 1]
+            bar = bars(np.full(1, error[at - 1]), scene.glyphs, top=top) if top else ""
+            filled = 0 if not top else int(min(error[at - 1] / top, 1.0) * (bar_width - 1))
+            least = "worst " if at - 1 == worst and error[worst] else "      "
+            lines.append(
+                [
+                    (f" {mark}{one.sample:>6}   ", "cursor" if here else "plain"),
+                    (f"{one.status:<12}", _style(one.status)),
+                    (f"{numbers.number(one.sqnr_db):>10}  {numbers.number(one.max_abs):>10}  ", "plain"),
+                    (least, "fail"),
+                    (scene.glyphs.eighths[-1] * filled + bar if wide else "", "fine"),
+                ]
+            )
+        return lines
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Choose another sample."""
+        many = scene.navigator.samples
+        at = 0 if scene.navigator.sample is None else scene.navigator.sample + 1
+        target = min(max(at + lines, 0), many)
+        if target == at or many == 1:
+            return "there is one sample only" if many == 1 else "no sample beyond this one"
+        return scene.navigator.choose_sample(None if target == 0 else target - 1)
+
+    def worst(self, scene: Scene) -> str:
+        """Choose the sample with the largest error relative to its signal."""
+        result = scene.outcome
+        if result is None or not result.samples:
+            return "nothing is known of single samples yet"
+        error = _errors(result.samples)
+        if not error.any():
+            return "no sample of this node has an error"
+        return "the worst: " + scene.navigator.choose_sample(result.samples[int(np.argmax(error))].sample)
+
+
+def _errors(samples: tuple[SampleResult, ...]) -> np.ndarray:
+    """Give the error of each sample relative to its signal; what is not finite is worst."""
+    levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in samples])
+    errors = np.where(np.isnan(levels), 0.0, 10 ** (-levels / 20))
+    broken = np.array([one.status is Status.NONFINITE for one in samples])
+    return np.where(broken, np.inf, errors)
+
+
+def _at(samples: tuple[SampleResult, ...], sample: int) -> int:
+    return next((at for at, one in enumerate(samples) if one.sample == sample), -1)
+
+
+def _spread(samples: tuple[SampleResult, ...]) -> str:
+    known = sorted(one.sqnr_db for one in samples if one.sqnr_db is not None and not np.isnan(one.sqnr_db))
+    if not known:
+        return "SQNR not known"
+    low, middle, high = known[0], median(known), known[-1]
+    if len(samples) == 1:
+        return f"one sample, SQNR {numbers.number(low)} dB"
+    words = [f"{name} {numbers.number(value)}" for name, value in (("worst", low), ("median", middle), ("best", high))]
+    beyond = sum(one.status in _FAILING for one in samples)
+    return f"{len(samples)} samples, {beyond} beyond the limit; SQNR {', '.join(words)} dB"
+
+
+def _style(status: Status) -> str:
+    return "fail" if status in _FAILING else "fine"
+
+
+class BackendsPage(Page):
+    """Nodes by backends: whether one backend is at fault, or all of them agree against the reference."""
+
+    view = View.BACKENDS
+    hint = "j k choose a node, h l or b a backend"
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the table, rows in the order of the node list."""
+        if len(scene.backends) < 2:
+            return [
+                heading(scene, width),
+                [],
+                *paragraph("one backend is given; several stand beside each other: qdebug tui REF A B C", scene, width),
+            ]
+        navigator, glyphs = scene.navigator, scene.glyphs
+        name_width = max(width - 4 - len(scene.backends) * (_TITLE + 1), 12)
+        shown = max(min((width - 4 - name_width) // (_TITLE + 1), len(scene.backends)), 1)
+        first = window(scene.backend, len(scene.backends), shown)
+        titles: Line = [(f"   {'node, ' + metric_title(navigator.metric):<{name_width}}"[: name_width + 3], "accent")]
+        for at in range(first, first + shown):
+            here = at == scene.backend
+            mark = glyphs.cursor if here else " "
+            titles.append((f" {mark}{glyphs.fit(scene.backends[at].title, _TITLE - 1)}", "title" if here else "accent"))
+        lines = [titles]
+        room = max(height - 2, 1)
+        start = window(max(navigator.place, 0), navigator.lines, room)
+        lines += [
+            self._row(scene, navigator.line_to_row(line), name_width, first, shown)
+            for line in range(start, min(start + room, navigator.lines))
+        ]
+        lines.append([(f" {glyphs.fit_end(_agreement(scene), width - 1)}", "muted")])
+        return lines
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Choose another node."""
+        return scene.navigator.move(lines)
+
+    def _row(self, scene: Scene, row: int, name_width: int, first: int, shown: int) -> Line:
+        here = row == scene.row
+        line: Line = [
+            (f" {scene.glyphs.cursor if here else ' '} ", "cursor"),
+            (scene.glyphs.fit(scene.table.names[row], name_width), "cursor" if here else "plain"),
+        ]
+        for at in range(first, first + shown):
+            table = scene.backends[at].table
+            text, style = ("opening ..", "muted") if table is None else _cell(scene, table, row)
+            line.append((" " + text.rjust(_TITLE)[:_TITLE], style))
+        return line
+
+
+def _cell(scene: Scene, table: NodeTable, row: int) -> tuple[str, str]:
+    at = _same(scene, table, row)
+    if at is None or table.rows[at].missing is not None:
+        return "no partner", "unknown"
+    state = State(int(table.state[at]))
+    if state is State.PENDING:
+        return "..", "muted"
+    value = table.metrics[scene.navigator.metric][at]
+    text = numbers.MISSING if np.isnan(value) else numbers.metric(scene.navigator.metric, float(value))
+    return f"{sign_of(table, at)}{text}", state_style(state)
+
+
+def _same(scene: Scene, table: NodeTable, row: int) -> int | None:
+    """Give the row of another backend that stands for the same: of the same name, else compared with the same."""
+    if table is scene.table:
+        return row
+    planned = scene.table.rows[row]
+    named = table.row_of(planned.tensor)
+    if named is not None and table.rows[named].reference_tensor == planned.reference_tensor:
+        return named
+    return table.row_of_reference(planned.reference_tensor)
+
+
+def _agreement(scene: Scene) -> str:
+    """Say whether the backends fail together at the node under the cursor."""
+    failing = compared = 0
+    for column in scene.backends:
+        at = None if column.table is None else _same(scene, column.table, scene.row)
+        if column.table is None or at is None or column.table.results[at] is None:
+            continue
+        compared += 1
+        failing += State(int(column.table.state[at])).failing
+    if failing and failing == compared == len(scene.backends):
+        return f"all {compared} are beyond the limit here: look at reference, weights, calibration"
+    if failing:
+        return f"{failing} of {compared} backends are beyond the limit here"
+    if not compared:
+        return "not compared on any backend, or not yet"
+    if compared < len(scene.backends):
+        return f"within the limit on {compared} of {len(scene.backends)} backends, not compared on the others"
+    return f"within the limit on all {compared} backends"

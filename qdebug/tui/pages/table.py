@@ -1,0 +1,71 @@
+"""All screens that draw a page of their own, by their name; each is loaded when it is first looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from qdebug.tui.arrangement import View
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.overview_page import OverviewPage
+from qdebug.tui.pages.page import Page
+
+__all__ = ["make_pages"]
+
+_VIEWS = tuple(view for view in View if view not in {View.NODES, View.TENSOR})
+"""Nodes and tensor are widgets that scroll and have no page."""
+
+
+def make_pages(elements: ElementCursor) -> Mapping[View, Page]:
+    """Make the pages; nodes and tensor are widgets that scroll and have none.
+
+    Args:
+        elements: The element that the screens of a tensor share.
+    """
+    return _Pages(elements)
+
+
+class _Pages(Mapping[View, Page]):
+    def __init__(self, elements: ElementCursor) -> None:
+        self._elements = elements
+        self._made: dict[View, Page] = {}
+
+    def __getitem__(self, view: View) -> Page:
+        if view not in self._made:
+            self._made[view] = _make(view, self._elements)
+        return self._made[view]
+
+    def __iter__(self) -> Iterator[View]:
+        return iter(_VIEWS)
+
+    def __len__(self) -> int:
+        return len(_VIEWS)
+
+
+def _make(view: View, elements: ElementCursor) -> Page:
+    if view is View.OVERVIEW:
+        return OverviewPage()
+    if view is View.GRAPH:
+        from qdebug.tui.pages.graph_page import GraphPage
+
+        return GraphPage()
+    if view is View.VALUES:
+        from qdebug.tui.pages.values_page import ValuesPage
+
+        return ValuesPage(elements)
+    if view is View.CHANNELS:
+        from qdebug.tui.pages.channels_page import ChannelsPage
+
+        return ChannelsPage(elements)
+    if view is View.MAP:
+        from qdebug.tui.pages.map_page import MapPage
+
+        return MapPage(elements)
+    if view is View.EXPLAIN:
+        from qdebug.tui.pages.explain_page import ExplainPage
+
+        return ExplainPage()
+    if view in {View.SAMPLES, View.BACKENDS}:
+        from qdebug.tui.pages.samples_page import BackendsPage, SamplesPage
+
+        return SamplesPage() if view is View.SAMPLES else BackendsPage()
+    raise KeyError(view)

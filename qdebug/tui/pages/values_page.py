@@ -1,0 +1,207 @@
+"""Elements of both sides next to each other, with one cursor in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from qdebug.tui.arrangement import View
+from qdebug.tui.draw import bars, resample
+from qdebug.tui.pages.elements import ElementCursor, waiting_lines
+from qdebug.tui.pages.page import Line, Page, Scene, heading, window
+from qdebug.tui.slab import Slab
+from qdebug.view import numbers
+from qdebug.view.rows import position
+
+__all__ = ["ValuesPage"]
+
+_CELL = 9
+_LABEL = 6
+
+
+class ValuesPage(Page):
+    """A window into the last two dimensions, three times: reference, backend, difference.
+
+    Where few rows have many columns, as those of a classifier's output, the last dimension goes down the screen.
+    """
+
+    view = View.VALUES
+    hint = "arrows, n N worst, c C channel, @ jumps, v codes"
+
+    def __init__(self, cursor: ElementCursor) -> None:
+        self._cursor = cursor
+        self._turned = False
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the window."""
+        slab = self._cursor.on(scene)
+        head = heading(scene, width, self._cursor.form if slab is not None else "")
+        if slab is None:
+            return waiting_lines(scene, head, width)
+        if not slab.backend.size:
+            return [head, [], [(" the tensor has no elements", "muted")]]
+        columns = max((width - _LABEL - 4) // (3 * _CELL), 1)
+        foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width)]
+        room = max(height - 2 - len(foot) - 2, 1)
+        high, wide = _plane(slab)
+        self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
+        lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
+        lines += self._window(scene, slab, columns, room)
+        lines += [[] for _ in range(height - len(lines) - len(foot))]
+        return [*lines, *foot]
+
+    def move(self, scene: Scene, lines: int) -> str:
+        """Go along the second last dimension, or the last one if that goes down."""
+        return self._cursor.step(scene, -1 if self._turned else -2, lines)
+
+    def side(self, scene: Scene, direction: int) -> str:
+        """Go along the last dimension, or the second last one."""
+        return self._cursor.step(scene, -2 if self._turned else -1, direction)
+
+    def enter(self, scene: Scene) -> View | str:
+        """There is nothing below."""
+        return f"this is the deepest screen on the {scene.planned.op or 'tensor'}; esc goes back"
+
+    def _window(self, scene: Scene, slab: Slab, columns: int, room: int) -> list[Line]:
+        index, turned = self._cursor.index, self._turned
+        cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
+        size = _plane(slab)
+        down, across = (cursor[::-1], size[::-1]) if turned else (cursor, size)
+        top, left = window(down[0], across[0], room), window(down[1], across[1], columns)
+        rows = range(top, min(top + room, across[0]))
+        shown = range(left, min(left + columns, across[1]))
+        part = max(len(shown) * _CELL, len("difference"))
+        titles = " ".join(title.center(part) for title in ("reference", "backend", "difference"))
+        lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
+        heads = "".join(str(column).rjust(_CELL) for column in shown).rjust(part)
+        lines.append([(" " * _LABEL + " " + " ".join([heads] * 3), "muted")])
+        show = _writers(slab, self._cursor.form)
+        for row in rows:
+            here = row == down[0]
+            line: Line = [(str(row).rjust(_LABEL) + " ", "cursor" if here else "muted")]
+            for side, write in enumerate(show):
+                line.append((" " * (part - len(shown) * _CELL), "plain"))
+                for column in shown:
+                    place = (column, row) if turned else (row, column)
+                    at = (*index[:-2], *place[2 - min(len(index), 2) :])
+                    chosen = here and column == down[1]
+                    railed = side == 1 and _saturated(slab, at)
+                    sign = scene.glyphs.cursor if chosen else "^" if railed else " "
+                    text = sign + write(at)[: _CELL - 1].rjust(_CELL - 1)
+                    line.append((text, "unknown" if railed and not chosen else _style(slab, at, side == 2, chosen)))
+                line.append((" ", "plain"))
+            lines.append(line)
+        return lines
+
+
+def _plane(slab: Slab) -> tuple[int, int]:
+    """Give the extents of the last two dimensions; 1 for one that is not there."""
+    rows, columns = (1, 1, *slab.shape)[-2:]
+    return rows, columns
+
+
+def _saturated(slab: Slab, at: tuple[int, ...]) -> bool:
+    codes, quant = slab.backend_codes, slab.quant
+    return codes is not None and quant is not None and codes[at] in (quant.qmin, quant.qmax)
+
+
+def _rail(slab: Slab, at: tuple[int, ...]) -> str:
+    if not _saturated(slab, at) or slab.backend_codes is None or slab.quant is None:
+        return ""
+    return ", AT QMIN" if slab.backend_codes[at] == slab.quant.qmin else ", AT QMAX"
+
+
+def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> str:  # noqa: FBT001  of one element
+    if chosen:
+        return "first"
+    ours, theirs = slab.backend[at], slab.reference[at]
+    if not (np.isfinite(ours) and np.isfinite(theirs)):
+        return "fail"
+    if difference:
+        return "muted" if ours == theirs else "fail" if abs(float(ours) - float(theirs)) > slab.largest / 2 else "plain"
+    return "plain"
+
+
+def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], ...]:
+    """Give a function for each of the three blocks that writes an element."""
+
+    def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
+        return lambda at: numbers.number(float(values[at]), digits=4)
+
+    def raw(values: np.ndarray, codes: np.ndarray | None) -> Callable[[tuple[int, ...]], str]:
+        stored = values if codes is None else codes
+        if form == "codes" and codes is not None:
+            return lambda at: str(stored[at])
+        return real(values) if form == "codes" else lambda at: hex_of(stored[at])
+
+    def steps(at: tuple[int, ...]) -> str:
+        known = slab.steps(at)
+        return numbers.number(float(slab.difference(at)) if known is None else known, digits=4)
+
+    if form == "real":
+        return real(slab.reference), real(slab.backend), lambda at: numbers.number(float(slab.difference(at)), digits=3)
+    return raw(slab.reference, slab.reference_codes), raw(slab.backend, slab.backend_codes), steps
+
+
+def hex_of(value: np.generic) -> str:
+    """Write the stored bits of an element, the highest first."""
+    return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
+
+
+def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) -> Line:
+    sample = 0 if scene.ready is None else scene.ready.values_sample
+    names = ["*"] * len(index)
+    fixed = [str(one) for one in index[:-2]]
+    names[: len(fixed)] = fixed
+    text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}, sample {sample}"
+    step = scene.navigator.step
+    text += f", step {step}" if scene.opened.steps > 1 else ""
+    text += f"; dimension {len(index) - 1} goes down" if turned and len(index) > 1 else ""
+    text += "; ^ at qmin or qmax" if slab.backend_codes is not None else ""
+    return [(text, "muted")]
+
+
+def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> list[Line]:
+    """Say all that is known of the element under the cursor."""
+    theirs, ours = (float(side[index]) for side in (slab.reference, slab.backend))
+    steps = slab.steps(index)
+    parts = [
+        f" @{position(index)}",
+        f"reference {theirs:.9g}",
+        f"backend {ours:.9g}",
+        f"difference {float(slab.difference(index)):.6g}",
+    ]
+    if steps is not None:
+        parts.append(f"{steps:.4g} LSB")
+    for side, codes in (("ref code", slab.reference_codes), ("code", slab.backend_codes)):
+        if codes is not None:
+            parts.append(f"{side} {codes[index]}")
+    scale = slab.scale_at(index)
+    if slab.quant is not None:
+        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{_rail(slab, index)}")
+    if scale is not None:
+        parts.append(f"scale {scale:.6g}")
+    lines: list[Line] = []
+    text = ""
+    for part in parts:
+        if text and len(text) + len(part) + 2 > width:
+            lines.append([(text, "plain")])
+            text = " " + part
+        else:
+            text = f"{text}  {part}" if text else part
+    return [*lines, [(scene.glyphs.plain(text), "plain")]]
+
+
+def _histograms(scene: Scene, width: int) -> list[Line]:
+    """Draw how the values of both sides are distributed, one over the other."""
+    values = None if scene.ready is None else scene.ready.values
+    if values is None:
+        return []
+    room = max(width - 40, 16)
+    lines: list[Line] = []
+    for title, side in (("reference", values.reference), ("backend", values.backend)):
+        drawn = bars(np.sqrt(resample(side.counts, room)), scene.glyphs)
+        extent = f" {numbers.number(values.low, digits=3)}..{numbers.number(values.high, digits=3)}"
+        lines.append([(f" {title:<10}", "muted"), (drawn, "fine"), (extent if title == "backend" else "", "muted")])
+    return lines

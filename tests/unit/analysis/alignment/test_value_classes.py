@@ -1,0 +1,141 @@
+"""Classes of tensors that hold the same numbers, held against their definition, tensor by tensor."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qdebug.analysis.alignment import layouts
+from qdebug.analysis.alignment.pairs import Match, Pair
+from qdebug.analysis.alignment.value_classes import Run, ValueClasses, tensor_order
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+
+OPS = ("Conv", "Relu", "Add", "Identity", "QuantizeLinear", "DequantizeLinear", "Shape", "Constant", "Cast", "Concat")
+
+
+@st.composite
+def graphs(draw, ops=OPS):
+    """Draw a graph whose nodes read inputs, constants and what nodes before them make, or leave an input out."""
+    names = ["x", "y", "w", "c"]
+    nodes = []
+    for at in range(draw(st.integers(0, 8))):
+        op = draw(st.sampled_from(ops))
+        read = [draw(st.sampled_from(["", *names])) for _ in range(draw(st.integers(0, 3)))]
+        made = [f"t{at}_{slot}" if draw(st.integers(0, 4)) else "" for slot in range(draw(st.integers(1, 2)))]
+        attrs = {"perm": draw(st.permutations(range(3)).map(tuple))} if op == "Transpose" else {}
+        nodes.append(Node(name=f"n{at}", op=op, inputs=tuple(read), outputs=tuple(made), attrs=attrs))
+        names += [name for name in made if name]
+    kinds = [draw(st.sampled_from(["float32", "float16", "int8", None])) for _ in names]
+    roles = {"w": Role.CONSTANT, "c": Role.CONSTANT, "x": Role.INPUT, "y": Role.INPUT}
+    infos = [
+        TensorInfo(name=name, dtype=kind, role=roles.get(name, Role.ACTIVATION))
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    return Graph(nodes, tensors=infos, inputs=["x", "y"], outputs=names[-1:])
+
+
+def free_of_input(graph, tensor):
+    """Tell by recursion whether a tensor depends on constants alone."""
+    node = graph.producer(tensor)
+    if node is None:
+        return graph.is_constant(tensor)
+    read = [name for name in node.inputs if name]
+    return all(free_of_input(graph, name) for name in read) and (bool(read) or node.op == "Constant")
+
+
+def of_shapes(graph, tensor):
+    """Tell by recursion whether a tensor depends on shapes, and on constants at most besides."""
+    node = graph.producer(tensor)
+    if node is None or free_of_input(graph, tensor):
+        return False
+    read = [name for name in node.inputs if name]
+    counted = [of_shapes(graph, name) for name in read]
+    allowed = all(shape or free_of_input(graph, name) for shape, name in zip(counted, read, strict=True))
+    return node.op == "Shape" or (any(counted) and allowed)
+
+
+def first_form(classes, tensor):
+    """Follow a tensor back through the nodes that hand values on."""
+    node = classes.graph.producer(tensor)
+    source = None if node is None or node.outputs[0] != tensor else classes.handed_on(node)
+    return tensor if not source else first_form(classes, source)
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs())
+def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
+    classes = ValueClasses(graph)
+    order = list(graph.tensors)
+    for tensor in order:
+        assert classes.folds(tensor) == free_of_input(graph, tensor)
+        assert classes.of_shape(tensor) == of_shapes(graph, tensor)
+        root = first_form(classes, tensor)
+        assert classes.root(tensor) == root
+        assert classes.members(tensor) == tuple(name for name in order if first_form(classes, name) == root)
+    for node in graph.nodes:
+        free = tuple(name for name in node.inputs if name and not free_of_input(graph, name))
+        assert classes.data_inputs(node) == (tuple(name for name in free if not of_shapes(graph, name)) or free)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs())
+def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
+    classes = ValueClasses(graph)
+
+    def computation(form):
+        tensor = classes.root(form)
+        node = graph.producer(tensor)
+        if node is None:
+            return tensor
+        return (node.op, node.outputs.index(tensor), tuple(name and computation(name) for name in node.inputs))
+
+    by_number, by_work = {}, {}
+    for tensor in graph.tensors:
+        by_number.setdefault(classes.number(tensor), []).append(tensor)
+        by_work.setdefault(computation(tensor), []).append(tensor)
+    told_apart = {node.attrs.get("perm") for node in graph.nodes}
+    assert len(told_apart) <= 1
+    assert sorted(by_number.values()) == sorted(by_work.values())
+
+
+def test_a_constant_that_is_neutral_hands_the_other_input_on():
+    graph = Graph(
+        [Node(name="n", op="Mul", inputs=("one", "x"), outputs=("y",))],
+        tensors=[TensorInfo(name="one", role=Role.CONSTANT)],
+        inputs=["x"],
+    )
+    recording = MemoryRecording.single(graph, {"one": np.ones(3, np.float32), "x": np.ones(3, np.float32)})
+    assert Run.of(recording).classes.members("x") == ("x", "y")
+    other = MemoryRecording.single(graph, {"one": np.full(3, 2, np.float32), "x": np.ones(3, np.float32)})
+    assert Run.of(other).classes.members("x") == ("x",)
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs((*OPS, "Reshape", "Squeeze", "MatMul")), graphs((*OPS, "Reshape", "Squeeze", "MatMul")))
+def test_where_nothing_turns_the_search_for_turned_tensors_can_be_left_out(first, second):
+    ref, be = (Run.of(MemoryRecording.single(graph, {})) for graph in (first, second))
+    partners = {name: name for name in tensor_order(second) if name in first.tensors}
+    quick = layouts._layouts(partners, ref, be, turned_later=True)
+    always, layouts._may_turn = layouts._may_turn, lambda _: True
+    try:
+        assert layouts._layouts(partners, ref, be, turned_later=True) == quick == {}
+    finally:
+        layouts._may_turn = always
+
+
+def test_one_turn_on_either_side_is_searched_for():
+    plain = Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))], inputs=["x"])
+    turned = Graph(
+        [
+            Node(name="t", op="Transpose", inputs=("x",), outputs=("u",), attrs={"perm": (0, 2, 1)}),
+            Node(name="n", op="Relu", inputs=("u",), outputs=("y",)),
+        ],
+        inputs=["x"],
+    )
+    ref, be = (Run.of(MemoryRecording.single(graph, {})) for graph in (plain, turned))
+    pairs = {
+        name: Pair(backend=name, reference=other, match=Match.EXACT, reason="")
+        for name, other in (("x", "x"), ("u", "x"), ("y", "y"))
+    }
+    found = layouts.with_layouts(pairs, ("x", "u", "y"), ref, be)
+    assert found["u"].backend_view.transpose == (0, 2, 1)
+    assert found["x"].backend_view is None

@@ -1,0 +1,66 @@
+"""What is known of a weight's error leaves less room than what rounding may make of it."""
+
+import numpy as np
+
+from qdebug.analysis.results.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.replay import run_node
+from qdebug.session import diff
+
+RNG = np.random.default_rng(12)
+X = RNG.normal(size=(16, 48)).astype(np.float32)
+W = RNG.normal(size=(48, 24)).astype(np.float32) * np.float32(0.02)
+STEP = np.float32(np.abs(W).max() / 20)
+"""A step so coarse that rounding to it may change the product by as much as the values below."""
+CODES = np.rint(W / STEP).astype(np.int8)
+
+
+def node(op, inputs, outputs):
+    return Node(name=f"n_{outputs}", op=op, inputs=tuple(inputs.split()), outputs=(outputs,))
+
+
+def recorded(nodes, weight, *, off=1.0):
+    """Record a product with a weight, which is in codes if it holds integers, of a scale that may be off."""
+    coded = weight.dtype == np.int8
+    step = STEP * np.float32(off)
+    values = {"x": X, "s": step, "z": np.int8(0), "w_q" if coded else "w": weight}
+    nodes = ((node("DequantizeLinear", "w_q s z", "w"),) if coded else ()) + nodes
+    for each in nodes:
+        values.update(run_node(each, values, {"": 18}))
+    constants = [name for name in values if name in ("s", "z", "w_q") or (name == "w" and not coded)]
+    quant = QuantParams(dtype="int8", scale=step)
+    infos = [TensorInfo(name=n, role=Role.CONSTANT, quant=quant if n == "w_q" else None) for n in constants]
+    graph = Graph(
+        nodes,
+        tensors=[TensorInfo(name="x", role=Role.INPUT), *infos],
+        inputs=("x",),
+        outputs=nodes[-1].outputs,
+        opset={"": 18},
+    )
+    return MemoryRecording.single(graph, {name: np.asarray(array) for name, array in values.items()})
+
+
+PRODUCT = (node("MatMul", "x w", "p"),)
+BENT = (node("MatMul", "x w", "p"), node("Tanh", "p", "y"))
+
+
+def test_nothing_is_allowed_for_where_both_round_alike():
+    """Rounding the weight could bend the result by more than the missing Tanh does; but no weight was rounded anew."""
+    missing = recorded((node("MatMul", "x w", "y"),), CODES)
+    result = diff(recorded(BENT, CODES), missing)
+    assert result.origin == "n_y", result.verdict.sentence
+    assert "it does not do what MatMul + Tanh does" in result.verdict.sentence
+    assert diff(recorded(BENT, CODES), recorded(BENT, CODES)).status is Status.IDENTICAL
+
+
+def test_rounding_as_such_is_still_none_of_its_business():
+    result = diff(recorded(PRODUCT, W), recorded(PRODUCT, CODES))
+    assert [entry.declared for entry in result.nodes if entry.tensor == "p"] == [None]
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_a_weight_that_no_rounding_makes_needs_less_to_be_named():
+    """The bound of rounding is for what cannot be told from it; a scale that is a little off can."""
+    result = diff(recorded(PRODUCT, W), recorded(PRODUCT, CODES, off=1.12))
+    assert result.origin == "n_p", result.verdict.sentence
+    assert "elements of its weight 'w' are not the reference's" in result.verdict.sentence

@@ -1,0 +1,302 @@
+"""Nets whose data are quantized at run time: what is rounding, what is wrong, and what is too coarse."""
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.alignment.pairs import Kind
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.replay.run import run_graph
+from qdebug.session import diff
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(6, 32)).astype(np.float32)
+W = (RNG.normal(size=(32, 24)) * 0.2).astype(np.float32)
+B = RNG.normal(size=24).astype(np.float32)
+OPSET = {"": 17, "com.microsoft": 1}
+
+
+def run(nodes, constants, feeds, *, outputs=("y",), quants=None):
+    """Record a graph as the interpreter computes it, codes and all."""
+    infos = [TensorInfo(name=name, role=Role.CONSTANT, quant=(quants or {}).get(name)) for name in constants]
+    graph = Graph(nodes, tensors=infos, inputs=list(feeds), outputs=list(outputs), opset=OPSET)
+    arrays = {name: np.asarray(array) for name, array in (*feeds.items(), *constants.items())}
+    run_graph(graph, dict(feeds), constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+    return MemoryRecording.single(graph, arrays)
+
+
+def plain(weight=W, x=X, *, bias=B):
+    nodes = [
+        Node(name="product", op="MatMul", inputs=("x", "w"), outputs=("p",)),
+        Node(name="sum", op="Add", inputs=("p", "b"), outputs=("y",)),
+    ]
+    return run(nodes, {"w": weight, "b": bias}, {"x": x})
+
+
+def weight_codes(weight, levels=127):
+    scale = np.float32(np.abs(weight).max() / levels)
+    return np.rint(weight / scale).astype(np.int8), scale
+
+
+def dynamic(weight=W, x=X, *, bias=B, levels=127, form="parts"):
+    """Quantize the data at run time, node by node or in one operator of ONNX Runtime."""
+    codes, scale = weight_codes(weight, levels)
+    constants = {"w_q": codes, "w_s": np.asarray(scale), "w_z": np.asarray(0, np.int8), "b": bias}
+    quants = {"w_q": QuantParams(dtype="int8", scale=scale, zero_point=0)}
+    nodes = [
+        Node(name="dql", op="DynamicQuantizeLinear", inputs=("x",), outputs=("x_q", "x_s", "x_z")),
+        Node(name="sums", op="MatMulInteger", inputs=("x_q", "w_q", "x_z", "w_z"), outputs=("acc",)),
+        Node(name="cast", op="Cast", inputs=("acc",), outputs=("real",), attrs={"to": 1}),
+        Node(name="scales", op="Mul", inputs=("x_s", "w_s"), outputs=("s",)),
+        Node(name="scaled", op="Mul", inputs=("real", "s"), outputs=("p",)),
+        Node(name="sum", op="Add", inputs=("p", "b"), outputs=("y",)),
+    ]
+    if form == "fused":
+        inputs = ("x", "w_q", "w_s", "w_z", "b")
+        nodes = [
+            Node(name="all", op="DynamicQuantizeMatMul", domain="com.microsoft", inputs=inputs, outputs=("y",)),
+        ]
+    if form == "half":
+        inputs = ("x_q", "w_q", "x_s", "w_s", "x_z", "w_z", "b")
+        fused = Node(name="h", op="MatMulIntegerToFloat", domain="com.microsoft", inputs=inputs, outputs=("y",))
+        nodes = [nodes[0], fused]
+    return run(nodes, constants, {"x": x}, quants=quants)
+
+
+FORMS = ("parts", "half", "fused")
+
+
+def lost(result):
+    return [entry.tensor for entry in result.coverage.unmatched if entry.kind is Kind.LOST]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rounding_alone_is_no_finding_in_either_direction(form):
+    for pair in ((plain(), dynamic(form=form)), (dynamic(form=form), plain())):
+        result = diff(*pair)
+        assert result.verdict.status.value == "within"
+        assert result.exit_code == 0
+        assert lost(result) == []
+
+
+@pytest.mark.parametrize("one", FORMS)
+@pytest.mark.parametrize("other", FORMS)
+def test_every_form_agrees_with_every_other(one, other):
+    result = diff(dynamic(form=one), dynamic(form=other))
+    assert (result.exit_code, result.origin) == (0, None)
+
+
+def test_a_scale_chosen_at_run_time_is_the_one_of_the_data_that_it_was_chosen_for():
+    result = diff(dynamic(), dynamic(x=X * np.float32(1 + 2**-21)))
+    (scale,) = (node for node in result.nodes if node.tensor == "x_s")
+    assert scale.metrics.mismatches == 1
+    assert scale.introduced.mismatches == 0
+    assert (result.exit_code, result.origin) == (0, None)
+
+
+def test_a_wrong_scale_chosen_at_run_time_is_found():
+    wrong = dynamic()
+    wrong = MemoryRecording.single(wrong.graph, {n: wrong.load(n) * np.float32(1 + (n == "x_s")) for n in ("x", "x_s")})
+    result = diff(dynamic(), wrong)
+    assert (result.origin, result.verdict.status.value) == ("dql", "diverged")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_rounding_the_data_makes_is_introduced_and_what_rounding_weights_makes_is_propagated(form):
+    codes, scale = weight_codes(W)
+    nodes = {node.tensor: node for node in diff(plain(), dynamic(form=form)).nodes}
+    end = nodes.get("p", nodes["y"])
+    real = X.astype(np.float64) @ (codes * np.float64(scale)) + B
+    by_weights = real - (X.astype(np.float64) @ W + B)
+    assert end.propagated.rmse == pytest.approx(np.sqrt(np.mean(by_weights**2)), rel=1e-3)
+    assert end.introduced.rmse > 1e-4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_wrong_weight_is_found_in_either_direction(form):
+    wrong = W.copy()
+    wrong[:, 7] = W[:, 8]
+    for pair in ((plain(), dynamic(wrong, form=form)), (dynamic(form=form), plain(wrong))):
+        result = diff(*pair)
+        assert result.verdict.status.value == "diverged"
+        assert result.first_divergence in ("product", "scaled", "h", "all", "sum")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_dropped_bias_is_found(form):
+    result = diff(plain(), dynamic(bias=np.zeros_like(B), form=form))
+    assert result.verdict.status.value == "diverged"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_that_are_rounded_far_too_coarsely_are_named(form):
+    result = diff(plain(), dynamic(levels=5, form=form))
+    assert "its weight 'w_q' is rounded far too coarsely: it uses 10 of 256 codes" in result.verdict.sentence
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_result_that_cancels_out_is_lost_in_the_rounding_of_its_weights(form):
+    row = RNG.normal(size=(1, 32)).astype(np.float32)
+    weight = W - row.T * (row @ W) / (row @ row.T) * np.float32(0.9999)  # nearly orthogonal to every row of data
+    x = np.linspace(1, 2, 6, dtype=np.float32)[:, None] * row
+    none = np.zeros_like(B)
+    result = diff(plain(weight, x, bias=none), dynamic(weight, x, bias=none, form=form))
+    assert "rounding weights to codes leaves an SQNR of" in result.verdict.sentence
+    assert "below 10 dB" in result.verdict.sentence
+
+
+def test_a_result_that_hangs_on_small_data_is_lost_in_the_rounding_of_data():
+    x = X.copy()
+    x[:, 0] = 4000.0
+    weight = W.copy()
+    weight[0] = 0
+    none = np.zeros_like(B)
+    result = diff(plain(weight, x, bias=none), dynamic(weight, x, bias=none))
+    assert "rounding weights and data to codes leaves an SQNR of" in result.verdict.sentence
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("form", FORMS)
+def test_one_element_is_not_accused_by_chance(form, seed):
+    rng = np.random.default_rng(seed)
+    x, weight = rng.normal(size=(1, 32)).astype(np.float32), rng.normal(size=(32, 1)).astype(np.float32)
+    bias = rng.normal(size=1).astype(np.float32)
+    for pair in (
+        (plain(weight, x, bias=bias), dynamic(weight, x, bias=bias, form=form)),
+        (dynamic(weight, x, bias=bias, form=form), plain(weight, x, bias=bias)),
+    ):
+        assert diff(*pair).origin is None
+
+
+@pytest.mark.parametrize("form", ["half", "fused"])
+def test_a_removed_activation_is_found_though_its_name_is_kept(form):
+    healthy = plain()
+    values = {name: healthy.load(name) for name in ("x", "w", "b", "p")}
+    nodes = [*healthy.graph.nodes[:1], Node(name="sum", op="Add", inputs=("p", "b"), outputs=("s",))]
+    nodes.append(Node(name="relu", op="Relu", inputs=("s",), outputs=("y",)))
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("w", "b")]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset=OPSET)
+    values |= {"s": healthy.load("y"), "y": np.maximum(healthy.load("y"), 0)}
+    result = diff(MemoryRecording.single(graph, values), dynamic(form=form))
+    assert result.first_divergence == dynamic(form=form).graph.nodes[-1].name
+    assert result.exit_code == 1
+    assert "it does not do what MatMul + Add + Relu does" in result.verdict.sentence or form == "half"
+
+
+def test_a_weight_that_is_kept_turned_is_the_same_weight():
+    square = (RNG.normal(size=(32, 32)) * 0.2).astype(np.float32)
+    bias = RNG.normal(size=32).astype(np.float32)
+    turned = Node(name="fc", op="Gemm", inputs=("x", "w", "b"), outputs=("s",), attrs={"transB": 1})
+    relu = Node(name="relu", op="Relu", inputs=("s",), outputs=("y",))
+    reference = run([turned, relu], {"w": square.T.copy(), "b": bias}, {"x": X})
+    result = diff(reference, dynamic(square, bias=bias, form="fused"))
+    assert "it does not do what Gemm + Relu does" in result.verdict.sentence
+
+
+def test_sums_of_codes_answer_to_no_real_product():
+    result = diff(plain(), dynamic())
+    assert "acc" not in {node.tensor for node in result.nodes}
+    reasons = {entry.tensor: entry.kind for entry in result.coverage.unmatched}
+    assert reasons["acc"] is Kind.BENIGN
+
+
+def recurrent(*, levels=None, wrong=False):
+    """Run an LSTM on real numbers, or as DynamicQuantizeLSTM would with perfect data but rounded weights."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(5, 1, 8)).astype(np.float32)
+    weight, state = (rng.normal(size=(1, 24, size)).astype(np.float32) * 0.4 for size in (8, 6))
+    bias = rng.normal(size=(1, 48)).astype(np.float32)
+    attrs = {"hidden_size": 6}
+    if levels is None:
+        node = Node(name="lstm", op="LSTM", inputs=("x", "W", "R", "B"), outputs=("y", "h"), attrs=attrs)
+        return run([node], {"W": weight, "R": state, "B": bias}, {"x": x}, outputs=("y", "h"))
+    codes = {}
+    for name, real in (("W", weight), ("R", state)):
+        values, scale = weight_codes(np.swapaxes(real, 1, 2), levels)
+        codes |= {f"{name}_q": values, f"{name}_s": np.asarray([scale]), f"{name}_z": np.asarray([0], np.int8)}
+    node = Node(name="lstm", op="LSTM", inputs=("x", "W", "R", "B"), outputs=("y", "h"), attrs=attrs)
+    real = {n: np.swapaxes(codes[f"{n}_q"] * codes[f"{n}_s"], 1, 2) for n in ("W", "R")}
+    if wrong:
+        real["R"] = np.roll(real["R"], 1, axis=1)
+        codes["R_q"] = np.roll(codes["R_q"], 1, axis=2)
+    made = run([node], {**real, "B": bias}, {"x": x + rng.normal(size=x.shape) * 0.003}, outputs=("y", "h"))
+    quantized = Node(
+        name="lstm",
+        op="DynamicQuantizeLSTM",
+        domain="com.microsoft",
+        inputs=("x", "W_q", "R_q", "B", "", "", "", "", "W_s", "W_z", "R_s", "R_z"),
+        outputs=("y", "h"),
+        attrs=attrs,
+    )
+    constants = {**codes, "B": bias}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    graph = Graph([quantized], tensors=infos, inputs=["x"], outputs=["y", "h"], opset=OPSET)
+    return MemoryRecording.single(graph, {**constants, "x": x, "y": made.load("y"), "h": made.load("h")})
+
+
+def test_a_recurrent_layer_of_codes_is_judged_by_its_rounding():
+    assert diff(recurrent(), recurrent(levels=127)).exit_code == 0
+    assert diff(recurrent(levels=127), recurrent()).exit_code == 0
+    broken = diff(recurrent(), recurrent(levels=127, wrong=True))
+    assert (broken.first_divergence, broken.origin) == ("lstm", "lstm")
+
+
+def spoilt(recording, **changed):
+    """Give a recording with other values of some tensors."""
+    arrays = {name: recording.load(name) for name in recording.names}
+    return MemoryRecording.single(recording.graph, arrays | changed)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_weight_that_no_rounding_makes_needs_less_to_be_named(form):
+    """A column of codes that are off by two changes little where rounding may change each code by half."""
+    codes, scale = weight_codes(W, 20)
+    codes[:, 5] += np.where(codes[:, 5] > 0, -2, 2).astype(np.int8)
+    wrong = dynamic(codes * scale, levels=int(np.abs(codes).max()), form=form)
+    assert diff(plain(), dynamic(levels=20, form=form)).status.value == "within"
+    result = diff(plain(), wrong)
+    assert result.status.value == "diverged"
+    assert "elements of its weight 'w_q' are not the reference's" in result.verdict.sentence
+
+
+ROW = 4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_wrong_row_is_found_though_its_error_is_no_larger_than_that_of_rounding_the_data(form):
+    """The codes follow from the data, or were recorded, and so do the sums: each has one right value."""
+    right = dynamic(form=form)
+    rounding = np.abs(right.load("y") - (X @ W + B)).mean()
+    changed = {name: right.load(name).copy() for name in ("acc", "real", "p", "y") if right.has(name)}
+    if form == "parts":  # a number of steps: sums are whole
+        steps = np.rint(rounding / right.load("s")).astype(np.int32)
+        rounding = steps * right.load("s")
+    for name, array in changed.items():
+        array[ROW] += steps if name in ("acc", "real") else rounding
+    what = "sums" if form == "parts" else "elements"
+    by_name = "MatMulInteger 'sums'" if form == "parts" else "it"  # inside what is compared, or itself
+    for reference, who in ((plain(), by_name), (right, "it")):
+        result = diff(reference, spoilt(right, **changed))
+        assert result.verdict.status.value == "diverged"
+        assert f"{who} gives 24 of 144 {what} that are not those of its inputs" in result.verdict.sentence
+    assert diff(plain(), right).status.value == "within"
+
+
+def after_tanh(*, wrong):
+    """Give data that a node before made wrong, or not, to a product that quantizes them."""
+    part = dynamic()
+    nodes = [Node(name="bend", op="Tanh", inputs=("u",), outputs=("x",)), *part.graph.nodes]
+    constants = {name: part.load(name) for name in ("w_q", "w_s", "w_z", "b")}
+    made = run(nodes, constants, {"u": X}, quants={"w_q": part.graph.tensors["w_q"].quant})
+    if not wrong:
+        return made
+    bent = made.load("x").copy()
+    bent[ROW] *= -1
+    again = dynamic(x=bent)
+    return spoilt(made, **{name: again.load(name) for name in again.names if name not in constants})
+
+
+def test_codes_chosen_at_run_time_for_wrong_data_are_right():
+    result = diff(after_tanh(wrong=False), after_tanh(wrong=True))
+    assert [entry.node for entry in result.nodes if entry.status.value == "diverged"] == ["bend"]
+    assert result.origin == "bend"

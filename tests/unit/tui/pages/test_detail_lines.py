@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from qdebug.model import TensorInfo
+from qdebug.numerics.stats import WorstElement
+from qdebug.tui.glyphs import ASCII, UNICODE
+from qdebug.tui.navigator import Navigator
+from qdebug.tui.pages.detail_lines import detail_lines
+from qdebug.tui.planned import PlannedRow
+from qdebug.tui.rows import NodeTable
+from qdebug.tui.source import DetailReady, DetailRequest
+from qdebug.tui.values import value_facts
+from qdebug.view.detail import NodeDetail
+
+
+def said(lines):
+    return "\n".join("".join(text for text, _ in line) for line in lines)
+
+
+@pytest.fixture
+def ready():
+    """Give a function that makes a complete answer for a result."""
+
+    def make(result, *, sample=None, problem=""):
+        worst = tuple(
+            WorstElement(
+                index=(0, i, 2, 1),
+                sample=2,
+                reference=1.0,
+                backend=0.5 - i,
+                difference=-0.5 - i,
+                lsb=-10.0 - i,
+                reference_code=None,
+                backend_code=7,
+            )
+            for i in range(5)
+        )
+        info = TensorInfo(name=result.tensor, dtype="int8", quant=result.quant)
+        values = np.linspace(-1, 1, 50)
+        return DetailReady(
+            request=DetailRequest(id=1, row=result.index, tensor=result.tensor, sample=sample),
+            detail=NodeDetail(result=result, backend=info, worst=worst, sample=sample),
+            values=None if problem else value_facts(values, values.reshape(5, 10) + 0.1),
+            values_sample=2,
+            complete=True,
+            problem=problem,
+        )
+
+    return make
+
+
+def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
+    navigator = make_navigator(24, failing=(9,))
+    navigator.go(9)
+    text = said(detail_lines(navigator, ready(navigator.table.results[9]), 78, UNICODE))
+    assert "! first divergence, diverged: SQNR" in text
+    assert "paired by exact: both graphs name it so" in text
+    for label in ("reference", "backend", "scale / zero point", "min .. max", "mean, std", "histogram", "5x10"):
+        assert label in text
+    assert "at qmax 2 (1.4 %)" in text
+    assert "worst elements of sample 2" in text
+    assert "0,4,2,1" in text
+    assert "noisiest of 3: 2, diverged" in text
+
+
+def test_before_the_values_come_the_comparison_is_there(make_navigator):
+    navigator = make_navigator()
+    navigator.go(3)
+    text = said(detail_lines(navigator, None, 78, UNICODE))
+    assert "reading values" in text
+    assert "SQNR 46" in text
+
+
+def test_a_row_that_waits_says_so(make_navigator):
+    navigator = make_navigator(filled=4)
+    navigator.go(20)
+    text = said(detail_lines(navigator, None, 78, UNICODE))
+    assert "pending" in text
+    assert "topological order" in text
+
+
+def test_what_is_not_compared_gives_the_reason(make_navigator, ready):
+    navigator = make_navigator()
+    navigator.go(5)
+    answer = ready(navigator.table.results[5], problem="values of sample 0 cannot be shown: shapes differ")
+    text = said(detail_lines(navigator, answer, 78, UNICODE))
+    assert "not compared: shape (1, 4, 6, 6) against (1, 6, 6, 5)" in text
+    assert "shapes differ" in text
+    navigator.go(navigator.table.find("loose_out"))
+    assert "no tensor of the reference fits" in said(detail_lines(navigator, None, 78, UNICODE))
+
+
+def test_a_chosen_sample_is_the_one_described(make_navigator, ready):
+    navigator = make_navigator()
+    navigator.go(9)
+    navigator.choose_sample(1)
+    text = said(detail_lines(navigator, ready(navigator.table.results[9], sample=1), 100, UNICODE))
+    assert "shown of 3: 1, diverged" in text
+
+
+@pytest.mark.parametrize("width", [36, 38, 58, 70, 78, 140])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_no_line_is_wider_than_the_panel(make_navigator, ready, width, glyphs):
+    navigator = make_navigator(24, names=("a/very/long/name/" * 9,), nonfinite=(3,))
+    for row in (0, 3, 5, 9, 24, 25):
+        navigator.go(row)
+        result = navigator.table.results[row]
+        lines = detail_lines(navigator, None if result is None else ready(result), width, glyphs)
+        for line in said(lines).splitlines():
+            assert cell_len(line.rstrip()) <= width
+            assert glyphs is UNICODE or line.isascii()
+
+
+def test_hostile_names_are_harmless(make_table):
+    name = "\x1b]52;c;x\x07[@click=app.quit]\u202e"
+    row = PlannedRow(node=name, op=name, tensor=name, reference_tensor=name, missing=name)
+    text = said(detail_lines(Navigator(NodeTable([row])), None, 60, UNICODE))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_nothing_in_common_is_said():
+    assert "share no tensor" in said(detail_lines(Navigator(NodeTable([])), None, 60, UNICODE))

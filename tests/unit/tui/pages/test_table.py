@@ -1,0 +1,485 @@
+"""Every screen that draws a page: it fits, it says what it must, and its keys move."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.analysis.results.status import Status
+from qdebug.model import Graph
+from qdebug.tui.arrangement import View
+from qdebug.tui.glyphs import ASCII, UNICODE
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.overview_page import culprits, strip_lines
+from qdebug.tui.pages.page import BackendColumn, heading
+from qdebug.tui.pages.table import make_pages
+from qdebug.tui.states import State
+from qdebug.view.rows import position
+
+HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)
+
+
+def text(lines):
+    return "\n".join("".join(piece for piece, _ in line) for line in lines)
+
+
+@pytest.fixture
+def pages():
+    """Give new pages."""
+    return make_pages(ElementCursor())
+
+
+@pytest.mark.parametrize("size", [(60, 12), (80, 18), (120, 34), (200, 56)])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
+@pytest.mark.parametrize("row", [0, 2, 5, 9, 24, 25])
+def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
+    scene = make_scene(row=row, glyphs=glyphs, names=HOSTILE, colours=glyphs is UNICODE)
+    for view, page in pages.items():
+        lines = page.draw(scene, *size)
+        assert len(lines) <= size[1] + 1, view
+        drawn = text(lines[: size[1]])
+        assert "\x1b" not in drawn
+        assert "\u202e" not in drawn
+        assert glyphs is UNICODE or drawn.isascii(), view
+        for line in drawn.splitlines():
+            assert len(line) <= size[0] + 2, (view, line)
+
+
+def test_every_screen_but_two_has_a_page_that_stays_the_same(pages):
+    assert {*pages} == {*View} - {View.NODES, View.TENSOR}
+    assert len(pages) == len(View) - 2
+    assert all(pages[view].view is view and pages[view] is pages[view] for view in pages)
+    assert pages.get(View.NODES) is None
+
+
+def test_before_anything_is_compared_each_page_says_so(pages, make_scene):
+    scene = make_scene(filled=0, row=3)
+    for view in pages:
+        drawn = text(pages[view].draw(scene, 80, 18))
+        words = ("so far", "pending", "not compared", "its turn", "one backend")
+        assert any(word in drawn for word in words), view
+
+
+def test_a_tensor_without_partner_says_why_everywhere(pages, make_scene):
+    scene = make_scene(row=25)
+    for view in (View.VALUES, View.CHANNELS, View.MAP, View.EXPLAIN):
+        assert "computed inside QLinearConv" in text(pages[view].draw(scene, 100, 18)), view
+
+
+def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
+    table = make_table(24, nonfinite=(20,))
+    ranked = culprits(table, origin=17).tolist()
+    assert ranked[:4] == [17, 20, 9, 10]
+    table.acknowledged[9] = True
+    assert culprits(table, origin=None).tolist().index(9) > 2
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 140])
+def test_culprits_keep_their_names_in_a_narrow_terminal(pages, make_scene, width):
+    drawn = text(pages[View.OVERVIEW].draw(make_scene(), width, 18))
+    assert "add_9" in drawn
+    assert "introduced" in drawn
+    assert max(map(len, drawn.splitlines())) <= width
+
+
+def test_where_it_is_not_known_what_nodes_add_their_whole_error_ranks_them(make_scene, pages):
+    scene = make_scene(failing=(), incomparable=())
+    table = scene.table
+    table.metrics["introduced"][:] = np.nan
+    table.metrics["rel_l2"][:] = 0.0
+    table.metrics["rel_l2"][[3, 8]] = 0.1, 0.4
+    assert culprits(table, None).tolist() == [8, 3]
+    table.metrics["introduced"][5] = 1e-6
+    assert culprits(table, None).tolist() == [5, 8, 3]
+    table.version += 1
+    drawn = text(pages[View.OVERVIEW].draw(scene, 80, 18))
+    assert "no node adds any error" not in drawn
+    assert "0.400          -" in next(line for line in drawn.splitlines() if "_8 " in line)
+
+
+def test_introduced_and_whole_error_have_one_unit(pages, make_scene):
+    scene = make_scene()
+    head, first = text(pages[View.OVERVIEW].draw(scene, 100, 18)).splitlines()[:2]
+    for title, value in (("introduced", scene.table.metrics["introduced"][9]), ("LSB", 12.5)):
+        end = head.index(title) + len(title)
+        assert float(first[:end].split()[-1]) == pytest.approx(value, rel=0.01), title
+
+
+def test_an_identical_node_is_no_culprit(make_table):
+    table = make_table(failing=(9,))
+    assert culprits(table, None)[0] == 9
+    table.state[9] = State.IDENTICAL
+    assert 9 not in culprits(table, None)
+
+
+def test_a_little_saturation_is_a_little_bar(make_navigator):
+    navigator = make_navigator()
+    navigator.table.saturated[:] = 0.0
+    navigator.table.saturated[4] = 0.004
+    drawn = "".join(piece for piece, _ in strip_lines(navigator, 60, UNICODE)[1])
+    assert UNICODE.eighths[1] in drawn
+    assert not any(high in drawn for high in UNICODE.eighths[2:])
+
+
+def test_hints_fit_a_narrow_terminal(pages):
+    for view, page in pages.items():
+        assert len(f"{view}: {page.hint}") <= 68, view
+
+
+def test_many_culprits_are_cut_to_the_worst(make_table):
+    table = make_table(3000, failing=(2999,))
+    assert culprits(table, None)[0] == 2999
+    assert len(culprits(table, None)) == 200
+
+
+def test_the_overview_moves_among_culprits(pages, make_scene):
+    page, scene = pages[View.OVERVIEW], make_scene(row=3)
+    drawn = text(page.draw(scene, 80, 18))
+    assert "!* #9 block2/qlinearadd_9" in drawn
+    assert "compared 24 of 24" in drawn
+    page.move(scene, -1_000_000)
+    assert scene.row == 9
+    assert page.move(scene, 1) == ""
+    assert scene.row == 10
+    page.move(scene, -1_000_000)
+    assert "worst culprit" in page.move(scene, -1)
+    page.move(scene, 1_000_000)
+    assert "last culprit" in page.move(scene, 1)
+    scene.navigator.go(0)
+    assert "begins" in page.side(scene, -1)
+    assert "profile" in page.side(scene, 1)
+    assert scene.row == 1
+
+
+def test_the_graph_walks_along_edges(pages, make_scene):
+    page, scene = pages[View.GRAPH], make_scene(row=9)
+    drawn = text(page.draw(scene, 120, 30))
+    assert "block2/qlinearconv_8_out" in drawn
+    assert "block2/relu_10" in drawn
+    assert "own" in drawn
+    assert "at block2/qlinearconv_8" in page.side(scene, -1)
+    assert scene.row == 8
+    page.side(scene, 1)
+    assert page.move(scene, 1) == ""
+    assert "last edge" in page.move(scene, 1)
+    page.side(scene, 1)
+    assert scene.row == 10
+    assert "path" in text(page.draw(scene, 80, 18))
+    assert scene.navigator.trail.rows == (9, 8, 9, 10)
+    scene.navigator.go(0)
+    assert "not in the list" in page.side(scene, -1)
+    scene.navigator.go(23)
+    assert "nobody reads" in page.side(scene, 1)
+
+
+def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
+    page, scene = pages[View.VALUES], make_scene()
+    drawn = text(page.draw(scene, 80, 20))
+    assert "reference" in drawn
+    assert "backend" in drawn
+    assert "difference" in drawn
+    assert "@0,0,0,1" in drawn, "it starts at the worst element"
+    assert "LSB" in drawn
+    assert drawn.count("▸") == 3
+    assert page.move(scene, 2) == ""
+    assert page.side(scene, 1) == ""
+    assert "@0,0,2,2" in text(page.draw(scene, 80, 20))
+    page.move(scene, 99)
+    assert "ends here" in page.move(scene, 1)
+    assert "deepest" in page.enter(scene)
+
+
+def test_values_as_codes_and_hex(pages, make_scene):
+    cursor = ElementCursor()
+    page, scene = make_pages(cursor)[View.VALUES], make_scene()
+    page.draw(scene, 80, 20)
+    assert cursor.next_form(scene) == "stored codes"
+    cursor.jump(scene, "0,0,0,0")
+    assert " -31 " in text(page.draw(scene, 80, 20))
+    cursor.next_form(scene)
+    assert " e1 " in text(page.draw(scene, 80, 20)), "-31 as two's complement"
+    assert "bfc00000" in text(page.draw(scene, 80, 20)), "-1.5 as a float32"
+
+
+def test_a_saturated_element_is_named(pages, make_scene):
+    codes = np.array([[127, 3]], dtype=np.int8)
+    arrays = (np.array([[9.0, 0.3]], dtype=np.float32), np.array([[6.5, 0.3]], dtype=np.float32), None, codes)
+    scene = make_scene(arrays=(*arrays, None, make_scene().planned.quant))
+    cursor = ElementCursor()
+    page = make_pages(cursor)[View.VALUES]
+    page.draw(scene, 80, 20)
+    cursor.jump(scene, "0,0")
+    assert "AT QMAX" in text(page.draw(scene, 80, 20))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (np.float32(1.5), np.float32(2)),
+        (np.zeros(0, np.float32), np.zeros(0, np.float32)),
+        (np.zeros((3, 0, 2), np.float32), np.zeros((3, 0, 2), np.float32)),
+        (np.arange(5.0), np.array([0, 1, np.nan, np.inf, 4])),
+        (np.ones((2, 3, 4, 5, 6, 7), np.float32), np.zeros((2, 3, 4, 5, 6, 7), np.float32)),
+        (np.ones((1, 1, 700, 900), np.float32), np.zeros((1, 1, 700, 900), np.float32)),
+        (np.array([[True, False]]), np.array([[True, True]])),
+    ],
+    ids=["scalar", "empty", "empty-middle", "not-finite", "six", "large", "bool"],
+)
+def test_any_shape_can_be_looked_at(pages, make_scene, arrays):
+    scene = make_scene(arrays=tuple(map(np.asarray, arrays)))
+    for view in (View.VALUES, View.CHANNELS, View.MAP):
+        for _ in range(2):
+            assert pages[view].draw(scene, 80, 18)
+            for act in (pages[view].move, pages[view].side):
+                assert isinstance(act(scene, 1), str)
+        if view is View.MAP:
+            pages[view].toggle()
+            assert pages[view].draw(scene, 80, 18)
+
+
+def test_channels_are_listed_by_error_with_their_scale(pages, make_scene):
+    reference = np.zeros((1, 4, 2, 2), np.float32)
+    backend = reference + np.array([0.1, 3, 0.2, 0], np.float32).reshape(1, 4, 1, 1)
+    scene = make_scene(arrays=(reference, backend, None, None, None, make_scene().planned.quant))
+    page = pages[View.CHANNELS]
+    lines = text(page.draw(scene, 100, 18)).splitlines()
+    assert [line.split()[0].lstrip("▸") for line in lines[2:6]] in (["1", "2", "0", "3"], ["1", "2", "", "3"])
+    assert "scale" in lines[1]
+    assert "99%" in lines[2]
+    assert page.enter(scene) is View.MAP
+    assert "by number" in page.toggle_order()
+    assert "channel" in page.move(scene, -99) or page.move(scene, -99)
+
+
+def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
+    reference = np.zeros((1, 2, 8, 8), np.float32)
+    backend = reference.copy()
+    backend[0, 1, 4, 5] = 2
+    scene = make_scene(arrays=(reference, backend))
+    cursor = ElementCursor()
+    page = make_pages(cursor)[View.MAP]
+    page.draw(scene, 80, 18)
+    cursor.jump(scene, "0,1,4,5")
+    drawn = page.draw(scene, 80, 18)
+    assert "100.0% of the error" in text(drawn)
+    assert "8 x 8 elements" in text(drawn)
+    assert any(style == "first" for line in drawn for _, style in line)
+    assert "an element is 4 x 4" in text(drawn)
+    page.move(scene, 1)
+    assert cursor.index == (0, 1, 5, 5)
+    page.toggle()
+    assert "channels x positions" in text(page.draw(scene, 80, 18))
+    page.move(scene, -1)
+    assert cursor.index == (0, 0, 5, 5)
+    assert page.enter(scene) is View.VALUES
+
+
+def test_a_flat_plane_is_drawn_as_large_as_there_is_room(pages, make_scene):
+    reference = np.zeros((1, 2, 96), np.float32)
+    backend = reference.copy()
+    backend[0, 1, 40] = 2
+    scene = make_scene(arrays=(reference, backend))
+    drawn = text(pages[View.MAP].draw(scene, 80, 18))
+    assert "a cell is 1/4 x 1.8" in drawn
+    assert sum("▀" * 20 in line for line in drawn.splitlines()) == 4
+
+
+def test_without_colours_the_map_says_the_same(pages, make_scene):
+    reference = np.zeros((1, 1, 4, 4), np.float32)
+    backend = reference.copy()
+    backend[0, 0, 1, 2], backend[0, 0, 3, 3] = 2, np.nan
+    scene = make_scene(arrays=(reference, backend), colours=False)
+    drawn = text(pages[View.MAP].draw(scene, 80, 18))
+    assert "█" in drawn
+    assert "!" in drawn
+
+
+def test_the_median_of_an_even_number_of_samples_lies_between_the_middle_two(pages, make_scene):
+    assert "worst 43.0, median 43.5, best 44.0 dB" in text(
+        pages[View.SAMPLES].draw(make_scene(row=8, samples=2), 80, 18)
+    )
+    assert "median 43.0" in text(pages[View.SAMPLES].draw(make_scene(row=8, samples=3), 80, 18))
+
+
+def test_samples_are_chosen_for_all_screens(pages, make_scene):
+    page, scene = pages[View.SAMPLES], make_scene()
+    drawn = text(page.draw(scene, 80, 18))
+    assert "3 samples, 3 beyond the limit" in drawn
+    assert "worst" in drawn
+    assert "the worst: sample 2" in page.worst(scene)
+    assert scene.navigator.sample == 2
+    page.move(scene, -1)
+    assert scene.navigator.sample == 1
+    assert page.move(scene, -99) == "all samples"
+    assert "no sample beyond" in page.move(scene, -1)
+    assert "one sample" in page.move(make_scene(samples=1), 1)
+    assert " one sample, SQNR" in text(page.draw(make_scene(samples=1), 80, 18))
+
+
+@pytest.mark.parametrize("width", [60, 80, 96, 120])
+def test_the_share_of_each_channel_is_never_cut(pages, make_scene, width):
+    lines = pages[View.CHANNELS].draw(make_scene(), width, 18)
+    assert text(lines[1:2]).rstrip(" >").endswith("share of error")
+    assert all(len(text([line])) <= width for line in lines)
+    assert text(lines[2:3]).endswith("%")
+
+
+def test_explain_tells_what_the_search_found(pages, make_scene):
+    page, scene = pages[View.EXPLAIN], make_scene(elements=False)
+    assert "looking for one" in text(page.draw(scene, 80, 18))
+    found = NodeExplanation(
+        node=scene.planned.node,
+        op="QLinearAdd",
+        tensor=scene.planned.tensor,
+        status=ExplainStatus.UNEXPLAINED,
+        reason="nothing gives it",
+        match=0.7,
+        tried=113,
+    )
+    scene = replace(scene, ready=replace(scene.ready, explained=(found,)))
+    drawn = text(page.draw(scene, 80, 18))
+    assert "unexplained" in drawn
+    assert "113" in drawn
+    assert "is added here" in drawn
+    short = page.draw(scene, 80, 5)
+    assert len(short) <= 5
+    assert page.move(scene, 1) == ""
+    assert "ends here" in page.move(scene, 99) or page.move(scene, 99)
+
+
+def test_backends_stand_beside_each_other(pages, make_scene, make_table):
+    page, scene = pages[View.BACKENDS], make_scene()
+    assert "qdebug tui REF A B C" in text(page.draw(scene, 80, 18))
+    columns = [BackendColumn(title="a.h5", table=scene.table), BackendColumn(title="b.h5", table=make_table(24))]
+    both = replace(scene, backends=columns)
+    drawn = text(page.draw(both, 80, 18))
+    assert "all 2 are beyond the limit here" in drawn
+    assert "block2/qlinearadd_9" in drawn
+    columns[1] = BackendColumn(title="b.h5", table=make_table(24, failing=()))
+    assert "1 of 2 backends" in text(page.draw(replace(scene, backends=columns), 80, 18))
+    columns[1] = BackendColumn(title="b.h5", table=None)
+    assert "opening .." in text(page.draw(replace(scene, backends=columns), 80, 18))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("0,3,5,5", "element 0,3,5,5"),
+        ("@[0, -1, 0, 0]", "element 0,3,0,0"),
+        ("0,4,0,0", "outside"),
+        ("1,2", "needs 4 numbers"),
+        ("a,b,c,d", "numbers with commas"),
+        ("", "needs 4 numbers"),
+    ],
+)
+def test_jumping_to_an_element(make_scene, given, said):
+    cursor, scene = ElementCursor(), make_scene()
+    assert said in cursor.jump(scene, given)
+
+
+def test_the_worst_elements_are_walked_around(make_scene):
+    cursor, scene = ElementCursor(), make_scene()
+    assert cursor.on(scene) is not None
+    assert cursor.worst(scene, 1) == "worst element 2 of 8"
+    assert cursor.index == (0, 1, 1, 1)
+    assert cursor.worst(scene, -1) == "worst element 1 of 8"
+    assert cursor.worst(scene, -1) == "worst element 8 of 8"
+
+
+def test_nodes_that_share_a_reference_are_told_apart_on_every_backend(pages, make_scene, make_table):
+    def shared(table):
+        table.rows = [replace(row, reference_tensor="ref_8") if at == 9 else row for at, row in enumerate(table.rows)]
+        return table
+
+    scene = make_scene(row=4)
+    columns = [
+        BackendColumn(title=title, table=shared(table)) for title, table in (("a", scene.table), ("b", make_table()))
+    ]
+    drawn = text(pages[View.BACKENDS].draw(replace(scene, backends=columns), 80, 18)).splitlines()
+    eight, nine = (next(line for line in drawn if f"{kind}_{n}" in line) for kind, n in (("conv", 8), ("add", 9)))
+    assert eight.split()[-2:] == ["44.0", "44.0"]
+    assert nine.split()[-4:] == ["*", "6.50", "*", "6.50"]
+
+
+def test_long_rows_go_down_the_screen(make_scene):
+    reference = np.arange(300, dtype=np.float32).reshape(1, 300)
+    backend = reference.copy()
+    backend[0, 120] = 0
+    cursor = ElementCursor()
+    page, scene = make_pages(cursor)[View.VALUES], make_scene(arrays=(reference, backend))
+    drawn = text(page.draw(scene, 80, 18))
+    assert "dimension 1 goes down" in drawn
+    cursor.jump(scene, "0,120")
+    drawn = text(page.draw(scene, 80, 18))
+    assert all(f"{number} " in drawn for number in range(117, 124))
+    assert "▸   120" in drawn
+    assert page.move(scene, 1) == ""
+    assert cursor.index == (0, 121)
+    assert "dimension 0 ends here" in page.side(scene, 1)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (400,), (3, 5), (1, 2, 3, 500)])
+def test_values_of_any_shape_can_be_walked(make_scene, shape):
+    reference = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    cursor = ElementCursor()
+    page, scene = make_pages(cursor)[View.VALUES], make_scene(arrays=(reference, reference + 1))
+    for step in (lambda: page.move(scene, 1), lambda: page.side(scene, 1), lambda: page.move(scene, 10**6)):
+        drawn = text(page.draw(scene, 80, 18))
+        assert f"@{position(cursor.index)}" in drawn
+        step()
+    assert all(len(line) <= 80 for line in text(page.draw(scene, 80, 18)).splitlines())
+
+
+def test_where_a_sample_is_judged_otherwise_than_the_whole_both_are_said(make_scene):
+    scene = make_scene()
+    row = scene.row
+    result = scene.table.results[row]
+    fine = tuple(replace(one, status=Status.WITHIN) for one in result.samples)
+    scene.table.put(replace(result, samples=fine, reason="the graphs differ"))
+    scene.navigator.choose_sample(1)
+    assert "within in sample 1, * diverged in all" in text([heading(scene, 80)])
+    page = make_pages(ElementCursor())[View.SAMPLES]
+    drawn = text(page.draw(scene, 80, 18))
+    assert "beyond the limit as a whole, not in a single sample: the graphs differ" in drawn
+    scene.navigator.choose_sample(None)
+    assert "in all" not in text([heading(scene, 80)])
+
+
+def test_an_input_that_is_not_compared_is_not_said_to_be_pending(make_scene, monkeypatch):
+    scene = make_scene(row=6)  # it reads the tensor of a node whose shapes differ
+    rows, results = list(scene.table.rows), list(scene.table.results)
+    rows[5], results[5] = replace(rows[5], missing="computed inside another one"), None
+    monkeypatch.setattr(scene.table, "rows", rows)
+    monkeypatch.setattr(scene.table, "results", results)
+    page = make_pages(ElementCursor())[View.GRAPH]
+    drawn = text(page.draw(scene, 80, 18))
+    assert "not compared" in drawn
+    assert "pending" not in drawn
+
+
+def test_a_low_graph_shows_the_node_whole_before_its_attributes(make_scene):
+    page = make_pages(ElementCursor())[View.GRAPH]
+    scene = make_scene()
+    whole = [line for line in text(page.draw(scene, 60, 40)).splitlines() if "+" in line and "--" in line]
+    low = text(page.draw(scene, 60, 14)).splitlines()
+    assert sum("+──" in line or "+--" in line for line in low) == 2, whole
+    assert len(low) <= 14
+
+
+def test_an_explanation_that_goes_on_says_how_far(make_scene):
+    page = make_pages(ElementCursor())[View.EXPLAIN]
+    scene = make_scene()
+    head = text(page.draw(scene, 60, 4)).splitlines()[0]
+    assert "more, j" in head
+    page.move(scene, 99)
+    assert "the end" in text(page.draw(scene, 60, 4)).splitlines()[0]
+    assert text(page.draw(scene, 60, 40)).splitlines()[0].endswith("diverged")
+
+
+def test_what_no_node_computes_needs_no_arithmetic(make_scene):
+    scene = make_scene()
+    opened = replace(scene.opened, backend_graph=Graph([], inputs=(scene.planned.tensor,)))
+    drawn = text(make_pages(ElementCursor())[View.EXPLAIN].draw(replace(scene, opened=opened), 80, 18))
+    assert "no node of the graph computes this tensor" in drawn
+    assert "looking for" not in drawn
