@@ -16,24 +16,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from qdebug.analysis.alignment.layouts import in_one_order
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
-from qdebug.model import QuantParams, Recording
+from qdebug.analysis.comparison.kept_elements import ElementsCompared, compare_elements
+from qdebug.model import Recording
 from qdebug.model.dtypes import logical_name
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.recording import quant_of
-from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.numerics.blocks import why_incomparable
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.summary import take_statistics
 
 __all__ = [
-    "Elements",
-    "ElementsCompared",
     "PartlyCompared",
-    "compare_elements",
     "compare_partly",
     "hash_equal",
     "one_sided",
@@ -62,40 +55,6 @@ class PartlyCompared:
     equal: bool = False
     sqnr_at_most: float | None = None
     nonfinite: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Elements:
-    """Some elements of a tensor.
-
-    Args:
-        positions: Where they are in C order, ascending.
-        values: The stored elements.
-        shape: The tensor's shape.
-        quant: How they stand for real numbers.
-    """
-
-    positions: np.ndarray
-    values: np.ndarray
-    shape: tuple[int, ...]
-    quant: QuantParams | None
-
-    def at(self, positions: np.ndarray) -> tuple[np.ndarray, QuantParams | None]:
-        """Give the elements at some of the positions, with a quantization that fits them as a row of their own."""
-        chosen = self.values[np.searchsorted(self.positions, positions)]
-        if self.quant is None or self.quant.scale.size == 1:
-            return chosen, None if self.quant is None else replace(self.quant, axis=None)
-        places = np.unravel_index(positions, self.shape)
-        scale, zero_point = (_at(values, places, self.quant) for values in (self.quant.scale, self.quant.zero_point))
-        return scale * (chosen.astype(np.float64) - zero_point), None
-
-
-def _at(values: np.ndarray, places: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
-    """Give the scale or zero point of elements."""
-    axis, block = quant.axis or 0, quant.block_size or 1
-    if values.ndim == 1:
-        return np.asarray(values[places[axis] // block])
-    return np.asarray(values[tuple(place // (block if at == axis else 1) for at, place in enumerate(places))])
 
 
 def compare_partly(
@@ -179,35 +138,6 @@ def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
     return ", ".join(f"the {side} has nothing of {count} of {every}" for side, count in only.items() if count)
 
 
-def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elements | None:
-    """Give the elements that were kept of a tensor, all of them if they were; None if none were."""
-    quant = quant_of(recording, tensor, sample, step)
-    if recording.has(tensor, sample, step):
-        array = recording.load(tensor, sample, step)
-        return Elements(np.arange(array.size), array.reshape(-1), array.shape, quant)
-    kept = kept_of(recording, tensor, sample, step)
-    if kept is None or kept.positions is None or kept.values is None:
-        return None
-    return Elements(kept.positions, kept.values, kept.shape, quant)
-
-
-def _in_reference_order(theirs: Elements, ours: Elements, pair: Pair) -> Elements | None:
-    """Give a backend's elements at the positions of the reference's order; None if there is no such order."""
-    if pair.reference_view is None and pair.backend_view is None:
-        same = math.prod(theirs.shape) == math.prod(ours.shape)
-        return theirs if same else None
-    numbers = np.arange(math.prod(theirs.shape)).reshape(theirs.shape)
-    turned = in_one_order(np.empty(ours.shape, np.bool_), pair.reference_view, numbers, pair.backend_view)
-    if turned[0].shape != ours.shape or turned[1].size != math.prod(ours.shape):
-        return None  # the reference's own order is another too, or the two do not fit
-    back = np.empty(numbers.size, np.int64)
-    back[turned[1].reshape(-1)] = np.arange(turned[1].size)
-    values, quant = theirs.at(theirs.positions)
-    positions = back[theirs.positions]
-    order = np.argsort(positions)
-    return Elements(positions[order], values[order], ours.shape, quant)
-
-
 def _elements_compared(
     reference: Recording,
     backend: Recording,
@@ -234,89 +164,6 @@ def _elements_compared(
         whole = replace(whole, worst_index=dict(samples)[whole.worst_sample or 0].worst_index)
     note = f"{compared} of {count} elements were kept and compared: what is said of the error holds for them"
     return PartlyCompared(basis="elements", samples=samples, stats=whole, note=note)
-
-
-@dataclass(slots=True)
-class ElementsCompared:
-    """The comparison of the elements that were kept of one sample.
-
-    Args:
-        sums: Its error.
-        compared: Elements compared.
-        count: Elements in all.
-        shape: The tensor's shape.
-        positions: Where the elements compared are; None once there are several steps.
-        places: Number of steps.
-    """
-
-    sums: ErrorAccumulator
-    compared: int
-    count: int
-    shape: tuple[int, ...]
-    positions: np.ndarray | None
-    places: int = 1
-
-    def joined(self, other: ElementsCompared) -> ElementsCompared:
-        """Give this with another step of the sample."""
-        self.sums.merge(other.sums)
-        compared, count, places = self.compared + other.compared, self.count + other.count, self.places + other.places
-        return replace(self, compared=compared, count=count, places=places, positions=None)
-
-    def stats(self) -> ErrorStats:
-        """Give the error, with the worst element's index in its tensor instead of that among the elements compared."""
-        found = self.sums.stats()
-        if found.worst_index is None or self.positions is None:
-            return replace(found, worst_index=None)
-        at = int(self.positions[found.worst_index[-1]])
-        return replace(found, worst_index=tuple(int(index) for index in np.unravel_index(at, self.shape)))
-
-
-def compare_elements(
-    reference: Recording,
-    backend: Recording,
-    pair: Pair,
-    place: tuple[int, int],
-    *,
-    tolerance: tuple[float, float] | None = None,
-) -> ElementsCompared | None:
-    """Compare the elements at the positions that both sides kept of a sample and step.
-
-    Args:
-        reference: The reference run.
-        backend: The backend run.
-        pair: Which tensors, and what is done to their values first.
-        place: Sample and step.
-        tolerance: (atol, rtol), as of `compare_pair`.
-
-    Returns:
-        The comparison; None if a side kept no elements, or they cannot be compared.
-
-    Raises:
-        RecordingError: What a recording says it kept cannot be read.
-    """
-    ours = _elements(reference, pair.reference, *place)
-    theirs = _elements(backend, pair.backend, *place)
-    theirs = None if ours is None or theirs is None else _in_reference_order(theirs, ours, pair)
-    if ours is None or theirs is None or any(why_incomparable(each.values.dtype) for each in (ours, theirs)):
-        return None
-    return _compared(ours, theirs, pair, tolerance, place[0])
-
-
-def _compared(
-    ours: Elements, theirs: Elements, pair: Pair, tolerance: tuple[float, float] | None, sample: int
-) -> ElementsCompared:
-    """Compare the elements at the positions that both sides kept."""
-    shared = np.intersect1d(ours.positions, theirs.positions, assume_unique=True)
-    (one, one_quant), (other, other_quant) = ours.at(shared), theirs.at(shared)
-    sums = ErrorAccumulator(
-        reference_quant=one_quant,
-        backend_quant=other_quant,
-        reference_clamp=clamp_of(pair.reference_view),
-        backend_clamp=clamp_of(pair.backend_view),
-        tolerance=tolerance,
-    )
-    sums.update(one, other, sample=sample)
-    return ElementsCompared(sums, shared.size, math.prod(ours.shape), ours.shape, shared)
 
 
 def _statistics_compared(

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qdebug.analysis.results.frame import NUMBERS, TEXTS, Columns, Frame, checked, entry_of, hints_of, optional
+from qdebug.analysis.results.frame import NUMBERS, TEXTS, Columns, Frame, entry_of, hints_of, optional
+from qdebug.analysis.results.frame_check import checked
 
 __all__ = ["Columns", "columns_of", "from_columns", "text_columns", "to_columns"]
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.results.columns import Columns, columns_of, text_columns
-from qdebug.analysis.results.frame import Frame, checked, split
+from qdebug.analysis.results.frame import Frame, split
+from qdebug.analysis.results.frame_check import checked
 from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.analysis.results.result import NodeResult, SampleResult, Status
 
