@@ -283,9 +283,13 @@ def main() -> None:
     with TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
+        if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+            os.environ["PYTHONPYCACHEPREFIX"] = scratch  # as an installed program has it
         measured = []
         for nodes in given.nodes:
             pair = recordings(folder, nodes)
+            if not measured:
+                shown_in_a_process(pair)
             runs = [
                 {**measured_in_a_process("opening", pair), **measured_in_a_process("summing_up", pair)}
                 | shown_in_a_process(pair)
