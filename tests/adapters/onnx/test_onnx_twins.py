@@ -166,3 +166,18 @@ def test_pools_of_one_input_are_told_apart_by_their_windows():
     executed = graph(pool(9, "t1", "p1"), pool(5, "t2", "p2"), node("Add", "t2 t1", "y"))
     found = source_tensors(named, executed, named)
     assert (found["t1"], found["t2"]) == ("b", "a")
+
+
+def test_a_node_is_found_again_whose_axis_was_turned_with_its_tensor():
+    def split(tensor: str, axis: int, outputs: tuple[str, str]) -> Node:
+        return Node(name=outputs[0], op="Split", inputs=(tensor,), outputs=outputs, attrs={"axis": axis})
+
+    named = graph(split("x", 1, ("a", "b")), node("Pow", "a", "p"), node("Mul", "p b", "y"))
+    executed = graph(
+        node("Transpose", "x", "turned"),
+        split("turned", 2, ("t0", "t1")),
+        node("Pow", "t0", "t2"),
+        node("Mul", "t2 t1", "y"),
+    )
+    found = source_tensors(named, executed, named)
+    assert (found["t0"], found["t1"], found["t2"]) == ("a", "b", "p")
