@@ -14,6 +14,7 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.double_block import add_double, read_block, real_values
 from qdebug.numerics.lsb import Steps
 from qdebug.numerics.rails import RailsCounter
@@ -84,6 +85,7 @@ class ErrorAccumulator:
         single = first.single and second.single
         with np.errstate(all="ignore"):
             for start in range(0, second.size, BLOCK):
+                checkpoint()  # whoever asks may use the scratch buffers: nothing of this loop is in them yet
                 stop = min(start + BLOCK, second.size)
                 if single:
                     a = first.read_single(start, stop, buffers.singles[0])

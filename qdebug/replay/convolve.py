@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.windows import Window, padded
 
 __all__ = ["convolve", "scratch"]

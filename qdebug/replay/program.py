@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns, part_of
 from qdebug.replay.forms import start_of
 from qdebug.replay.operations import Operation

@@ -154,7 +154,7 @@ def _check_unchanged(changed: Callable[[], str] | None) -> None:
 
 def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:
     """Look for the arithmetic of a node; None if that was cancelled."""
-    from qdebug.replay.checkpoint import asking
+    from qdebug.numerics.checkpoint import asking
     from qdebug.workflow.explain import explain
 
     def look(*_: object) -> None:

@@ -174,7 +174,7 @@ class Reader(threading.Thread):
 
     def _compare_some(self, comparison: Comparison) -> bool:
         """Compare a pair, and others as long as that takes next to no time; tell whether there was one."""
-        from qdebug.replay.checkpoint import asking  # long loaded where there is something to compare
+        from qdebug.numerics.checkpoint import asking  # long loaded where there is something to compare
 
         first, end = not comparison.results, time.monotonic() + _TOGETHER_SECONDS
         with asking(self._give_up):  # between two blocks of values, once the program ends

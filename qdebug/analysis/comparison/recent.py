@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.model import Recording
 from qdebug.model.forwarding import ForwardingRecording
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["RecentTensors"]
 

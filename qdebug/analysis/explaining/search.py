@@ -17,7 +17,7 @@ from qdebug.analysis.explaining.selection import Decisive, decisive, parameters
 from qdebug.analysis.explaining.trials import all_codes, channels_first, known_variants, products, same_values, telling
 from qdebug.analysis.explaining.units import UnitSource
 from qdebug.errors import KernelError
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.given import given_ratio

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant

@@ -9,7 +9,7 @@ import numpy as np
 from qdebug.analysis.patterns.wrong_amounts import constants, factors
 from qdebug.analysis.patterns.wrong_evidence import Evidence, Trait, free_elements
 from qdebug.analysis.patterns.wrong_places import Layout, chance
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["traits"]
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from qdebug.errors import AlignmentError, RecordingError, UsageError
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.tui.arrangement import View
 from qdebug.tui.glyphs import ASCII
 from qdebug.tui.help_screen import HelpScreen, help_lines

@@ -5,7 +5,7 @@ from queue import Empty, Queue
 import pytest
 
 from qdebug.errors import RecordingError
-from qdebug.replay.checkpoint import checkpoint
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.tui.reader import Reader
 from qdebug.tui.source import (
     Computed,

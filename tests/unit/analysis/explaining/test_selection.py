@@ -9,8 +9,8 @@ import pytest
 
 from qdebug.analysis.explaining import selection
 from qdebug.analysis.explaining.selection import decisive, never_decreases
+from qdebug.numerics.checkpoint import asking
 from qdebug.replay.candidates import candidates
-from qdebug.replay.checkpoint import asking
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.explaining.explain import explain_recording
-from qdebug.replay.checkpoint import asking, checkpoint
+from qdebug.numerics.checkpoint import asking, checkpoint
 from qdebug.replay.convolve import convolve
 from qdebug.replay.windows import Window
 from qdebug.workflow.demo import run_demo
