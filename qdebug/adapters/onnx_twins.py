@@ -25,8 +25,11 @@ _FLOAT_COPY = "InsertedPrecisionFreeCast_"
 _TWO_DIMENSIONS = frozenset({"Gemm", "MatMul", "DynamicQuantizeLinear"})
 """What reads a tensor that ONNX Runtime reshapes for a Gemm: that, or what prepares codes for it."""
 
-_WINDOW = ("kernel_shape", "strides", "dilations", "group")
-"""Attributes that the layout optimizer takes over as they are. An axis is none: it turns with the tensor."""
+_WINDOW = ("kernel_shape", "strides", "dilations")
+"""Attributes that the layout optimizer takes over as they are.
+
+An axis is none: it turns with the tensor. Nor are the groups of a depthwise Conv: as many as channels are padded to.
+"""
 
 _ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
 

@@ -181,3 +181,20 @@ def test_a_node_is_found_again_whose_axis_was_turned_with_its_tensor():
     )
     found = source_tensors(named, executed, named)
     assert (found["t0"], found["t1"], found["t2"]) == ("a", "b", "p")
+
+
+def test_a_depthwise_conv_is_found_again_whose_channels_were_padded():
+    def conv(tensor: str, output: str, group: int) -> Node:
+        attrs = {"kernel_shape": (3, 3), "strides": (1, 1), "group": group}
+        return Node(name=output, op="Conv", inputs=(tensor, "w"), outputs=(output,), attrs=attrs)
+
+    named = graph(conv("x", "d", 24), node("Add", "d x", "y"), constants="w")
+    executed = graph(
+        node("ReorderInput", "x", "blocked"),
+        conv("blocked", "t0", 32),
+        node("Reshape", "t0", "t1"),
+        node("Add", "t1 x", "y"),
+        constants="w",
+    )
+    found = source_tensors(named, executed, named)
+    assert (found["t0"], found["t1"]) == ("d", "d")
