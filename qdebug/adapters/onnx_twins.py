@@ -7,7 +7,7 @@ of one level lower still has the names, and differs by inserted layout changes a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from qdebug.analysis.alignment.expand import expanded
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, plain_op
@@ -47,7 +47,7 @@ def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -
         return found
     kept = _through_reshapes(named, source, _by_name(named, source))
     # One graph may fuse an activation that the other leaves alone: both are walked with each in a node of its own.
-    twins = _twins(expanded(executed), expanded(named), found)
+    twins = _twins(expanded(executed), expanded(named), found, named.tensors)
     known = {name: kept[twin] for name, twin in twins.items() if twin in kept and name in executed.tensors}
     return {**known, **found}
 
@@ -114,8 +114,15 @@ def _same(ours: TensorInfo, theirs: TensorInfo | None) -> bool:
     return None in (ours.dtype, theirs.dtype) or ours.dtype == theirs.dtype
 
 
-def _twins(executed: Graph, named: Graph, by_name: Iterable[str]) -> dict[str, str]:
-    """Walk the executed graph and give each tensor the tensor of the other graph that is computed alike."""
+def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collection[str]) -> dict[str, str]:
+    """Walk the executed graph and give each tensor the tensor of the other graph that is computed alike.
+
+    Args:
+        executed: The executed graph, each node doing one thing.
+        named: The other one, likewise.
+        by_name: Tensors that are known by their names.
+        made: Tensors of the other one that are really made: not those within a fused node.
+    """
     twins = {name: name for name in by_name if name in named.tensors}
     readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in named.nodes:
@@ -127,7 +134,8 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str]) -> dict[str, s
             continue
         alike = readers.get((_operator(node), tuple(twins[name] for name in data)), [])
         alike = [other for other in alike if _shaped_alike(node, other)]
-        twin = _choose(node, [n for n in alike if n.name not in taken and len(n.outputs) == len(node.outputs)])
+        free = [n for n in alike if n.name not in taken and len(n.outputs) == len(node.outputs)]
+        twin = _choose(node, {other: _called(other, named, made) for other in free})
         if twin is not None:
             taken.add(twin.name)
             for ours, theirs in zip(node.outputs, twin.outputs, strict=True):
@@ -152,9 +160,19 @@ def _data(node: Node, graph: Graph) -> tuple[str, ...]:
     return tuple(name for name in node.inputs if name and not graph.is_constant(name))
 
 
-def _choose(node: Node, candidates: list[Node]) -> Node | None:
+def _called(node: Node, graph: Graph, made: Collection[str]) -> set[str]:
+    """Give the names that a node may be called after: its own, and those of its outputs and of the whole fused node."""
+    names, output = {node.name, *node.outputs}, node.outputs[0]
+    while output not in made:
+        output = graph.consumers(output)[0].outputs[0]
+        names.add(output)
+    return names
+
+
+def _choose(node: Node, candidates: Mapping[Node, Collection[str]]) -> Node | None:
+    """Give the one candidate, by the names it goes by, or the one that a node is called after."""
     if len(candidates) <= 1:
-        return candidates[0] if candidates else None
+        return next(iter(candidates), None)
     stem = _ADDED.sub("", node.name)
-    called_so = [other for other in candidates if stem in (other.name, *other.outputs)]
+    called_so = [other for other, names in candidates.items() if stem in names]
     return called_so[0] if len(called_so) == 1 else None

@@ -198,3 +198,20 @@ def test_a_depthwise_conv_is_found_again_whose_channels_were_padded():
     )
     found = source_tensors(named, executed, named)
     assert (found["t0"], found["t1"]) == ("d", "d")
+
+
+def test_of_two_convs_the_one_is_found_that_the_result_of_its_activation_is_called_after():
+    def conv(tensor: str, name: str, output: str, **attrs: str) -> Node:
+        return Node(name=name, op="Conv", inputs=(tensor, "w"), outputs=(output,), attrs=attrs)
+
+    named = graph(
+        conv("x", "Conv_1", "a"), conv("x", "Conv_2", "b", activation="Sigmoid"), node("Add", "a b", "y"), constants="w"
+    )
+    executed = graph(
+        conv("x", "b_nchwc", "t0", activation="Sigmoid"),
+        conv("x", "a_nchwc", "t1"),
+        node("Add", "t1 t0", "y"),
+        constants="w",
+    )
+    found = source_tensors(named, executed, named)
+    assert (found["t0"], found["t1"]) == ("b", "a")
