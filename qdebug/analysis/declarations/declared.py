@@ -18,7 +18,7 @@ from qdebug.analysis.alignment.ops import MOVES_VALUES, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import compute
-from qdebug.analysis.attribution.constant_error import known_errors, scales_by_constants
+from qdebug.analysis.attribution.constant_error import hair, known_errors, scales_by_constants
 from qdebug.analysis.attribution.constant_spread import constant_spread
 from qdebug.analysis.attribution.dynamic_replay import DynamicReplay
 from qdebug.analysis.attribution.reference_replay import ReferenceReplay
@@ -371,7 +371,7 @@ class Declared:
         if mine.shape != real.shape:
             return ""
         steps = self._replay.backend.half_steps(one) + other_steps
-        beyond = np.abs(mine - real) > 1.001 * steps + 1e-6 * np.abs(real)
+        beyond = np.abs(mine - real) > 1.001 * steps + hair(real)
         if not beyond.any():
             return ""
         wrong = f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"

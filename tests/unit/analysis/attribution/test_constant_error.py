@@ -20,15 +20,18 @@ def node(op, inputs, outputs):
 
 
 def recorded(nodes, weight, *, off=1.0):
-    """Record a product with a weight, which is in codes if it holds integers, of a scale that may be off."""
+    """Record a product with a weight, which is in codes if it holds integers, of a scale that may be off.
+
+    With a factor for each column of the weight, there is a scale for each.
+    """
     coded = weight.dtype == np.int8
-    step = STEP * np.float32(off)
-    values = {"x": X, "s": step, "z": np.int8(0), "w_q" if coded else "w": weight}
+    step, axis = STEP * np.float32(off), 1 if np.ndim(off) else None
+    values = {"x": X, "s": step, "z": np.zeros(np.shape(step), np.int8), "w_q" if coded else "w": weight}
     nodes = ((node("DequantizeLinear", "w_q s z", "w"),) if coded else ()) + nodes
     for each in nodes:
         values.update(run_node(each, values, {"": 18}))
     constants = [name for name in values if name in ("s", "z", "w_q") or (name == "w" and not coded)]
-    quant = QuantParams(dtype="int8", scale=step)
+    quant = QuantParams(dtype="int8", scale=step, axis=axis)
     infos = [TensorInfo(name=n, role=Role.CONSTANT, quant=quant if n == "w_q" else None) for n in constants]
     graph = Graph(
         nodes,
@@ -64,3 +67,15 @@ def test_a_weight_that_no_rounding_makes_needs_less_to_be_named():
     result = diff(recorded(PRODUCT, W), recorded(PRODUCT, CODES, off=1.12))
     assert result.origin == "n_p", result.verdict.sentence
     assert "elements of its weight 'w' are not the reference's" in result.verdict.sentence
+
+
+def test_a_channel_of_nothing_is_no_other_weight():
+    """A channel of 1e-35 has no codes but 0: what other channels are rounded by is held to the usual bound."""
+    scales = np.abs(W).max(0) / np.float32(20) / STEP
+    weight, codes = W.copy(), np.rint(W / (STEP * scales)).astype(np.int8)
+    weight[:, 5] *= np.float32(1e-34)
+    wrong = diff(recorded(PRODUCT, weight), recorded(PRODUCT, codes, off=scales))
+    assert "of its weight 'w' are not the reference's" in str(wrong.nodes[-1].declared)
+    codes[:, 5], scales[5] = 0, 1 / STEP
+    result = diff(recorded(PRODUCT, weight), recorded(PRODUCT, codes, off=scales))
+    assert [entry.declared for entry in result.nodes if entry.tensor == "p"] == [None]
