@@ -122,19 +122,23 @@ class NodeMatcher:
         return [c for c, found in zip(candidates, names, strict=True) if longest in map(len, found)]
 
     def _names_of(self, ours: Node, theirs: Node) -> Iterator[str]:
-        """Give the names of a reference node, of its outputs, and of those that its constants can take in."""
+        """Give the names of a reference node, of its outputs, and of those that its constants can take in.
+
+        Also that of an activation behind: fusion keeps the name of the last result.
+        """
         yield from (theirs.name, *theirs.outputs)
         output = theirs.outputs[0]
         for _ in range(_TAKEN_IN):
             readers = self.ref.consumers(output)
-            if (
-                len(readers) != 1
-                or len(self.ref.data_inputs(readers[0])) != 1
-                or not goes_into_weights(readers[0], ours)
-            ):
+            if len(readers) != 1 or len(self.ref.data_inputs(readers[0])) != 1:
+                return
+            bends = plain_op(readers[0]) in ACTIVATIONS
+            if not bends and not goes_into_weights(readers[0], ours):
                 return
             output = readers[0].outputs[0]
             yield output
+            if bends:
+                return
 
     # -- nodes folded into the backend's node ----------------------------------------------------------------------
 

@@ -326,3 +326,18 @@ def test_an_upsample_in_blocks_of_channels_answers_to_a_resize():
     up = Node(name="up", op="Upsample", domain="com.microsoft.nchwc", inputs=("x",), outputs=("t",), attrs={})
     found = align(ref, record([up, node("Relu", "t", "y")])).pairs
     assert [(pair.backend, pair.reference) for pair in found] == [("x", "x"), ("t", "big")]
+
+
+def test_branches_are_told_apart_by_the_name_of_the_activation_that_is_fused_into_one():
+    ref = record(
+        [node("Conv", "x w", "c1"), node("Conv", "x u", "c2"), node("Sigmoid", "c2", "s"), node("Add", "c1 s", "y")],
+        constants={"w": W1, "u": W2},
+    )
+    fused = node("Conv", "x p", "t1", "s_nchwc", activation="Sigmoid")
+    be = record(
+        [fused, node("Conv", "x q", "t2", "c1_nchwc"), node("Add", "t2 t1", "y")],
+        constants={"p": RNG.normal(size=(9, 7)), "q": RNG.normal(size=(9, 7))},
+    )
+    found = {pair.backend: pair.reference for pair in align(ref, be).pairs}
+    assert (found["t1"], found["t2"]) == ("s", "c1")
+    assert not [entry for entry in align(ref, be).unmatched if entry.kind is Kind.LOST]
