@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from qdebug.analysis.alignment.ops import fused_activation
-from qdebug.model import AttrValue, Graph, Node, TensorInfo
+from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 
 __all__ = ["expanded", "parts_of"]
 
@@ -25,6 +25,10 @@ _PARAMETERS = {
     "Elu": ("alpha",),
 }
 """What the numbers in `activation_params` are, in order (ONNX Runtime, fused_activation.cc)."""
+_GATED = frozenset({"HardSwish", "QuickGelu"})
+"""Activations that are products of their input and a gate."""
+_QUICK = 1.702
+"""The factor of a QuickGelu that states none (ONNX Runtime, ContribOperators.md)."""
 
 
 def expanded(graph: Graph) -> Graph:
@@ -42,6 +46,9 @@ def expanded(graph: Graph) -> Graph:
         for name in node.outputs:
             if name and name not in infos:
                 infos[name] = TensorInfo(name=name)
+    for name in (name for node in nodes for name in node.inputs):
+        if name and name not in infos:  # what was an attribute
+            infos[name] = TensorInfo(name=name, role=Role.CONSTANT)
     return Graph(
         nodes,
         tensors=infos.values(),
@@ -58,7 +65,7 @@ def parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def _extra(node: Node) -> bool:
-    return fused_activation(node) is not None or _summed(node) is not None or _counts(node) or node.op == "HardSwish"
+    return fused_activation(node) is not None or _summed(node) is not None or _counts(node) or node.op in _GATED
 
 
 def _counts(node: Node) -> bool:
@@ -77,8 +84,8 @@ def _summed(node: Node) -> str | None:
 
 def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
     for part in _fused(node, taken, names):
-        if part.op == "HardSwish":
-            yield from _hard_swish(part, taken, names)
+        if part.op in _GATED:
+            yield from _gated(part, taken, names)
         elif _counts(part):
             mask, count = part.inputs[_COUNTED], part.outputs[1]
             yield Node(name=_fresh(f"{part.name}/ReduceSum", names), op="ReduceSum", inputs=(mask,), outputs=(count,))
@@ -88,13 +95,24 @@ def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
             yield part
 
 
-def _hard_swish(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
-    """Show x * HardSigmoid(x) as the two: ONNX defines it so, and runtimes may run the definition (ONNX, HardSwish)."""
+def _gated(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
+    """Show an activation as a product of its input and a gate.
+
+    HardSwish is x * HardSigmoid(x): ONNX defines it so, and runtimes may run the definition (ONNX, HardSwish).
+    QuickGelu is x * Sigmoid(alpha x), made of these nodes (ONNX Runtime, quick_gelu_fusion.cc).
+    """
     gate = _fresh(f"{node.outputs[0]}/before Mul", taken)
-    attrs = {"alpha": 1 / 6, "beta": 0.5}
-    name = _fresh(f"{node.name}/HardSigmoid", names)
-    yield Node(name=name, op="HardSigmoid", inputs=node.inputs, outputs=(gate,), attrs=attrs, origin=node.origin)
-    yield replace(node, op="Mul", inputs=(node.inputs[0], gate), attrs={})
+    op, source, attrs = "HardSigmoid", node.inputs[0], {"alpha": 1 / 6, "beta": 0.5}
+    if node.op == "QuickGelu":
+        op, attrs = "Sigmoid", {}
+        if node.attrs.get("alpha", _QUICK) != 1:
+            factor, scaled = (_fresh(f"{node.outputs[0]}/{end}", taken) for end in ("alpha", "before Sigmoid"))
+            name = _fresh(f"{node.name}/Mul", names)
+            yield Node(name=name, op="Mul", inputs=(source, factor), outputs=(scaled,), origin=node.origin)
+            source = scaled
+    name = _fresh(f"{node.name}/{op}", names)
+    yield Node(name=name, op=op, inputs=(source,), outputs=(gate,), attrs=attrs, origin=node.origin)
+    yield replace(node, op="Mul", domain="", inputs=(node.inputs[0], gate), attrs={})
 
 
 def _fused(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:

@@ -341,3 +341,21 @@ def test_branches_are_told_apart_by_the_name_of_the_activation_that_is_fused_int
     found = {pair.backend: pair.reference for pair in align(ref, be).pairs}
     assert (found["t1"], found["t2"]) == ("s", "c1")
     assert not [entry for entry in align(ref, be).unmatched if entry.kind is Kind.LOST]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.702])
+def test_what_follows_a_fused_quick_gelu_without_a_name_is_found(alpha):
+    before, after = ("x w", "h"), ("g u", "y")
+    scaled = [] if alpha == 1 else [node("Mul", "h a", "ha")]
+    gate = node("Sigmoid", "ha" if scaled else "h", "s")
+    ref = record(
+        [node("Conv", *before), *scaled, gate, node("Mul", "h s", "g"), node("Conv", *after)],
+        constants={"w": W1, "u": W2, "a": np.float32(alpha)},
+    )
+    fused = node("QuickGelu", "t1", "t2", alpha=alpha)
+    be = record(
+        [node("Conv", "x w", "t1"), fused, node("Conv", "t2 u", "y")], constants={"w": W1, "u": W2}, outputs=("y",)
+    )
+    found = align(ref, be)
+    assert {pair.backend: pair.reference for pair in found.pairs} == {"x": "x", "t1": "h", "t2": "g", "y": "y"}
+    assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]

@@ -3,7 +3,7 @@
 import pytest
 
 from qdebug.analysis.alignment.expand import expanded, parts_of
-from qdebug.model import Graph, Node
+from qdebug.model import Graph, Node, Role
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,13 @@ def test_embeddings_without_a_mask_or_its_count_are_left_alone(more, outputs):
     inputs = (*EMBEDDINGS, *more)
     node = Node(name="n", op="EmbedLayerNormalization", inputs=inputs, outputs=outputs, domain="com.microsoft")
     assert parts_of(node) == (node,)
+
+
+@pytest.mark.parametrize(("attrs", "ops"), [({"alpha": 1.0}, ["Sigmoid", "Mul"]), ({}, ["Mul", "Sigmoid", "Mul"])])
+def test_a_quick_gelu_is_a_product_of_its_input_and_a_gate(attrs, ops):
+    node = Node(name="n", op="QuickGelu", inputs=("x",), outputs=("y",), domain="com.microsoft", attrs=attrs)
+    graph = expanded(Graph([node], inputs=("x",), outputs=("y",)))
+    assert [(part.op, part.domain) for part in graph.nodes] == [(op, "") for op in ops]
+    assert (graph.nodes[-1].inputs, graph.outputs) == (("x", graph.nodes[-2].outputs[0]), ("y",))
+    given = [name for name in graph.nodes[0].inputs if name != "x"]
+    assert [graph.tensors[name].role for name in given] == [Role.CONSTANT] * (len(ops) - 2)
