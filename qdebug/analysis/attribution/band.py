@@ -9,7 +9,7 @@ an elementwise function adds a few units of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from qdebug.analysis.alignment.ops import MOVES_VALUES
 from qdebug.errors import KernelError
 from qdebug.model import Node
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.registry import run_node
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "unit_roundoff",
 ]
 
+_STRETCH = 1 << 20
+"""Elements that are looked at together: 8 MB in float64, and some milliseconds."""
 _LAMBDA = 8.0
 """Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
 _OTHER = 256.0
@@ -95,7 +98,17 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
 
 def _fits(values: np.ndarray, narrow: type) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.array_equal(values.astype(narrow).astype(values.dtype), values, equal_nan=True))
+        return all(
+            np.array_equal(part.astype(narrow).astype(values.dtype), part, equal_nan=True) for (part,) in _parts(values)
+        )
+
+
+def _parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Give arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory."""
+    flat = [np.asarray(array).reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, _STRETCH):
+        checkpoint()
+        yield tuple(array[start : start + _STRETCH] for array in flat)
 
 
 def allowed_error(
@@ -143,15 +156,19 @@ def beyond_own_terms(
     """
     if node.op not in _ELEMENTWISE or "activation" in node.attrs or recorded.shape != output.shape:
         return 0
-    ours, theirs = recorded.astype(np.float64), output.astype(np.float64)
-    reach = np.abs(theirs)
+    terms: list[np.ndarray] = []
     if node.op in _TERMS:
-        reach = np.zeros_like(theirs)
-        for name in filter(None, node.inputs):
-            reach += np.abs(values[name].astype(np.float64))
+        terms = [np.broadcast_to(values[name], output.shape) for name in filter(None, node.inputs)]
+        if any(not term.flags.c_contiguous for term in terms):  # copied as a whole, but in what they are kept in
+            terms = [np.ascontiguousarray(term) for term in terms]
+    count, tiny = 0, _smallest(recorded.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        off = np.nan_to_num(np.abs(ours - theirs), nan=0.0, posinf=0.0)
-        return int(np.count_nonzero(off > _OWN * unit * reach + _smallest(recorded.dtype)))
+        for ours, theirs, *parts in _parts(recorded, output, *terms):
+            real = theirs.astype(np.float64)
+            reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(real)
+            off = np.nan_to_num(np.abs(ours.astype(np.float64) - real), nan=0.0, posinf=0.0)
+            count += int(np.count_nonzero(off > _OWN * unit * reach + tiny))
+    return count
 
 
 def beyond_own_sums(
@@ -235,9 +252,12 @@ def narrow_sums_error(
 
 def norm(values: np.ndarray) -> float:
     """Give the Euclidean norm of the finite values."""
-    flat = np.asarray(values, np.float64).reshape(-1)
-    flat = flat[np.isfinite(flat)]
-    return float(np.sqrt(np.dot(flat, flat)))
+    total = 0.0
+    for (part,) in _parts(np.asarray(values)):
+        flat = np.asarray(part, np.float64)
+        flat = flat[np.isfinite(flat)]
+        total += float(np.dot(flat, flat))
+    return math.sqrt(total)
 
 
 def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.attribution.band import allowed_error, beyond_own_sums, beyond_own_terms, norm
+from qdebug.analysis.attribution.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm
 from qdebug.model import Graph, MemoryRecording, Node
+from qdebug.numerics.checkpoint import asking
 from qdebug.replay.registry import run_node
 from qdebug.session import diff
 
@@ -137,3 +138,27 @@ def test_what_a_fast_convolution_shares_between_neighbours_is_not_beyond():
     assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 0
     other[0, 0, 4, 4] += np.float32(1000 * shared)
     assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 1
+
+
+def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeypatch):
+    rng = np.random.default_rng(8)
+    terms = {"a": rng.standard_normal((6, 50)).astype(np.float32), "b": rng.standard_normal(50).astype(np.float32)}
+    total = terms["a"] + terms["b"]
+    recorded = total.copy()
+    recorded[::2, 7] += 1e-3
+    node = Node(name="n", op="Add", inputs=("a", "b"), outputs=("y",))
+    half = rng.standard_normal(300).astype(np.float16).astype(np.float32)
+    arrays = (np.append(total.reshape(-1), [np.nan, np.inf]), np.zeros(0), np.float32(3))
+
+    def found():
+        asked = []
+        with asking(lambda: asked.append(1)):
+            count = beyond_own_terms(node, terms, total, recorded, 2.0**-24)
+            return (count, held_unit(half), held_unit(total)), [norm(np.asarray(each)) for each in arrays], len(asked)
+
+    whole, lengths, times = found()
+    monkeypatch.setattr("qdebug.analysis.attribution.band._STRETCH", 32)
+    parts, summed, more = found()
+    assert whole == parts == (3, 2.0**-11, 2.0**-24)
+    assert summed == pytest.approx(lengths, rel=1e-15)
+    assert more > 5 * times, "whoever waits is asked in between"
