@@ -57,6 +57,7 @@ def sum_up(
             missing,
             origin=origin_of(of, graph),
             output=of[worst_output(of, graph)] if len(of) else None,
+            outputs=graph.outputs,
             compounding=compounding_nodes(of, graph),
             accepted=tuple(clause for clause in every if clause not in missing),
         ),

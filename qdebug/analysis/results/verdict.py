@@ -15,6 +15,9 @@ from qdebug.model import Fidelity, RunInfo
 
 __all__ = ["shortcomings", "verdict"]
 
+_LOW_DB = 20.0
+"""SQNR of an output below which it is said although nothing is beyond its limit: a tenth of the signal is error."""
+
 
 def shortcomings(
     reference: RunInfo, backend: RunInfo, coverage: Coverage, of: Standings, *, limits: Limits
@@ -80,6 +83,7 @@ def verdict(
     *,
     origin: NodeResult | None = None,
     output: NodeResult | None = None,
+    outputs: Sequence[str] = (),
     compounding: Sequence[Compounding] = (),
     accepted: Sequence[str] = (),
 ) -> Verdict:
@@ -89,7 +93,8 @@ def verdict(
         of: How compared tensors stand.
         missing: What `shortcomings` found.
         origin: The node whose own error feeds the worst output error, if there is one.
-        output: The network output that carries most error, if one was compared.
+        output: The network output that carries most error, if one was compared; else the last tensor.
+        outputs: Names of the network's outputs.
         compounding: Nodes that enlarge error far more than others of their kind.
         accepted: What is missing too and was accepted by the limits: it is said all the same.
     """
@@ -99,6 +104,8 @@ def verdict(
     sentence = _sentence(of, first, origin)
     if first is not None and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
+    if first is None and output is not None and output.tensor in outputs:
+        sentence += _left_with(of, output, every=not missing)
     sentence += _partly(of) + _compounded(compounding) + _acknowledged(of)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
@@ -112,6 +119,22 @@ def verdict(
         worst_sample=sample,
         compounding=tuple(compounding),
     )
+
+
+def _left_with(of: Standings, output: NodeResult, *, every: bool) -> str:
+    """Say what is left of the worst output where little is, though nothing is beyond its limit.
+
+    Args:
+        of: How compared tensors stand.
+        output: The worst output.
+        every: Whether nothing is missing, so that what was compared accounts for all of the error.
+    """
+    level = None if output.metrics is None else output.metrics.sqnr_db
+    if level is None or not level < _LOW_DB:
+        return ""
+    whole = every and not (of.breaking.any() or of.having(Status.INCOMPARABLE).any())
+    why = ": errors that are each within the limit add up" if whole else ""
+    return f" The output {output.tensor!r} is left with an SQNR of {level:.3g} dB all the same{why}."
 
 
 def _worst_sample(output: NodeResult) -> int | None:

@@ -1,13 +1,14 @@
 """The verdict: one status, the first divergence in topological order, and everything that is missing."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from qdebug.analysis.alignment.pairs import Kind, Match, Side, Unmatched
 from qdebug.analysis.results.limits import Limits
 from qdebug.analysis.results.result import Coverage, NodeResult, SampleResult, Status
 from qdebug.analysis.results.verdict import shortcomings, verdict
 from qdebug.model import Fidelity, RunInfo
+from qdebug.numerics.stats import ErrorStats
 
 
 def nodes(*statuses):
@@ -115,3 +116,26 @@ def test_where_nothing_was_compared_nothing_is_praised(standings):
     sentence = verdict(standings(nodes(Status.INCOMPARABLE, Status.INCOMPARABLE)), ()).sentence
     assert sentence == "No tensor was compared. 2 could not be compared."
     assert verdict(standings(()), ()).sentence == "No tensor was compared."
+
+
+def with_sqnr(node, level):
+    known = dict.fromkeys(field.name for field in fields(ErrorStats))
+    return replace(node, metrics=ErrorStats(**(known | {"count": 4, "sqnr_db": level})))
+
+
+def test_an_output_with_much_error_is_said_where_all_is_within_the_limits(standings):
+    def sentence(level, *, statuses=(Status.WITHIN, Status.WITHIN), missing=(), outputs=("t1",)):
+        many = nodes(*statuses)
+        many[1] = with_sqnr(many[1], level)
+        return verdict(standings(many), missing, output=many[1], outputs=outputs).sentence
+
+    assert sentence(7.23) == (
+        "All 2 compared tensors are within the limit. The output 't1' is left with an SQNR of 7.23 dB all the same: "
+        "errors that are each within the limit add up."
+    )
+    for level in (20.0, math.inf, None, math.nan):
+        assert "SQNR" not in sentence(level)
+    assert "SQNR" not in sentence(7.2, outputs=("other",)), "the last tensor of a recording without outputs"
+    assert "SQNR" not in sentence(7.2, statuses=(Status.DIVERGED, Status.WITHIN)), "what is wrong is said instead"
+    part = sentence(-3.0, statuses=(Status.INCOMPARABLE, Status.WITHIN), missing=("half of it",))
+    assert "is left with an SQNR of -3 dB all the same. Incomplete" in part, "what was not compared may be the reason"
