@@ -17,6 +17,7 @@ from qdebug.analysis.alignment.pairs import Alignment, Pair
 from qdebug.analysis.attribution.attribute import recorded_places
 from qdebug.analysis.attribution.plan import PlannedNode, find_entry, plan
 from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
+from qdebug.analysis.comparison.pair_window import PairedWindow, read_window
 from qdebug.analysis.comparison.varying import real_where_varying
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.results.held import HeldNodes
@@ -268,6 +269,26 @@ class DiffSession:
             RecordingError: There are no values for this sample and step.
         """
         return self._reader(tensor).values(sample, step)
+
+    def window(
+        self, tensor: str, *, around: tuple[int, ...] | None, extents: tuple[int, int], sample: int = 0, step: int = 0
+    ) -> PairedWindow:
+        """Load the elements of both sides around one of them, whether they were compared yet or not.
+
+        It keeps nothing, so that another thread may call it while this one compares.
+
+        Args:
+            tensor: Backend tensor.
+            around: Index of the element in the middle; None for the first.
+            extents: Most elements along the second last and the last dimension.
+            sample: Which sample.
+            step: Which step.
+
+        Raises:
+            UsageError: The tensor is not compared, or its sides have different numbers of elements.
+            RecordingError: There are no values for this sample and step.
+        """
+        return read_window(self._reader(tensor), sample=sample, step=step, around=around, extents=extents)
 
     def worst(self, tensor: str, *, k: int = 20, sample: int | None = None, step: int = 0) -> tuple[WorstElement, ...]:
         """Give the elements of a compared tensor that differ most, the worst first.

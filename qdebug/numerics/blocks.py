@@ -116,6 +116,11 @@ class RealBlocks:
         plain = array.dtype.isnative and array.flags.aligned and contiguous and quant is None and clamp == (None, None)
         self._direct = array.dtype if plain else None
 
+    @property
+    def clamped(self) -> bool:
+        """Whether the real values are held to bounds."""
+        return self._clamp != (None, None)
+
     def stored(self, start: int, stop: int) -> np.ndarray:
         """Give stored elements start to stop, 1-D; never to be written to."""
         if self._pages is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.analysis.explaining.explanation import NodeExplanation
     from qdebug.numerics.full_tier import TensorProfile
 
-__all__ = ["AnswerCache", "answer", "export_elements"]
+__all__ = ["AnswerCache", "answer", "check_unchanged", "export_elements", "shown_sample"]
 
 _WORST = 20
 
@@ -89,7 +89,7 @@ def answer(
         changed: Says which file is no longer what was opened; "" if all are. None if they may change.
     """
     result = results[request.tensor]
-    sample = _shown_sample(result, request.sample)
+    sample = shown_sample(result, request.sample)
     known = cache.known((request.backend, request.tensor, request.sample, request.step))
 
     def reply(problem: str = "", *, complete: bool) -> DetailReady:
@@ -107,7 +107,7 @@ def answer(
         )
 
     try:
-        _check_unchanged(changed)
+        check_unchanged(changed)
         if known.values is None or (request.elements and known.slab is None):
             pair = _pair(source, result, known, sample, request.step)
             known.values = known.values or value_facts(pair.reference, pair.backend)
@@ -145,8 +145,12 @@ def _pair(source: DiffSource, result: NodeResult, known: _Known, sample: int, st
         raise
 
 
-def _check_unchanged(changed: Callable[[], str] | None) -> None:
-    """Refuse to read a file that was written over: its numbers must not be shown as those that were compared."""
+def check_unchanged(changed: Callable[[], str] | None) -> None:
+    """Refuse to read a file that was written over: its numbers must not be shown as those that were compared.
+
+    Raises:
+        RecordingError: It was.
+    """
     why = "" if changed is None else changed()
     if why:
         raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
@@ -213,7 +217,7 @@ def _slab(pair: PairValues, cancelled: Callable[[], bool]) -> Slab:
     )
 
 
-def _shown_sample(result: NodeResult, asked: int | None) -> int:
+def shown_sample(result: NodeResult, asked: int | None) -> int:
     """Give the sample whose values are shown: the one asked for, else the worst one."""
     if asked is not None:
         return asked

@@ -209,12 +209,9 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         return [[(f" {line}", "accent")] for line in said]
     if navigator is None or not navigator.table.size:
         return [[(_ended(message, width - 1, glyphs), "accent")]]
-    table = navigator.table
     sample = "all samples" if navigator.sample is None else f"sample {navigator.sample}"
-    place = "hidden" if navigator.place < 0 else numbers.grouped(navigator.place + 1)
-    parts = [f"{place}/{numbers.grouped(navigator.lines)}"]
+    parts = [_place(navigator)]
     if navigator.filter:
-        parts[0] += f" of {numbers.grouped(table.size)}"
         parts.append("filter")
     if navigator.samples > 1 or navigator.sample is not None:
         parts.append(sample)
@@ -232,6 +229,17 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
 def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
     """Give a sentence in exactly room + 1 cells; it loses its end, not its middle."""
     return glyphs.fit(f" {glyphs.fit_end(glyphs.plain(safe_text(text)), room)}", room + 1)
+
+
+def _place(navigator: Navigator) -> str:
+    """Say where the cursor is: nodes are counted from 0, as everywhere; lines of a list in another order from 1."""
+    size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
+    if navigator.filter:
+        of = f"{lines} shown of {size}"
+        return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"
+    if navigator.sort != "order" or navigator.reversed:
+        return f"line {numbers.grouped(navigator.place + 1)} of {lines}"
+    return f"#{numbers.grouped(navigator.cursor)} of 0..{numbers.grouped(navigator.table.size - 1)}"
 
 
 def _row_words(navigator: Navigator) -> str:

@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from qdebug.errors import UsageError
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.filter import FilterError
+from qdebug.tui.glimpse import ROOM
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.source import DetailReady, DetailRequest, Opened, Withdraw
+from qdebug.tui.source import DetailReady, DetailRequest, Glimpsed, Opened, Withdraw
 
 __all__ = ["DetailDesk", "Start", "start"]
 
@@ -63,8 +64,18 @@ class DetailDesk:
         self._asked = 0
         self._wanted: tuple[Key, bool, bool] | None = None
         self._waiting = False
+        self._glimpse: Glimpsed | None = None
+        self._looked_at: tuple[int, ...] | None = None
 
-    def want(self, navigator: Navigator, *, backend: int = 0, elements: bool = False, explain: bool = False) -> bool:
+    def want(
+        self,
+        navigator: Navigator,
+        *,
+        backend: int = 0,
+        elements: bool = False,
+        explain: bool = False,
+        element: tuple[int, ...] | None = None,
+    ) -> bool:
         """Ask for the row under the cursor unless that is done; tell whether it is another row than before.
 
         Args:
@@ -72,9 +83,12 @@ class DetailDesk:
             backend: Which comparison.
             elements: Whether its elements are wanted too.
             explain: Whether an arithmetic is to be looked for.
+            element: The one that is looked at; None if that is not known.
         """
         key = (backend, navigator.cursor, navigator.sample, navigator.step)
-        if (key, elements, explain) == self._wanted or not navigator.table.size:
+        if not navigator.table.size:
+            return False
+        if (key, elements, explain) == self._wanted and not (elements and self._left_the_glimpse(key, element)):
             return False
         moved = self._wanted is None or self._wanted[0] != key
         self._wanted = (key, elements, explain)
@@ -91,12 +105,22 @@ class DetailDesk:
                 step=key[3],
                 elements=elements,
                 explain=explain,
+                element=element,
             )
+            self._looked_at = element
             self._ask(request)
             self._waiting = True
         else:
             self._give_up()
         return moved
+
+    def _left_the_glimpse(self, key: Key, element: tuple[int, ...] | None) -> bool:
+        """Tell whether elements are looked at that are not read, and not asked for either."""
+        glimpse = self.glimpse_of(key)
+        if glimpse is None or glimpse.part is None or element is None or element == self._looked_at:
+            return False
+        known = self._answers.get(key)
+        return (known is None or known.slab is None) and not glimpse.part.around(element, ROOM)
 
     def want_nothing(self) -> None:
         """Give up what was asked and not answered: nothing on the screen needs it."""
@@ -112,11 +136,14 @@ class DetailDesk:
         """Drop all answers: what they say has changed."""
         self._answers.clear()
         self._newest.clear()
-        self._wanted = None
+        self._wanted = self._glimpse = None
 
-    def take(self, answer: DetailReady) -> None:
-        """Keep an answer; one to an older request for the same row is dropped."""
+    def take(self, answer: DetailReady | Glimpsed) -> None:
+        """Keep an answer; one to an older request for the same row is dropped. Of glimpses the newest is kept."""
         request = answer.request
+        if isinstance(answer, Glimpsed):
+            self._glimpse = answer if request.id == self._asked else self._glimpse
+            return
         key = (request.backend, request.row, request.sample, request.step)
         if request.id != self._newest.get(key):
             return
@@ -129,6 +156,17 @@ class DetailDesk:
         self._answers[key] = answer
         while len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]
+
+    def glimpse(self, navigator: Navigator, *, backend: int = 0) -> Glimpsed | None:
+        """Give the glimpse of the row under the cursor."""
+        return self.glimpse_of((backend, navigator.cursor, navigator.sample, navigator.step))
+
+    def glimpse_of(self, key: Key) -> Glimpsed | None:
+        """Give the glimpse of a row, a sample and a step."""
+        seen = self._glimpse
+        asked = None if seen is None else seen.request
+        fits = asked is not None and (asked.backend, asked.row, asked.sample, asked.step) == key
+        return seen if fits else None
 
     def ready(self, navigator: Navigator, *, backend: int = 0) -> DetailReady | None:
         """Give what is known of the row under the cursor."""

@@ -142,7 +142,7 @@ class Moving(Panels):
             return self.with_scene(lambda scene: self.pages[View.CHANNELS].move(scene, direction))
 
         def step(scene: Scene) -> str:
-            slab = self.elements.on(scene)
+            slab = self.elements.in_part(scene)
             return self.elements.step(scene, 0 if slab is None else slab.axis, direction)
 
         return self.with_scene(step)

@@ -24,7 +24,19 @@ from qdebug.tui.pages.overview_page import strip_lines
 from qdebug.tui.pages.page import BackendColumn, Page, Scene
 from qdebug.tui.pages.table import make_pages
 from qdebug.tui.profile import Piece, column_to_row, profile_lines
-from qdebug.tui.source import Computed, DetailReady, Event, Failed, Finished, Named, Noted, Opened, Request, Said
+from qdebug.tui.source import (
+    Computed,
+    DetailReady,
+    Event,
+    Failed,
+    Finished,
+    Glimpsed,
+    Named,
+    Noted,
+    Opened,
+    Request,
+    Said,
+)
 from qdebug.tui.widgets import FixedLines, Line, NodeList, TextScroll
 
 if TYPE_CHECKING:  # there are results long after the first frame
@@ -179,6 +191,7 @@ class Panels(Screen[None]):
             opened=now.opened,
             result=now.result,
             ready=self.detail_ready,
+            glimpse=self._desk.glimpse(now.navigator, backend=self.backend),
             glyphs=self._look.glyphs,
             colours=not self.app.no_color,
             backends=columns,
@@ -229,7 +242,7 @@ class Panels(Screen[None]):
             self.compared[event.backend_at].result = event.result
             self._desk.forget()
             self._redraw_results()
-        elif isinstance(event, DetailReady):
+        elif isinstance(event, DetailReady | Glimpsed):
             self._desk.take(event)
             self._show_detail()
         elif isinstance(event, Noted):
@@ -356,6 +369,7 @@ class Panels(Screen[None]):
                 backend=self.backend,
                 elements=self.view.of_tensor,
                 explain=self.view is View.EXPLAIN,
+                element=self.elements.seen(self.backend, self.navigator.cursor),
             )
             if moved:
                 self._detail.scroll_to(y=0, animate=False)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.comparing import Comparison
+from qdebug.tui.glimpse import Glimpser
 from qdebug.tui.slab import Cancelled
 from qdebug.tui.source import (
     AcceptRequest,
@@ -38,6 +39,7 @@ from qdebug.view.text import safe_text
 if TYPE_CHECKING:
     from qdebug.analysis.results.result import NodeResult
     from qdebug.tui.answers import AnswerCache
+    from qdebug.tui.source import DiffSource
 
 __all__ = ["Reader"]
 
@@ -73,6 +75,8 @@ class Reader(threading.Thread):
         self._stopped = False
         self._shown = False
         self._cache: AnswerCache | None = None
+        self._serving = False
+        self._glimpser = Glimpser(self._to_glimpse, post)
 
     def request(self, request: Request) -> None:
         """Ask for something; a question for a tensor takes the place of one that is still waiting."""
@@ -84,6 +88,10 @@ class Reader(threading.Thread):
             else:
                 self._jobs.append(request)
             self._wake.notify()
+        if isinstance(request, Withdraw):
+            self._glimpser.ask(None)
+        elif isinstance(request, DetailRequest) and request.elements:
+            self._glimpser.ask(request)  # the whole of a huge tensor takes long, and its comparison longer
 
     def prefer(self, backend: int) -> None:
         """Compare this backend before the others."""
@@ -102,6 +110,7 @@ class Reader(threading.Thread):
         with self._wake:
             self._stopped = True
             self._wake.notify()
+        self._glimpser.stop()
 
     def run(self) -> None:
         """Open, compute, then wait for requests."""
@@ -177,7 +186,7 @@ class Reader(threading.Thread):
         from qdebug.numerics.checkpoint import asking  # long loaded where there is something to compare
 
         first, end = not comparison.results, time.monotonic() + _TOGETHER_SECONDS
-        with asking(self._give_up):  # between two blocks of values, once the program ends
+        with asking(self._between_blocks):
             result = comparison.next_result()
             if result is None:
                 return False
@@ -203,9 +212,15 @@ class Reader(threading.Thread):
         if comparison.holding is not None and comparison.holding.outdated:
             self._post(Said(message=_OUTDATED))
 
-    def _give_up(self) -> None:
+    def _between_blocks(self) -> None:
+        """Give a comparison up once the program ends; answer what is asked of another tensor before it goes on."""
         if self._stopped:
             raise Cancelled
+        if self._serving:
+            if self._outdated():
+                raise Cancelled
+        elif self._detail is not None and not self._jobs:  # what there is to do is done first, after this pair
+            self._answer_newest()
 
     def _notes(self, opening: Opening) -> Mapping[str, str]:
         try:
@@ -219,30 +234,47 @@ class Reader(threading.Thread):
     def _serve(self) -> None:
         with self._wake:
             jobs, self._jobs = self._jobs, deque()
-            request = self._detail if self._answerable() else None  # what is not compared yet waits for its turn
-            if request is not None:
-                self._detail, self._withdrawn = None, False
         for job in jobs:
             self._do(job)
-        if request is not None and not self._stopped:
-            from qdebug.tui.answers import AnswerCache, answer  # not before there is something to answer
+        self._answer_newest()
 
-            comparison = self._comparisons[request.backend]
-            self._cache = self._cache or AnswerCache()
-            part = None
-            if comparison.source is not None:
-                for part in answer(
-                    comparison.source,
-                    request,
-                    comparison.results,
-                    cache=self._cache,
-                    outdated=self._outdated,
-                    changed=comparison.opening.changed,
-                ):
-                    self._post(part)
-            with self._wake:  # what gave way to a job goes on after it
-                if self._jobs and self._detail is None and not self._withdrawn and not (part and part.complete):
-                    self._detail = request
+    def _answer_newest(self) -> None:
+        """Answer what was asked last, unless it is of a tensor that is not compared yet: that waits for its turn."""
+        with self._wake:
+            request = self._detail if self._answerable() else None
+            if request is not None:
+                self._detail, self._withdrawn = None, False
+        if request is None or self._stopped:
+            return
+        from qdebug.numerics.checkpoint import asking  # not before there is something to answer
+
+        self._serving = True
+        try:
+            with asking(self._between_blocks):
+                self._answer(request)
+        finally:
+            self._serving = False
+
+    def _answer(self, request: DetailRequest) -> None:
+        """Answer one question, and take it up again later if it gave way to a job."""
+        from qdebug.tui.answers import AnswerCache, answer  # not before there is something to answer
+
+        comparison = self._comparisons[request.backend]
+        self._cache = self._cache or AnswerCache()
+        part = None
+        if comparison.source is not None:
+            for part in answer(
+                comparison.source,
+                request,
+                comparison.results,
+                cache=self._cache,
+                outdated=self._outdated,
+                changed=comparison.opening.changed,
+            ):
+                self._post(part)
+        with self._wake:  # what gave way to a job goes on after it
+            if self._jobs and self._detail is None and not self._withdrawn and not (part and part.complete):
+                self._detail = request
 
     def _do(self, job: Job) -> None:
         comparison = self._comparisons[job.backend]
@@ -293,6 +325,21 @@ class Reader(threading.Thread):
     def _answerable(self) -> bool:
         request = self._detail
         return request is not None and request.tensor in self._comparisons[request.backend].results
+
+    def _to_glimpse(self, request: DetailRequest) -> tuple[DiffSource, int] | None:
+        """Give what a window is read from and the sample that its answer will show; called on the other thread.
+
+        Raises:
+            RecordingError: A file is no longer what was opened.
+        """
+        comparison = self._comparisons[request.backend]
+        if comparison.source is None:
+            return None
+        from qdebug.tui.answers import check_unchanged, shown_sample
+
+        check_unchanged(comparison.opening.changed)
+        result = comparison.results.get(request.tensor)
+        return comparison.source, (request.sample or 0) if result is None else shown_sample(result, request.sample)
 
     def _outdated(self) -> bool:
         with self._wake:

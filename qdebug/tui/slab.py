@@ -42,7 +42,7 @@ class ChannelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slab:
-    """Both sides of one tensor.
+    """Both sides of one tensor, or of a part of it.
 
     Args:
         reference: Real values.
@@ -55,6 +55,8 @@ class Slab:
         channels: Facts of each channel.
         largest: Largest finite difference; 0 if there is none.
         by_channel: Largest difference by channel and position in it, pooled to a size that is soon drawn.
+        start: Index in the tensor of a part's first element; empty for a whole tensor.
+        whole: Extents of the tensor that this is a part of; empty for a whole tensor.
     """
 
     reference: np.ndarray
@@ -67,11 +69,31 @@ class Slab:
     channels: ChannelFacts = field(repr=False)
     largest: float
     by_channel: np.ndarray = field(repr=False)
+    start: tuple[int, ...] = ()
+    whole: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents."""
-        return self.backend.shape
+        """Extents of the tensor."""
+        return self.whole or self.backend.shape
+
+    def local(self, index: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Give the index in the arrays of an element of the tensor; None if a part does not have it."""
+        if not self.whole:
+            return index
+        here = tuple(at - first for at, first in zip(index, self.start, strict=True))
+        return here if all(0 <= at < size for at, size in zip(here, self.backend.shape, strict=True)) else None
+
+    def around(self, index: tuple[int, ...], far: int) -> bool:
+        """Tell whether all elements of the last two dimensions up to `far` from one are here, or beyond the tensor."""
+        if not self.whole:
+            return True
+        here = self.local(index)
+        ends = zip(here or (), self.start, self.backend.shape, self.whole, strict=True) if here is not None else ()
+        return here is not None and all(
+            (at >= far or not first) and (at + far < size or first + size == extent)
+            for at, first, size, extent in list(ends)[-2:]
+        )
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +120,8 @@ class Slab:
         if len(scales) == 1:
             return float(scales[0])
         at = quant.axis if quant.axis is not None else self.axis
-        return float(scales[index[at]]) if at < len(index) and index[at] < len(scales) else None
+        place = tuple(one + first for one, first in zip(index, self.start, strict=True)) if self.start else index
+        return float(scales[place[at]]) if at < len(place) and place[at] < len(scales) else None
 
 
 def make_slab(
@@ -109,6 +132,7 @@ def make_slab(
     quant: QuantParams | None = None,
     reference_quant: QuantParams | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    place: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
 ) -> Slab:
     """Copy both sides into memory and sum up their channels.
 
@@ -119,6 +143,7 @@ def make_slab(
         quant: The backend's quantization.
         reference_quant: The reference's.
         cancelled: Asked after every block.
+        place: First index and extents of the tensor that these are a part of; empty for a whole tensor.
 
     Raises:
         ValueError: The shapes differ.
@@ -141,6 +166,8 @@ def make_slab(
         channels=channels,
         largest=_largest(sides[0], sides[1], cancelled),
         by_channel=pooled,
+        start=place[0],
+        whole=place[1],
     )
 
 

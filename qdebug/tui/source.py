@@ -34,6 +34,7 @@ __all__ = [
     "ExportRequest",
     "Failed",
     "Finished",
+    "Glimpsed",
     "Job",
     "Named",
     "NoteRequest",
@@ -41,6 +42,7 @@ __all__ = [
     "Opened",
     "Opening",
     "PairValues",
+    "PairWindow",
     "Request",
     "Said",
     "Withdraw",
@@ -115,8 +117,20 @@ class PairValues(Protocol):
         """Quantization of the backend."""
 
 
+class PairWindow(PairValues, Protocol):
+    """Real values of both sides of a pair around one element."""
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """Index in the whole tensor of the first element."""
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """Extents of the whole tensor."""
+
+
 class DiffSource(Protocol):
-    """The part of a diff session that the interface uses; all of it is called on the reader thread alone."""
+    """The part of a diff session that the interface uses; called on the reader thread alone, but for `window`."""
 
     @property
     def reference(self) -> Recording:
@@ -145,6 +159,11 @@ class DiffSource(Protocol):
 
     def values(self, tensor: str, *, sample: int, step: int) -> PairValues:
         """Load both sides of a pair."""
+
+    def window(
+        self, tensor: str, *, around: tuple[int, ...] | None, extents: tuple[int, int], sample: int, step: int
+    ) -> PairWindow:
+        """Load both sides of a pair around one element; called on a thread of its own while others are compared."""
 
     def profile(
         self, tensor: str, *, sample: int | None, k: int, cancelled: Callable[[], bool] | None
@@ -191,6 +210,7 @@ class DetailRequest:
         step: The step whose elements are shown.
         elements: Whether the elements are wanted too.
         explain: Whether an arithmetic is to be looked for.
+        element: The one of them that is looked at; None for the first.
     """
 
     id: int
@@ -201,6 +221,7 @@ class DetailRequest:
     step: int = 0
     elements: bool = False
     explain: bool = False
+    element: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,6 +384,23 @@ class DetailReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpsed:
+    """The elements around the one looked at, as they were recorded: nothing is judged yet.
+
+    Args:
+        request: What was asked; its answer is still to come.
+        part: The elements; None if they cannot be read.
+        sample: The sample they are of.
+        problem: Why there are none; "" if there are.
+    """
+
+    request: DetailRequest
+    part: Slab | None
+    sample: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
     """A note on a node is kept, or taken out.
 
@@ -401,5 +439,5 @@ class Failed:
     error: BaseException
 
 
-Event = Named | Opened | Computed | Finished | DetailReady | Noted | Said | Failed
+Event = Named | Opened | Computed | Finished | DetailReady | Glimpsed | Noted | Said | Failed
 """Whatever the reader thread has to say."""

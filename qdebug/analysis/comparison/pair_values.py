@@ -75,6 +75,11 @@ class PairReader:
         ours = self._backend.load(pair.backend, sample, step)
         return in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
 
+    @property
+    def quants(self) -> tuple[QuantParams | None, QuantParams | None]:
+        """How the stored elements of both sides stand for real numbers."""
+        return self._quants
+
     def places(self) -> list[tuple[int, int]]:
         """Give the samples and steps that both sides hold; those of a constant once."""
         return compared_places(self._reference, self._backend, self._pair)
@@ -86,7 +91,14 @@ class PairReader:
             RecordingError: There are no values for this sample and step.
             UsageError: The elements are no real numbers, or quantization does not fit a shape.
         """
-        theirs, ours = self.stored(sample, step)
+        return self.blocks_of(*self.stored(sample, step))
+
+    def blocks_of(self, theirs: np.ndarray, ours: np.ndarray) -> tuple[RealBlocks, RealBlocks]:
+        """Give stored elements of both sides as real values that are read block by block.
+
+        Raises:
+            UsageError: The elements are no real numbers, or quantization does not fit a shape.
+        """
         return (
             RealBlocks(theirs, self._quants[0], self._clamps[0]),
             RealBlocks(ours, self._quants[1], self._clamps[1]),

@@ -108,7 +108,8 @@ def _without_result(navigator: Navigator, row: int, width: int, glyphs: GlyphSet
         [(label.ljust(_LABEL), "muted"), (glyphs.fit(text, width - _LABEL), "plain")] for label, text in facts
     ]
     if planned.missing is None:
-        lines += [[], *_wrapped("Its turn comes: nodes are compared in topological order.", width, "muted", glyphs)]
+        said = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
+        lines += [[], *_wrapped(said, width, "muted", glyphs)]
     return lines
 
 

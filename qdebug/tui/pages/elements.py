@@ -26,18 +26,29 @@ class ElementCursor:
 
     def on(self, scene: Scene) -> Slab | None:
         """Give the elements, with the index inside their shape; None if they are not there yet."""
+        slab = self.in_part(scene)
+        return None if slab is None or slab.whole else slab
+
+    def in_part(self, scene: Scene) -> Slab | None:
+        """Give the elements, or those of a part while the rest is not there yet; None if there are none."""
         slab = None if scene.ready is None else scene.ready.slab
-        if slab is None or scene.ready is None:
+        if slab is None:
+            slab = None if scene.glimpse is None else scene.glimpse.part
+        if slab is None:
             return None
         key = (scene.backend, scene.row, slab.shape)
         if key != self._of or len(self.index) != len(slab.shape):
             self._of, self._waits = key, True
             self.index = (0,) * len(slab.shape)
-        worst = scene.ready.detail.worst
+        worst = () if scene.ready is None else scene.ready.detail.worst
         if self._waits and worst:
             self._waits = False
             self.index = worst[0].index if _inside(worst[0].index, slab.shape) else self.index
         return slab
+
+    def seen(self, backend: int, row: int) -> tuple[int, ...] | None:
+        """Give the index in a row's tensor; None if it is not there."""
+        return self.index if self._of[:2] == (backend, row) else None
 
     def step(self, scene: Scene, axis: int, by: int) -> str:
         """Move along a dimension.
@@ -47,7 +58,7 @@ class ElementCursor:
             axis: Which dimension, from the end if negative; one that the tensor does not have has one element.
             by: How far; it stops at both ends.
         """
-        slab = self.on(scene)
+        slab = self.in_part(scene)
         if slab is None:
             return waiting(scene)
         at = axis % len(slab.shape) if -len(slab.shape) <= axis < len(slab.shape) else None
@@ -76,7 +87,7 @@ class ElementCursor:
 
     def jump(self, scene: Scene, text: str) -> str:
         """Go to an element that is written as numbers with commas; negative ones count from the end."""
-        slab = self.on(scene)
+        slab = self.in_part(scene)
         if slab is None:
             return waiting(scene)
         try:
@@ -94,7 +105,7 @@ class ElementCursor:
     def next_form(self, scene: Scene) -> str:
         """Write the elements in the next form."""
         self.form = FORMS[(FORMS.index(self.form) + 1) % len(FORMS)]
-        slab = self.on(scene)
+        slab = self.in_part(scene)
         if self.form == "codes" and slab is not None and slab.backend_codes is None and slab.reference_codes is None:
             self.form = "hex"
             return "hex; neither side is quantized, so there are no codes"
@@ -108,7 +119,11 @@ def waiting(scene: Scene) -> str:
     if scene.ready is not None and scene.ready.problem:
         return scene.ready.problem
     if scene.outcome is None:
-        return "its turn comes: nodes are compared in topological order"
+        if scene.glimpse is None:
+            return "not compared yet: its turn comes, in topological order; its elements are being read .."
+        if scene.glimpse.part is None:
+            return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
+        return "not compared yet: its turn comes, in topological order; 5 shows its elements meanwhile"
     return "the elements are being read .."
 
 

@@ -15,7 +15,7 @@ from qdebug.tui.navigator import Navigator
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.profile import Piece
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DetailReady, Opened
+from qdebug.tui.source import DetailReady, Glimpsed, Opened
 from qdebug.tui.states import State
 from qdebug.view.text import safe_text
 
@@ -60,6 +60,7 @@ class Scene:
         result: The whole comparison; None until it is finished.
         ready: What the reader has told of the row under the cursor; None if nothing yet.
         glyphs: Characters to draw with.
+        glimpse: Some of its elements, as they were recorded; None if none are read yet.
         colours: Whether there are colours.
         backends: All backends, when several are given.
         backend: Which of them is shown.
@@ -70,6 +71,7 @@ class Scene:
     result: DiffResult | None
     ready: DetailReady | None
     glyphs: GlyphSet
+    glimpse: Glimpsed | None = None
     colours: bool = True
     backends: Sequence[BackendColumn] = field(default=())
     backend: int = 0

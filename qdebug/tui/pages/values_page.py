@@ -35,7 +35,7 @@ class ValuesPage(Page):
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the window."""
-        slab = self._cursor.on(scene)
+        slab = self._cursor.in_part(scene)
         head = heading(scene, width, self._cursor.form if slab is not None else "")
         if slab is None:
             return waiting_lines(scene, head, width)
@@ -47,6 +47,9 @@ class ValuesPage(Page):
         high, wide = _plane(slab)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
         lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
+        if slab.whole:
+            lines.append([(scene.glyphs.fit(_unjudged(scene), width), "accent")])
+            room = max(room - 1, 1)
         lines += self._window(scene, slab, columns, room)
         lines += [[] for _ in range(height - len(lines) - len(foot))]
         return [*lines, *foot]
@@ -84,8 +87,11 @@ class ValuesPage(Page):
                 line.append((" " * (part - len(shown) * _CELL), "plain"))
                 for column in shown:
                     place = (column, row) if turned else (row, column)
-                    at = (*index[:-2], *place[2 - min(len(index), 2) :])
+                    at = slab.local((*index[:-2], *place[2 - min(len(index), 2) :]))
                     chosen = here and column == down[1]
+                    if at is None:  # on its way
+                        line.append((("..").rjust(_CELL), "muted"))
+                        continue
                     railed = side == 1 and _saturated(slab, at)
                     sign = scene.glyphs.cursor if chosen else "^" if railed else " "
                     text = sign + write(at)[: _CELL - 1].rjust(_CELL - 1)
@@ -149,8 +155,16 @@ def hex_of(value: np.generic) -> str:
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
 
 
+def _unjudged(scene: Scene) -> str:
+    """Say that elements are shown of which nothing is known but what was recorded."""
+    if scene.outcome is None:
+        return " NOT COMPARED YET: these are the elements as they were recorded, nothing is judged"
+    return " the elements around this one; the whole tensor is being read .."
+
+
 def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) -> Line:
-    sample = 0 if scene.ready is None else scene.ready.values_sample
+    seen = scene.glimpse if slab.whole else None
+    sample = seen.sample if seen is not None else 0 if scene.ready is None else scene.ready.values_sample
     names = ["*"] * len(index)
     fixed = [str(one) for one in index[:-2]]
     names[: len(fixed)] = fixed
@@ -164,10 +178,14 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) ->
 
 def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> list[Line]:
     """Say all that is known of the element under the cursor."""
+    place, here = index, slab.local(index)
+    if here is None:
+        return [[(f" @{position(place)}  is being read ..", "muted")]]
+    index = here
     theirs, ours = (float(side[index]) for side in (slab.reference, slab.backend))
     steps = slab.steps(index)
     parts = [
-        f" @{position(index)}",
+        f" @{position(place)}",
         f"reference {theirs:.9g}",
         f"backend {ours:.9g}",
         f"difference {float(slab.difference(index)):.6g}",

@@ -41,6 +41,12 @@ class Values:
     backend_quant: QuantParams | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Window(Values):
+    start: tuple[int, ...]
+    whole: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Profile:
     worst: tuple
@@ -115,6 +121,7 @@ class FakeSession:
         self.pause_at, self.break_at, self.delay = pause_at, break_at, delay
         self.resume = threading.Event()
         self.values_read = []
+        self.windows_read = []
         self.accepted = {}
         self.limits = Limits()
         self._samples = samples
@@ -204,10 +211,22 @@ class FakeSession:
         if planned.index in self.incomparable:
             raise ValueError("shapes differ")
         self.values_read.append((planned.index, sample))
+        return self._pair(planned)
+
+    def _pair(self, planned):
         reference = np.linspace(-1.5, 2.25, 144, dtype=np.float32).reshape(SHAPE)
         backend = np.clip(np.round(reference / 0.05) * 0.05, -1.4, 2.0).astype(np.float32)
         codes = None if planned.quant is None else np.rint(backend / 0.05 - 3).astype(np.int8)
         return Values(reference, backend, backend_codes=codes, backend_quant=planned.quant)
+
+    def window(self, tensor, *, around, extents, sample=0, step=0):
+        """Give all elements; on whichever thread."""
+        planned = next(p for p in self._plan if p.tensor == tensor)
+        if planned.index in self.incomparable:
+            raise ValueError("shapes differ")
+        self.windows_read.append((planned.index, sample, around))
+        pair = self._pair(planned)
+        return Window(**vars(pair), start=(0,) * 4, whole=SHAPE)
 
     def acknowledge(self, entries):
         self.guard()

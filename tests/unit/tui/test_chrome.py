@@ -90,3 +90,21 @@ def test_the_whole_verdict_says_what_it_rests_on(make_scene):
         navigator=None, opened=None, result=None, failure=UsageError("There is no file.", hint="Record it again.")
     )
     assert "Record it again." in words(verdict_text(failed, 80, UNICODE))
+
+
+def test_the_place_of_a_node_is_counted_as_its_number_is(make_navigator):
+    navigator = make_navigator(nodes=24)
+
+    def place():
+        return words(status(navigator, "", 120, UNICODE)).split("  ")[-1 if navigator.samples == 1 else -2].strip()
+
+    navigator.samples = 1
+    navigator.go(17)
+    assert place() == "#17 of 0..25"
+    navigator.reverse()
+    assert "line 9 of 26" in words(status(navigator, "", 120, UNICODE))
+    navigator.reverse()
+    navigator.choose_filter("state=diverged")
+    assert "line 3 of 3 shown of 26  filter" in words(status(navigator, "", 120, UNICODE))
+    navigator.go(0)
+    assert "hidden, 3 shown of 26  filter" in words(status(navigator, "", 120, UNICODE))

@@ -14,6 +14,7 @@ from qdebug.tui.source import (
     ExportRequest,
     Failed,
     Finished,
+    Glimpsed,
     Named,
     Opened,
     Opening,
@@ -312,3 +313,90 @@ def test_a_long_comparison_is_given_up_when_the_program_ends(make_session, start
     assert not reader.is_alive()
     while not events.empty():
         assert not isinstance(events.get(), Failed)
+
+
+@pytest.fixture
+def endless(make_session):
+    """Give the class of a session whose comparison of the third tensor takes for ever."""
+
+    class Endless(make_session):
+        checkpoints = False
+
+        def results(self):
+            for count, result in enumerate(super().results()):
+                if count == 2:
+                    while not self.resume.is_set():
+                        time.sleep(0.001)
+                        if self.checkpoints:
+                            checkpoint()
+                yield result
+
+    return Endless
+
+
+def window_of(events, number):
+    while True:
+        event = events.get(timeout=20)
+        if isinstance(event, Glimpsed) and event.request.id == number:
+            return event
+
+
+def look_at(reader, row, number, **asked):
+    tensor = f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
+    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=None, elements=True, **asked))
+
+
+def test_elements_can_be_seen_while_another_tensor_is_being_compared_without_a_pause(start, endless):
+    session = endless()
+    reader, events = start(lambda: session)
+    until(events, Computed)
+    look_at(reader, 15, 1, element=(0, 1, 2, 3))
+    seen = window_of(events, 1)
+    assert (seen.sample, seen.problem) == (0, "")
+    assert seen.part.shape == (1, 4, 6, 6)
+    assert session.windows_read == [(15, 0, (0, 1, 2, 3))]
+    look_at(reader, 5, 2)
+    assert window_of(events, 2).part is None, "its shapes differ"
+    session.resume.set()
+    look_at(reader, 15, 3)
+    assert answer(events, 3).slab is not None, "the whole answer comes when it is compared"
+
+
+def test_the_elements_of_a_compared_tensor_are_those_of_its_worst_sample(start, endless):
+    session = endless()
+    reader, events = start(lambda: session)
+    until(events, Computed)
+    wait_for(lambda: "block0/qlinearadd_1_out" in reader._comparisons[0].results)
+    look_at(reader, 1, 1)
+    assert window_of(events, 1).sample == 2
+    session.resume.set()
+
+
+def test_what_is_compared_is_answered_between_two_blocks_of_a_long_comparison(start, endless):
+    session = endless()
+    session.checkpoints = True
+    reader, events = start(lambda: session)
+    until(events, Computed)
+    ask(reader, 1)
+    assert answer(events, 1).values is not None
+    assert not session.resume.is_set()
+    ask(reader, 15, number=2)  # its turn comes later
+    ask(reader, 0, number=3)
+    assert answer(events, 3).request.row == 0
+    session.resume.set()
+    until(events, Finished)
+
+
+def test_a_file_that_was_written_over_is_not_glimpsed_at(endless):
+    session, events = endless(), Queue()
+    reader = Reader([Opening(compare=lambda: session, changed=lambda: "'npu.h5' was written over")], events.put)
+    reader.start()
+    until(events, Computed)
+    look_at(reader, 15, 1)
+    seen = window_of(events, 1)
+    assert seen.part is None
+    assert "written over" in seen.problem
+    assert not session.windows_read
+    session.resume.set()
+    reader.stop()
+    reader.join(10)

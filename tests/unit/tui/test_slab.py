@@ -96,3 +96,24 @@ def test_a_large_tensor_is_pooled_for_its_map():
     assert slab.by_channel.shape == (512, 1024)
     assert slab.by_channel[-1, -1] == 5
     assert slab.by_channel.sum() == 5
+
+
+def test_a_part_has_the_indices_of_the_whole_tensor():
+    quant = QuantParams(dtype="int8", scale=np.array([0.5, 0.25, 2.0]), zero_point=0, axis=1)
+    codes = np.arange(20, dtype=np.int8).reshape(1, 1, 4, 5)
+    part = make_slab(
+        codes * 2.0, codes * 2.0 + 4, codes=(None, codes), quant=quant, place=((1, 2, 10, 0), (2, 3, 40, 5))
+    )
+    assert part.shape == (2, 3, 40, 5)
+    assert part.local((1, 2, 11, 3)) == (0, 0, 1, 3)
+    for outside in ((1, 2, 9, 3), (1, 2, 14, 3), (0, 2, 11, 3)):
+        assert part.local(outside) is None
+        assert not part.around(outside, 0)
+    assert part.scale_at((0, 0, 1, 3)) == 2.0, "that of the tensor's third channel"
+    assert part.steps((0, 0, 1, 3)) == 2.0
+    assert part.around((1, 2, 11, 3), 1), "the last dimension is here as a whole"
+    assert not part.around((1, 2, 11, 3), 2)
+    whole = make_slab(codes, codes)
+    assert whole.shape == (1, 1, 4, 5)
+    assert whole.local((0, 0, 1, 3)) == (0, 0, 1, 3)
+    assert whole.around((0, 0, 1, 3), 99)
