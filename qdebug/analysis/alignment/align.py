@@ -21,6 +21,7 @@ from qdebug.analysis.alignment.ops import (
     GO_INTO_WEIGHTS,
     KEEPS_VALUES,
     goes_into_weights,
+    operands,
     plain_op,
     same_family,
 )
@@ -398,7 +399,7 @@ class _Aligner:
         node = self.ref.graph.producer(reference)
         if node is None or not goes_into_weights(reader, node):
             return False
-        return any(name and self.ref.classes.folds(name) for name in node.inputs)
+        return any(name and self.ref.classes.folds(name) for name in operands(node))
 
     def _by_weight(self, tensor: str, node: Node, answer: Answer | None) -> Answer:
         """Look for the one reference node that has a node's weights, where its inputs lead to none."""

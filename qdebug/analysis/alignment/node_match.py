@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
-from qdebug.analysis.alignment.ops import ACTIVATIONS, alike, goes_into_weights, plain_op, same_family
+from qdebug.analysis.alignment.ops import ACTIVATIONS, alike, goes_into_weights, operands, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Match
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import FAR, weight_distance, weight_of
@@ -66,7 +66,7 @@ class NodeMatcher:
             return Answer(
                 tensor=None, reason=f"{len(candidates)} reference nodes fit equally well: {names}", undecided=True
             )
-        weighted = any(name and self.be.folds(name) for name in node.inputs)
+        weighted = any(name and self.be.folds(name) for name in operands(node))
         output, folded = self.through_folded(tensor, chosen.outputs[slot], into_weights=weighted)
         quantized = node.op != plain_op(node) and self.be.graph.tensors[tensor].quant is not None
         whole = " + ".join([chosen.op, *(n.op for n in folded)])

@@ -18,6 +18,7 @@ __all__ = [
     "clamps_at_zero",
     "fused_activation",
     "goes_into_weights",
+    "operands",
     "plain_op",
     "same_family",
     "turns_channels",
@@ -34,6 +35,9 @@ MOVES_VALUES = frozenset(
     | {"Identity", "ReorderInput", "ReorderOutput"}
 )
 """Operators that pick, repeat and arrange elements of their inputs and compute nothing."""
+
+_RULED = frozenset({"Clip", "CumSum", "Pad", "Resize", "TopK", "Upsample"})
+"""Operators that compute with their first input alone."""
 
 GO_INTO_WEIGHTS = frozenset({"BatchNormalization", "Add", "Sub", "Mul", "Div"})
 """Operators that, with a constant, backends fold into the weights and bias of the node before."""
@@ -81,6 +85,12 @@ def goes_into_weights(reader: Node, node: Node) -> bool:
     if reader.op not in GO_INTO_WEIGHTS:
         return False
     return reader.op in ("Mul", "Div") or node.op not in _WITHOUT_BIAS
+
+
+def operands(node: Node) -> tuple[str, ...]:
+    """Give the inputs of a node whose elements go into its result: not axes, extents, pads or bounds, which rule it."""
+    ruled = node.op in MOVES_VALUES - {"Concat"} | _RULED or node.op.startswith("Reduce")
+    return node.inputs[:1] if ruled else node.inputs
 
 
 def same_family(one: str, other: str) -> bool:

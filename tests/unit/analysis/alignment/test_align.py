@@ -359,3 +359,34 @@ def test_what_follows_a_fused_quick_gelu_without_a_name_is_found(alpha):
     found = align(ref, be)
     assert {pair.backend: pair.reference for pair in found.pairs} == {"x": "x", "t1": "h", "t2": "g", "y": "y"}
     assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]
+
+
+def test_a_factor_behind_what_only_picks_values_is_not_taken_for_part_of_it():
+    """Where to begin and to end are constants, too; no factor goes into them."""
+    bounds = {"from": np.array([0]), "to": np.array([2])}
+    factor = RNG.normal(size=(2, 2, 3, 3)).astype(np.float32)
+    ref = record(
+        [
+            node("Sigmoid", "x", "h"),
+            node("Slice", "h from to", "s"),
+            node("Transpose", "s", "t", perm=(0, 1, 3, 2)),
+            node("Mul", "t c", "m"),
+            node("Sqrt", "m", "r"),
+            node("Transpose", "r", "y", perm=(0, 1, 3, 2)),
+        ],
+        constants={**bounds, "c": factor},
+    )
+    be = record(
+        [
+            node("Sigmoid", "x", "h"),
+            node("Slice", "h from to", "part"),
+            node("Mul", "part d", "n1"),
+            node("Sqrt", "n1", "y"),
+        ],
+        constants={**bounds, "d": np.swapaxes(factor, 2, 3)},
+        stands_for={"part": "s"},
+    )
+    found = align(ref, be)
+    expected = {"x": "x", "h": "h", "part": "s", "y": "y"}
+    assert {pair.backend: pair.reference for pair in found.pairs} == expected
+    assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]
