@@ -12,7 +12,7 @@ from qdebug.analysis.explaining.search import Finding
 from qdebug.analysis.explaining.suspects import Suspect, suspects, turned_sign
 from qdebug.analysis.explaining.trials import channels_first
 from qdebug.analysis.patterns.residual import Residual, residual
-from qdebug.analysis.patterns.wrong_evidence import Evidence
+from qdebug.analysis.patterns.wrong_evidence import Evidence, stretches
 from qdebug.analysis.patterns.wrong_places import Layout
 from qdebug.errors import KernelError, UsageError
 from qdebug.replay.candidates import candidates
@@ -200,12 +200,15 @@ def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarr
     if variant.multiplier.real or variant.multiplier.number == GIVEN:
         variant = replace(variant, multiplier=replace(variant.multiplier, number="f64"))
     try:
-        codes = finish(replace(unit, out=fine), columns, variant).astype(np.int64)
+        codes = finish(replace(unit, out=fine), columns, variant)
     except (KernelError, UsageError):
         return None
     limit = 0 if _cuts(variant) else _FINE // 2
-    beyond = (codes - limit) & (_FINE - 1)
-    return np.asarray(np.minimum(beyond, _FINE - beyond) / _FINE).reshape(columns.shape)
+    distance = np.empty(codes.size)
+    for fine_codes, out in stretches(codes, distance):
+        beyond = (fine_codes.astype(np.int64) - limit) & (_FINE - 1)
+        np.divide(np.minimum(beyond, _FINE - beyond), _FINE, out=out)
+    return distance.reshape(columns.shape)
 
 
 def _cuts(variant: Variant) -> bool:

@@ -1,4 +1,4 @@
-"""By how much the wrong elements of a tensor are off: by a constant, by a factor, in each channel by another."""
+"""By which constant the wrong elements of a tensor are off, all of them or those of a channel."""
 
 from __future__ import annotations
 
@@ -9,18 +9,10 @@ import numpy as np
 from qdebug.analysis.patterns.wrong_evidence import Evidence, Trait, by_channel, free_elements
 from qdebug.analysis.patterns.wrong_places import chance
 
-__all__ = ["constants", "factors"]
+__all__ = ["FLAT", "constants"]
 
-_LEAST_FACTOR = 0.02
-"""Factor below which nothing is left of the values: they are not scaled but missing."""
-_PER_CHANNEL = 3
-"""Wrong elements in each channel that has any, on average, that are needed to call them scaled."""
-_NEARLY_ALL = 0.99
-"""Share of the elements that a factor must account for: what saturates on the way to them may differ."""
-_FLAT = 0.75
+FLAT = 0.75
 """Errors of small numbers to those of large ones: above it for a constant, below it for a factor."""
-_SAME_WAY = 0.9
-"""Share of the errors that must go a factor's way."""
 
 
 def constants(evidence: Evidence) -> Iterator[Trait]:
@@ -73,7 +65,7 @@ def _is_shift(evidence: Evidence, part: slice | tuple[slice, ...], shifts: np.nd
         return True
     # Part of a step makes errors of one sign, as often in small numbers as in large ones.
     small, large = _mean_errors(evidence, part)
-    return not chance(0.5, wrong) and min(small, large) >= _FLAT * max(small, large)
+    return not chance(0.5, wrong) and min(small, large) >= FLAT * max(small, large)
 
 
 def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[float, float]:
@@ -115,57 +107,3 @@ def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] 
         else:
             shifts.append(float(seen.mean()))
     return shifts if slight <= np.count_nonzero(shifts) else None
-
-
-def factors(evidence: Evidence) -> Iterator[Trait]:
-    """Find recorded = zero point + factor * (expected - zero point), with one factor or one for each channel."""
-    free = by_channel(free_elements(evidence), evidence.layout)
-    expected = by_channel(evidence.expected.astype(np.int64) - evidence.zero_point, evidence.layout)
-    recorded = by_channel(evidence.recorded.astype(np.int64) - evidence.zero_point, evidence.layout)
-    whole = _fitted(expected[free], recorded[free])
-    if whole is not None and _grows(expected[free], recorded[free], whole):
-        digits = 4 if abs(whole - 1) >= 0.001 else 7
-        yield Trait(pattern="factor", detail=f"the elements are {whole:.{digits}g} times what they should be")
-        return
-    wrong = expected != recorded
-    if np.count_nonzero(wrong) < _PER_CHANNEL * np.count_nonzero(wrong.any(axis=1)):
-        return  # a single wrong code is a factor too
-    found = []
-    for own, theirs, usable in zip(expected, recorded, free, strict=True):
-        x, y = own[usable], theirs[usable]
-        if x.size < 4 or np.abs(x).max() < 4:
-            continue
-        factor = _fitted(x, y)
-        if factor is None:
-            return
-        found.append(factor)
-    if found and max(abs(factor - 1) for factor in found) >= 0.01:
-        span = f"{min(found):.3g} to {max(found):.3g}"
-        yield Trait(pattern="factor_per_channel", detail=f"each channel is a constant times what it should be, {span}")
-
-
-def _fitted(expected: np.ndarray, recorded: np.ndarray) -> float | None:
-    """Give the factor between centred codes; None if there is none that accounts for all but their rounding."""
-    x, y = expected.astype(np.float64), recorded.astype(np.float64)
-    power = float(x @ x)
-    if x.size < 4 or power == 0 or np.abs(x).max() < 4:
-        return None
-    factor = float(x @ y) / power
-    if factor < _LEAST_FACTOR:
-        return None
-    fitting = np.abs(y - factor * x) <= 0.5 + 0.5 * factor + 0.01
-    return factor if fitting.mean() >= _NEARLY_ALL else None
-
-
-def _grows(expected: np.ndarray, recorded: np.ndarray, factor: float) -> bool:
-    """Tell whether a factor that few codes show is one: errors go its way, and grow with the codes."""
-    error = recorded - expected
-    wrong = error != 0
-    many = int(np.count_nonzero(wrong))
-    way = np.sign(error[wrong]) == np.sign((factor - 1) * expected[wrong])
-    if not many or way.mean() < _SAME_WAY or chance(0.5, many):
-        return False
-    size = np.abs(expected)
-    far = size > np.median(size)
-    near = ~far
-    return bool(far.any() and np.abs(error[near]).mean() < _FLAT * np.abs(error[far]).mean())

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qdebug.analysis.patterns.wrong_amounts import constants, factors
-from qdebug.analysis.patterns.wrong_evidence import Evidence, Trait, free_elements
+from qdebug.analysis.patterns.wrong_amounts import constants
+from qdebug.analysis.patterns.wrong_evidence import Evidence, Trait, free_elements, stretches
+from qdebug.analysis.patterns.wrong_factors import factors
 from qdebug.analysis.patterns.wrong_places import Layout, chance
 from qdebug.numerics.checkpoint import checkpoint
 
@@ -19,6 +20,8 @@ _SLIGHT = 1
 _LARGER = 0.75
 _SPARED = 20
 """Right elements for each wrong one that a rounding would have changed first: with so many it was no rounding."""
+_MOST_RANKED = 1 << 18
+"""Elements on either side that are ranked: to sort 16 million takes many seconds, and these tell a share to 0.2 %."""
 _MOST = 0.9
 """Share of the wrong elements that must have a trait."""
 
@@ -48,18 +51,23 @@ def _one_code(evidence: Evidence) -> Iterator[Trait]:
 
 def _clamp(evidence: Evidence) -> Iterator[Trait]:
     """Find a clamp that is missing, or too many: one side is the other, held to an interval."""
-    wrong = evidence.wrong
-    expected, recorded = evidence.expected.astype(np.int64), evidence.recorded.astype(np.int64)
+    wrong, expected, recorded = evidence.wrong, evidence.expected, evidence.recorded
     for inner, outer, said in ((recorded, expected, "too narrow"), (expected, recorded, "not applied")):
         low, high = int(inner.min()), int(inner.max())
         if low == high:
             continue
-        cut_low, cut_high = wrong & (outer < low), wrong & (outer > high)
-        if not np.array_equal(wrong, cut_low | cut_high):
+        if not all(_is_held(*part, span=(low, high)) for part in stretches(wrong, outer, inner)):
             continue
-        bounds = [f"below {low}"] * bool(cut_low.any()) + [f"above {high}"] * bool(cut_high.any())
-        if np.array_equal(np.clip(outer, low, high), inner) and not chance(0.5, int(np.count_nonzero(wrong))):
+        bounds = [f"below {low}"] * (int(outer.min()) < low) + [f"above {high}"] * (int(outer.max()) > high)
+        if not chance(0.5, int(np.count_nonzero(wrong))):
             yield Trait(pattern="clamp", detail=f"a clamp of the codes {' and '.join(bounds)} is {said}")
+
+
+def _is_held(wrong: np.ndarray, outer: np.ndarray, inner: np.ndarray, *, span: tuple[int, int]) -> bool:
+    """Tell whether codes held to a span are others, and are wrong where they lie beyond it and nowhere else."""
+    codes = outer.astype(np.int64)
+    beyond = (codes < span[0]) | (codes > span[1])
+    return np.array_equal(wrong, beyond) and np.array_equal(np.clip(codes, *span), inner)
 
 
 def _wrapped(evidence: Evidence) -> Iterator[Trait]:
@@ -143,7 +151,7 @@ def _growing(evidence: Evidence) -> Iterator[Trait]:
     if wrong.all() or np.abs(error).max() <= _SLIGHT:
         return
     sizes = [size for size in (evidence.magnitude, evidence.sums) if size is not None]
-    above = max((_outranks(size[wrong], size[~wrong]) for size in sizes), default=0.0)
+    above = max((_outranks(_spread(size[wrong]), _spread(size[~wrong])) for size in sizes), default=0.0)
     hit = min(int(np.count_nonzero(wrong)), int(np.count_nonzero(~wrong)))
     if above < _LARGER or hit < 8:
         return
@@ -152,8 +160,18 @@ def _growing(evidence: Evidence) -> Iterator[Trait]:
     recorded = evidence.recorded.astype(np.int64)[wrong] - evidence.zero_point
     jumps = float(np.mean((np.sign(expected) * np.sign(recorded) < 0) & (np.abs(error[wrong]) > 16)))
     way = ", and often of the other sign" if jumps > 0.3 else ""
-    detail = f"wrong where the sums or their products are large ({above:.0%} of wrong ones outrank right ones){way}"
+    looked_at = f", of at most {_MOST_RANKED} of either kind" if max(wrong.sum(), (~wrong).sum()) > _MOST_RANKED else ""
+    ranked = f"({above:.0%} of wrong ones outrank right ones{looked_at})"
+    detail = f"wrong where the sums or their products are large {ranked}{way}"
     yield Trait(pattern="growing", detail=detail)
+
+
+def _spread(values: np.ndarray) -> np.ndarray:
+    """Give the values, or as many of them as are ranked, evenly spread."""
+    checkpoint()
+    if values.size <= _MOST_RANKED:
+        return values
+    return np.asarray(values[np.linspace(0, values.size - 1, _MOST_RANKED).astype(np.int64)])
 
 
 def _outranks(high: np.ndarray, low: np.ndarray) -> float:

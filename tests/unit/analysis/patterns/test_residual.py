@@ -8,6 +8,7 @@ import pytest
 from qdebug.analysis.patterns.residual import PATTERNS, residual
 from qdebug.analysis.patterns.wrong_evidence import Evidence
 from qdebug.analysis.patterns.wrong_places import Layout, places
+from qdebug.numerics.checkpoint import asking
 
 NCHW = Layout(channel=0, spatial=(1, 2))
 
@@ -269,3 +270,49 @@ def test_codes_that_wrap_around_are_known_by_where_they_land():
     assert "hold codes of its other end" in told.detail
     saturated = np.where(np.random.default_rng(1).random(real.shape) < 0.5, recorded, expected).astype(np.int8)
     assert found(expected, saturated).pattern != "wrapped"
+
+
+def grown(shape=(2, 24, 40, 40)):
+    size = np.random.default_rng(4).random(shape) * 1000
+    expected = codes(shape)
+    recorded = np.where((size > 800) & (expected % 3 != 0), -expected, expected).astype(np.int8)
+    return expected, recorded, size
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        lambda e: np.rint(e * 0.7).astype(np.int8),
+        lambda e: np.rint(e * (1 - np.arange(24) / 60).reshape(1, -1, 1, 1)).astype(np.int8),
+        lambda e: np.clip(e, -40, 30),
+        lambda e: spoil(e, np.random.default_rng(5).random(e.shape) < 0.01),
+    ],
+)
+def test_a_huge_tensor_is_looked_at_in_pieces_that_make_no_difference(planted, monkeypatch):
+    def told():
+        asked = []
+        with asking(lambda: asked.append(1)):
+            return found(codes(), planted(codes())), len(asked)
+
+    whole, times = told()
+    monkeypatch.setattr("qdebug.analysis.patterns.wrong_evidence._STRETCH", 100)
+    parts, more = told()
+    assert parts == whole
+    assert more > times + 50, "whoever waits is asked in between"
+
+
+def test_that_a_part_of_the_elements_was_ranked_is_said(monkeypatch):
+    expected, recorded, size = grown()
+    every = found(expected, recorded, magnitude=size)
+    assert every.pattern == "growing"
+    assert "of either kind" not in every.detail
+    monkeypatch.setattr("qdebug.analysis.patterns.wrong_values._MOST_RANKED", 1000)
+    some = found(expected, recorded, magnitude=size)
+    assert some.pattern == "growing"
+    assert ", of at most 1000 of either kind)" in some.detail
+
+
+def test_wide_codes_have_factors_too():
+    wide = np.random.default_rng(7).integers(-(10**6), 10**6, (2, 24, 12, 16)).astype(np.int32)
+    told = found(wide, np.rint(wide * 0.75).astype(np.int32), span=(-(2**31), 2**31 - 1))
+    assert (told.pattern, told.detail) == ("factor", "the elements are 0.75 times what they should be")
