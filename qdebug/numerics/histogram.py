@@ -12,6 +12,7 @@ from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks, Scratch, scratch
+from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["BinCounter", "PairBinCounter", "ValueHistogram", "value_histogram"]
 
@@ -98,6 +99,7 @@ def value_histogram(
     counter = BinCounter(bins, (low, high))
     with np.errstate(all="ignore"):
         for start in range(0, blocks.size, BLOCK):
+            checkpoint()
             stop = min(start + BLOCK, blocks.size)
             counter.add(blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0]))
     return counter.histogram()

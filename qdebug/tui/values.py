@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.histogram import value_histogram
 
 __all__ = ["BINS", "SideValues", "ValueFacts", "value_facts"]
@@ -84,6 +85,7 @@ def _moments(values: np.ndarray) -> _Moments:
     count, mean, squares = 0, 0.0, 0.0
     nan = infinite = 0
     for start in range(0, len(values), _BLOCK):
+        checkpoint()
         block = np.asarray(values[start : start + _BLOCK], dtype=np.float64)
         finite = block[np.isfinite(block)]
         nan += int(np.isnan(block).sum())

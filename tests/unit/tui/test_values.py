@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from qdebug.numerics.checkpoint import asking
 from qdebug.tui.values import BINS, value_facts
 
 
@@ -48,3 +49,23 @@ def test_one_value_everywhere_has_a_histogram():
     facts = value_facts(np.full(5, 3.0), np.full(5, 3.0))
     assert facts.reference.counts.sum() == 5
     assert facts.reference.std == 0
+
+
+def test_facts_of_a_huge_tensor_can_be_given_up():
+    class GivenUpError(Exception):
+        pass
+
+    left = [5]
+
+    def ask():
+        left[0] -= 1
+        if not left[0]:
+            raise GivenUpError
+
+    values = np.zeros(1 << 18, np.float32)
+    with asking(ask), pytest.raises(GivenUpError):
+        value_facts(values, values)
+    left[0] = -1
+    with asking(ask):
+        assert value_facts(values, values).high == 0
+    assert left[0] < -20, "moments and histograms of both sides"
