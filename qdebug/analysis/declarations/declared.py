@@ -21,6 +21,7 @@ from qdebug.analysis.attribution.attribute import compute
 from qdebug.analysis.attribution.constant_error import hair, known_errors, scales_by_constants
 from qdebug.analysis.attribution.constant_spread import constant_spread
 from qdebug.analysis.attribution.dynamic_replay import DynamicReplay
+from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.reference_replay import ReferenceReplay
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
@@ -212,6 +213,12 @@ class Declared:
     def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Estimate what rounding makes of a segment, see `ReferenceReplay.wandering`."""
         return self._replay.wandering(pair, segment, sample=sample, step=step)
+
+    def rounding_inside(
+        self, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
+    ) -> np.ndarray:
+        """Give what rounding to the backend's own codes adds within a segment, see `own_codes.rounding_inside`."""
+        return rounding_inside(self._be, pair, segment, shape, place)
 
     def rounding(self, node: Node, segment: Segment, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
