@@ -148,12 +148,10 @@ class DeclarationCheck:
         if self._declared.dynamic.handles(entry.pair, segment):
             return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in places)), None)
         if segment.wide:
-            found = any(self._differs_wide(entry, segment, place) for place in places)
-        else:
-            found = any(self._differs(entry, node, segment, attribution, place) for place in places)
-        if found:
+            return next(filter(None, (self._differs_wide(entry, node, segment, place) for place in places)), None)
+        if any(self._differs(entry, node, segment, attribution, place) for place in places):
             return self._declared.difference(node, segment)
-        if segment.wide or not self._declared.coded(segment):
+        if not self._declared.coded(segment):
             return None
         return next(filter(None, (self._lost(entry, node, segment, place) for place in places)), None)
 
@@ -227,7 +225,7 @@ class DeclarationCheck:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
         return in_reference_order(array, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
 
-    def _differs_wide(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> bool:
+    def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
         theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
         stored = self._backend.load(entry.tensor, *place)
@@ -237,15 +235,29 @@ class DeclarationCheck:
             if bounds != (None, None):
                 ours = np.clip(ours, *bounds)
         if not _one_shape(ours.shape, theirs.shape):
-            return True
+            return self._declared.difference(node, segment)
         with np.errstate(invalid="ignore", over="ignore"):
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
-        share = 10 ** (-DEFAULT_MIN_SQNR / 20)
-        if not self._declared.coded(segment):
+        share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._declared.coded(segment)
+        if not coded:
             share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
         if not norm(difference) > share * norm(theirs):
-            return False
-        return exceeds(difference, self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1]))
+            return None
+        if not exceeds(difference, self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])):
+            return None
+        inside = self._rounding_inside(entry, segment, theirs.shape, place) if coded else None
+        if inside is None or norm(difference + inside) > share * norm(theirs):
+            return self._declared.difference(node, segment)
+        return lost_to_rounding(norm(theirs), norm(inside), "data")
+
+    def _rounding_inside(
+        self, entry: PlannedNode, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
+    ) -> np.ndarray | None:
+        """Give what rounding to the backend's codes within a part makes of its result; None where it is not known."""
+        try:
+            return self._declared.rounding_inside(entry.pair, segment, shape, place).reshape(shape)
+        except (KernelError, RecordingError):
+            return None
 
 
 def _one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
