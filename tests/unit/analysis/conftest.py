@@ -89,7 +89,7 @@ def quantized():
     )
 
 
-def planned(node):
+def planned_of(node):
     """Give what a result is of."""
     return PlannedNode(
         index=node.index,
@@ -105,7 +105,7 @@ def planned(node):
 def held_results(nodes):
     """Hold results as a session does, with what is acknowledged of them."""
     said = {node.node: node.acknowledged for node in nodes}
-    held = HeldNodes([planned(node) for node in nodes], acknowledged=said.get if any(said.values()) else None)
+    held = HeldNodes([planned_of(node) for node in nodes], acknowledged=said.get if any(said.values()) else None)
     for node in nodes:
         held.add(node)
     return held
@@ -114,3 +114,8 @@ def held_results(nodes):
 @pytest.fixture
 def standings():
     return lambda nodes: Standings(held_results(nodes))
+
+
+@pytest.fixture
+def planned():
+    return planned_of

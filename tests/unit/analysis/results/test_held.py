@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.analysis.alignment.pairs import Pair
-from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.results.held import HeldNodes
 from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.analysis.results.result import SampleError, SampleResult, Status, json_safe
@@ -17,18 +15,6 @@ from qdebug.numerics.stats import Rails
 
 MANY = 2500
 """More than two frames."""
-
-
-def planned(node):
-    return PlannedNode(
-        index=node.index,
-        node=node.node,
-        op=node.op,
-        pair=Pair(reference=node.reference_tensor, backend=node.tensor, match=node.match, reason=node.match_reason),
-        shape=None,
-        quant=node.quant,
-        relu_floor=False,
-    )
 
 
 def varied(made, number):
@@ -62,18 +48,22 @@ def nodes(made):
     return [varied(made, number) for number in range(MANY)]
 
 
-def held(nodes, **facts):
-    kept = HeldNodes([planned(node) for node in nodes], **facts)
-    for node in nodes:
-        kept.add(node)
-    return kept
+@pytest.fixture
+def held(planned):
+    def held(nodes, **facts):
+        kept = HeldNodes([planned(node) for node in nodes], **facts)
+        for node in nodes:
+            kept.add(node)
+        return kept
+
+    return held
 
 
 def told(nodes):
     return [repr(json_safe(node.to_dict())) for node in nodes]
 
 
-def test_every_result_comes_back_as_it_was(nodes):
+def test_every_result_comes_back_as_it_was(nodes, held):
     kept = held(nodes)
     assert len(kept) == MANY
     assert told(kept) == told(nodes)
@@ -86,7 +76,7 @@ def test_every_result_comes_back_as_it_was(nodes):
             kept[outside]
 
 
-def test_results_can_be_read_while_more_come_in(nodes):
+def test_results_can_be_read_while_more_come_in(nodes, planned):
     kept = HeldNodes([planned(node) for node in nodes])
     for number, node in enumerate(nodes):
         kept.add(node)
@@ -95,7 +85,7 @@ def test_results_can_be_read_while_more_come_in(nodes):
             assert told([kept[number], kept[number // 2]]) == told([node, nodes[number // 2]])
 
 
-def test_columns_give_the_same_results_again(nodes):
+def test_columns_give_the_same_results_again(nodes, held, planned):
     back = HeldNodes.of_columns(dict(held(nodes).columns()), [planned(node) for node in nodes])
     assert told(back) == told(nodes)
     again = dict(back.columns())
@@ -104,7 +94,7 @@ def test_columns_give_the_same_results_again(nodes):
     }
 
 
-def test_what_has_no_columns_is_held_all_the_same(nodes):
+def test_what_has_no_columns_is_held_all_the_same(nodes, held):
     odd = [replace(nodes[0], index=0, metrics=replace(nodes[1].metrics, count=2**70)), *nodes[1:]]
     kept = held(odd)
     assert told(kept) == told(odd)
@@ -112,7 +102,7 @@ def test_what_has_no_columns_is_held_all_the_same(nodes):
         kept.columns()
 
 
-def test_fields_of_all(nodes):
+def test_fields_of_all(nodes, held):
     kept = held(nodes)
     assert kept.texts("explained") == [node.explained for node in nodes]
     for samples, node in zip(kept.samples(), nodes, strict=True):
@@ -123,7 +113,7 @@ def test_fields_of_all(nodes):
 @pytest.mark.parametrize(
     "path", ["metrics.rmse", "propagated.rel_l2", "gain", "saturation.at_qmin", "introduced.count"]
 )
-def test_a_number_of_all(nodes, path):
+def test_a_number_of_all(nodes, path, held):
     expected = []
     for node in nodes:
         value = node
@@ -136,7 +126,7 @@ def test_a_number_of_all(nodes, path):
 
 
 @pytest.mark.parametrize("path", ["metrics", "metrics.sqnr_db", "propagated.rmse", "gain", "explained", "saturation"])
-def test_what_is_known_of_all(nodes, path):
+def test_what_is_known_of_all(nodes, path, held):
     expected = []
     for node in nodes:
         value = node
@@ -149,13 +139,13 @@ def test_what_is_known_of_all(nodes, path):
 
 
 @pytest.mark.parametrize(("name", "text"), [("basis", "full"), ("reason", "reason 57"), ("explained", "gemmlowp")])
-def test_which_of_all_have_a_text(nodes, name, text):
+def test_which_of_all_have_a_text(nodes, name, text, held):
     for kept in (held(nodes), held(nodes[:5])):
         assert kept.equal(name, text).tolist() == [getattr(node, name) == text for node in nodes[: len(kept)]]
         assert not kept.equal(name, "said nowhere").any()
 
 
-def test_columns_of_all_can_be_read_while_more_come_in(nodes):
+def test_columns_of_all_can_be_read_while_more_come_in(nodes, planned):
     kept = HeldNodes([planned(node) for node in nodes])
     for node in nodes[:1000]:
         kept.add(node)
@@ -164,13 +154,13 @@ def test_columns_of_all_can_be_read_while_more_come_in(nodes):
     assert found.tolist() == [True] * 1000
 
 
-def test_the_status_of_all(nodes):
+def test_the_status_of_all(nodes, held):
     numbers = {status: at for at, status in enumerate(Status)}
     assert held(nodes).statuses(numbers).tolist() == [numbers[node.status] for node in nodes]
     assert HeldNodes([]).statuses(numbers).size == 0
 
 
-def test_acknowledgements_are_those_of_the_day(nodes):
+def test_acknowledgements_are_those_of_the_day(nodes, held):
     kept = held(nodes)
     said = Acknowledgement(node="n7", reason="known")
     other = kept.under(lambda node: said if node == "n7" else None)
@@ -180,7 +170,7 @@ def test_acknowledgements_are_those_of_the_day(nodes):
     assert other[MANY - 1].acknowledged is None
 
 
-def test_results_compare_and_travel(nodes):
+def test_results_compare_and_travel(nodes, held):
     few = [replace(node, gain=1.0, metrics=None, introduced=None, samples=()) for node in nodes[:40]]
     kept = held(few)
     assert kept == few
@@ -190,7 +180,7 @@ def test_results_compare_and_travel(nodes):
     assert pickle.loads(pickle.dumps(kept)) == few  # noqa: S301  our own
 
 
-def test_a_result_takes_a_fraction_of_its_objects(nodes):
+def test_a_result_takes_a_fraction_of_its_objects(nodes, planned):
     plan = [planned(node) for node in nodes]
     kept = HeldNodes(plan)
     kept.add(nodes[0])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.alignment.pairs import Match, Pair, View
-from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.results.held import HeldNodes
 from qdebug.analysis.results.kept import kept_columns, kept_results, result_facts
 from qdebug.analysis.results.limits import Limits
@@ -26,23 +25,15 @@ OUTPUT = OutputRanking(
 )
 
 
-def kept(nodes, outputs=()):
-    held = HeldNodes([planned(node) for node in nodes])
-    for node in nodes:
-        held.add(node)
-    return dict(kept_columns(held, outputs))
+@pytest.fixture
+def kept(planned):
+    def kept(nodes, outputs=()):
+        held = HeldNodes([planned(node) for node in nodes])
+        for node in nodes:
+            held.add(node)
+        return dict(kept_columns(held, outputs))
 
-
-def planned(node):
-    return PlannedNode(
-        index=node.index,
-        node=node.node,
-        op=node.op,
-        pair=Pair(reference=node.reference_tensor, backend=node.tensor, match=node.match, reason=node.match_reason),
-        shape=None,
-        quant=node.quant,
-        relu_floor=False,
-    )
+    return kept
 
 
 @pytest.fixture
@@ -54,7 +45,7 @@ def nodes(made):
     ]
 
 
-def test_the_same_json_comes_back(nodes):
+def test_the_same_json_comes_back(nodes, kept, planned):
     plan = [planned(node) for node in nodes]
     back, outputs = kept_results(kept(nodes, [OUTPUT]), plan)
     assert [repr(json_safe(node.to_dict())) for node in back] == [repr(json_safe(node.to_dict())) for node in nodes]
@@ -62,11 +53,11 @@ def test_the_same_json_comes_back(nodes):
     assert outputs == (OUTPUT,)
 
 
-def test_nothing_at_all_can_be_kept():
+def test_nothing_at_all_can_be_kept(kept):
     assert kept_results(kept([]), []) == ([], ())
 
 
-def test_too_few_and_too_many_results_are_refused(nodes):
+def test_too_few_and_too_many_results_are_refused(nodes, kept, planned):
     plan = [planned(node) for node in nodes]
     for wrong in (plan[:2], [*plan, plan[0]]):
         with pytest.raises(ValueError, match="column"):
@@ -85,7 +76,7 @@ def test_too_few_and_too_many_results_are_refused(nodes):
         ("nodes/status", np.zeros(3)),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(nodes, name, values):
+def test_columns_that_do_not_fit_are_refused(nodes, name, values, kept, planned):
     columns = kept(nodes) | {name: values}
     with pytest.raises(ValueError, match=r"column|outputs"):
         kept_results(columns, [planned(node) for node in nodes])
