@@ -170,15 +170,17 @@ class TextScroll(ScrollView, can_focus=False):
 
     def redraw(self) -> None:
         """Draw anew; the scroll position stays where it is if it can."""
-        width = self.scrollable_content_region.width
+        width, room = self.scrollable_content_region.width, self.scrollable_content_region.height
         if width > 0:
             before, self._lines = self._lines, self._draw(width)
-            look = (width, len(self._lines), self._look.palette.name)
+            # Another virtual size lays the whole screen out again: lines that all fit never ask for that.
+            height = max(len(self._lines), room)
+            look = (width, height, self._look.palette.name)
             if look != self._painted:
                 self._painted = look
-                self.virtual_size = Size(width, len(self._lines))
+                self.virtual_size = Size(width, height)
                 self.refresh()
-            elif changed := changed_lines(before, self._lines, len(self._lines)):
+            elif changed := changed_lines(before, self._lines, height):
                 top = self.scroll_offset.y
                 _refresh_lines(self, [line - top for line in changed])
 

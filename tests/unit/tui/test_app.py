@@ -80,6 +80,20 @@ async def test_first_divergence_detail_and_back(make_app, make_session, settle):
         assert main.navigator.cursor == 9, "going back keeps the selection"
 
 
+async def test_facts_that_all_fit_never_lay_the_screen_out_again(make_app, make_session, settle):
+    app = make_app(make_session(), node="block0/qlinearconv_0")
+    async with app.run_test(size=(140, 60)) as pilot:
+        main = await settle(pilot)
+        detail = main.query_one("#detail")
+        before, seen = detail.virtual_size, set()
+        for _ in range(12):
+            await pilot.press("j")
+            await settle(pilot)
+            seen.add(len(detail._lines))
+            assert detail.virtual_size == before
+    assert len(seen) > 1, "the facts of different nodes take different numbers of lines"
+
+
 async def test_failing_nodes_are_walked_in_the_detail_too(make_app, make_session, settle):
     app = make_app(make_session())
     async with app.run_test(size=SIZE) as pilot:
