@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from qdebug.tui.pages.table import load_pages
 from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.row_results import Holding, KnownResults
 from qdebug.tui.rows import Batch, NodeTable
@@ -105,6 +106,7 @@ class Comparison:
             opened = describe(source, self.at, writing=opening.writing is not None and opening.writing())
             opened = replace(opened, notes=notes(opening))
             opened.table.prepare()
+            load_pages()
             _set_aside(opened.table.size)
         self.table, self.left = opened.table, source.results()
         self.holding = source if isinstance(source, Holding) else None  # asked once: it takes 80 microseconds

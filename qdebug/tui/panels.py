@@ -23,7 +23,7 @@ from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import strip_lines
 from qdebug.tui.pages.page import BackendColumn, Page, Scene
 from qdebug.tui.pages.table import make_pages
-from qdebug.tui.profile import Piece, column_to_row, profile_lines
+from qdebug.tui.profile import ErrorProfile, Piece, column_to_row
 from qdebug.tui.source import (
     Computed,
     DetailReady,
@@ -124,6 +124,7 @@ class Panels(Screen[None]):
         self._untouched = begin.node is None
         self._redraw_due = False
         self._arrangement = Arrangement()
+        self._error_profile = ErrorProfile()
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
@@ -349,7 +350,7 @@ class Panels(Screen[None]):
         if navigator is None or height - strips < 3 or width < LEAST_WIDTH:  # a size on its way to another one
             return []
         limit = None if opened is None else opened.limits.get("min_sqnr")
-        lines = profile_lines(navigator, width, height - strips, self._look.glyphs, limit=limit)
+        lines = self._error_profile.lines(navigator, width, height - strips, self._look.glyphs, limit=limit)
         return [*lines, *(strip_lines(navigator, width, self._look.glyphs) if strips else [])]
 
     def _profile_row(self, column: int, width: int) -> int | None:

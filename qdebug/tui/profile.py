@@ -15,7 +15,7 @@ from qdebug.tui.rows import severity
 from qdebug.tui.states import State
 from qdebug.view.rows import metric_title
 
-__all__ = ["LABEL", "Axis", "Piece", "choose_axis", "column_to_row", "profile_lines"]
+__all__ = ["LABEL", "Axis", "ErrorProfile", "Piece", "choose_axis", "column_to_row"]
 
 Piece = tuple[str, str]
 """A stretch of text and the name of its style in the palette."""
@@ -96,26 +96,52 @@ def column_to_row(column: int, width: int, size: int) -> int | None:
     return min(2 * cell * size // (2 * cells), size - 1)
 
 
-def profile_lines(
-    navigator: Navigator, width: int, height: int, glyphs: GlyphSet, *, limit: float | None = None
-) -> list[list[Piece]]:
-    """Draw the profile.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plot:
+    """What does not depend on the cursor: the lines above the marks, and which cells hold what failed or waits."""
 
-    Args:
-        navigator: Table, metric, sample and cursor.
-        width: Cells of a line, at least 20.
-        height: Lines, at least 3; the last one is the line of marks.
-        glyphs: Characters to draw with.
-        limit: The least SQNR in dB that is allowed, if there is such a limit.
+    lines: Sequence[Sequence[Piece]]
+    failing: np.ndarray
+    pending: np.ndarray
 
-    Returns:
-        `height` lines of pieces, each at most `width` cells.
-    """
-    rows, cells = height - 1, width - LABEL - 1
+
+_NONE = np.zeros(0, dtype=bool)
+
+
+class ErrorProfile:
+    """Draws the profile; what a key that moves the cursor leaves as it is, it keeps."""
+
+    def __init__(self) -> None:
+        self._drawn: tuple[object, ...] = ()
+        self._plot = _Plot(lines=(), failing=_NONE, pending=_NONE)
+
+    def lines(
+        self, navigator: Navigator, width: int, height: int, glyphs: GlyphSet, *, limit: float | None = None
+    ) -> list[list[Piece]]:
+        """Draw the profile.
+
+        Args:
+            navigator: Table, metric, sample and cursor.
+            width: Cells of a line, at least 20.
+            height: Lines, at least 3; the last one is the line of marks.
+            glyphs: Characters to draw with.
+            limit: The least SQNR in dB that is allowed, if there is such a limit.
+
+        Returns:
+            `height` lines of pieces, each at most `width` cells.
+        """
+        table = navigator.table
+        if not table.ordered:
+            return [[(" " * LABEL + glyphs.bar, "muted")] for _ in range(height)]
+        wanted = (table, table.version, navigator.metric, navigator.sample, width, height, glyphs, limit)
+        if wanted != self._drawn:
+            self._plot, self._drawn = _plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), wanted
+        return [*map(list, self._plot.lines), _marks(navigator, self._plot, glyphs)]
+
+
+def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: float | None) -> _Plot:
     table = navigator.table
     decibels = navigator.metric == "sqnr_db"
-    if not table.ordered:
-        return [[(" " * LABEL + glyphs.bar, "muted")] for _ in range(height)]
     size = table.ordered
     states = table.states(navigator.sample)[:size]
     values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))[:size]
@@ -123,19 +149,22 @@ def profile_lines(
     axis = choose_axis(values, rows, decibels=decibels, limit=line)
     heights = axis.dots(values, rows)
     heights[states == State.NONFINITE] = 4 * rows
-    failing = (states == State.DIVERGED) | (states == State.NONFINITE)
-    plot = area(pool(heights, 2 * cells), rows, glyphs)
-    bad = pool(pool(failing.astype(np.uint8), 2 * cells), cells)
+    failing = _pooled((states == State.DIVERGED) | (states == State.NONFINITE), cells)
     limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
     lines = []
-    for row, text in enumerate(plot):
+    for row, text in enumerate(area(pool(heights, 2 * cells), rows, glyphs)):
         pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(LABEL) + glyphs.bar, "muted")]
         if row == limit_row:
             text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
-        pieces.extend(_stretches(text, bad, glyphs))
+        pieces.extend(_stretches(text, failing, glyphs))
         lines.append(pieces)
-    lines.append(_marks(navigator, cells, failing, glyphs))
-    return lines
+    return _Plot(lines, failing, _pooled(states == State.PENDING, cells))
+
+
+def _pooled(there: np.ndarray, cells: int) -> np.ndarray:
+    """Tell which cells hold any of some rows; two columns of dots share a cell."""
+    pooled: np.ndarray = pool(pool(there, 2 * cells), cells)
+    return pooled
 
 
 def _limit_line(text: str, glyphs: GlyphSet) -> str:
@@ -157,14 +186,11 @@ def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
     return [(piece, style) for piece, style in pieces]
 
 
-def _marks(navigator: Navigator, cells: int, failing: np.ndarray, glyphs: GlyphSet) -> list[Piece]:
+def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
     """Draw the line under the plot: what failed, the first divergence and the cursor."""
-    table = navigator.table
-    fail_cells = pool(pool(failing.astype(np.uint8), 2 * cells), cells)
-    marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in fail_cells]
-    waiting = table.states(navigator.sample)[: table.ordered] == State.PENDING
-    pending = pool(pool(waiting.astype(np.uint8), 2 * cells), cells)
-    for cell in np.flatnonzero(pending & ~fail_cells.astype(bool)):
+    table, cells = navigator.table, len(plot.failing)
+    marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in plot.failing]
+    for cell in np.flatnonzero(plot.pending & ~plot.failing):
         marks[cell] = (".", "muted")
     first = table.first_divergence(navigator.sample)
     if first is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage
 from qdebug.tui.pages.page import Page
 
-__all__ = ["make_pages"]
+__all__ = ["load_pages", "make_pages"]
 
 _VIEWS = tuple(view for view in View if view not in {View.NODES, View.TENSOR})
 """Nodes and tensor are widgets that scroll and have no page."""
@@ -22,6 +23,16 @@ def make_pages(elements: ElementCursor) -> Mapping[View, Page]:
         elements: The element that the screens of a tensor share.
     """
     return _Pages(elements)
+
+
+def load_pages() -> None:
+    """Import what pages, tensor facts and verdicts are made with; for the reader, so that no key waits for it."""
+    for view in _VIEWS:
+        _make(view, ElementCursor())
+    for name in ("pages.detail_lines", "verdict_text"):
+        import_module(f"qdebug.tui.{name}")
+    for name in ("explained", "sentences"):
+        import_module(f"qdebug.view.{name}")
 
 
 class _Pages(Mapping[View, Page]):

@@ -1,11 +1,15 @@
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qdebug.analysis.results.result import Status
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.profile import choose_axis, column_to_row, profile_lines
+from qdebug.tui.profile import ErrorProfile, choose_axis, column_to_row
 from qdebug.tui.rows import NodeTable
 
 
@@ -45,25 +49,25 @@ def test_labels_are_round():
 
 def test_the_marks_name_failures_first_divergence_and_cursor(make_navigator):
     navigator = make_navigator(24, failing=(9, 17))
-    lines = profile_lines(navigator, 58, 6, UNICODE, limit=20.0)
+    lines = ErrorProfile().lines(navigator, 58, 6, UNICODE, limit=20.0)
     marks = texts(lines)[-1]
     plot = marks[8:]
     assert plot.index("▴") <= 1
     assert plot.index("!") == pytest.approx(9 * 2, abs=1)
     assert plot.rindex("*") == pytest.approx(17 * 2 + 1, abs=2)
     navigator.go(17)
-    assert "▴" in texts(profile_lines(navigator, 58, 6, UNICODE))[-1][8 + 30 :]
+    assert "▴" in texts(ErrorProfile().lines(navigator, 58, 6, UNICODE))[-1][8 + 30 :]
 
 
 def test_the_limit_is_drawn_and_named(make_navigator):
-    lines = profile_lines(make_navigator(24), 58, 6, UNICODE, limit=20.0)
+    lines = ErrorProfile().lines(make_navigator(24), 58, 6, UNICODE, limit=20.0)
     assert sum("limit" in text for text in texts(lines)) == 1
-    assert not any("limit" in text for text in texts(profile_lines(make_navigator(24), 58, 6, UNICODE)))
+    assert not any("limit" in text for text in texts(ErrorProfile().lines(make_navigator(24), 58, 6, UNICODE)))
 
 
 def test_a_narrow_failure_survives_pooling(make_table):
     navigator = Navigator(make_table(2000, failing=(1234,)))
-    lines = profile_lines(navigator, 60, 6, UNICODE, limit=20.0)
+    lines = ErrorProfile().lines(navigator, 60, 6, UNICODE, limit=20.0)
     assert texts(lines)[-1].count("!") == 1
     assert any(style == "fail" for line in lines[:-1] for _, style in line)
 
@@ -74,10 +78,31 @@ def test_no_line_is_wider_than_asked(make_navigator, metric, glyphs):
     navigator = make_navigator(24, nonfinite=(20,))
     navigator.metric = metric
     for width in (20, 41, 80):
-        lines = texts(profile_lines(navigator, width, 7, glyphs, limit=20.0))
+        lines = texts(ErrorProfile().lines(navigator, width, 7, glyphs, limit=20.0))
         assert len(lines) == 7
         assert max(map(len, lines)) <= width
         assert glyphs is UNICODE or "".join(lines).isascii()
+
+
+def test_what_is_kept_of_a_profile_is_never_stale(make_navigator):
+    navigator, profile = make_navigator(24, failing=(9,)), ErrorProfile()
+
+    def check(width=58, limit=20.0):
+        drawn = profile.lines(navigator, width, 6, UNICODE, limit=limit)
+        assert drawn == ErrorProfile().lines(navigator, width, 6, UNICODE, limit=limit)
+        return drawn
+
+    seen = [check()]
+    navigator.go(20)
+    seen.append(check())
+    navigator.table.put(replace(navigator.table.results[3], status=Status.DIVERGED))
+    seen.append(check())
+    seen.append(check(limit=None))
+    navigator.sample = 0
+    seen.append(check())
+    navigator.sample, navigator.metric = None, "rel_l2"
+    seen += [check(), check(width=40)]
+    assert all(one != after for one, after in pairwise(seen))
 
 
 def test_a_column_leads_to_the_row_drawn_there(make_navigator):
@@ -88,4 +113,4 @@ def test_a_column_leads_to_the_row_drawn_there(make_navigator):
 
 
 def test_nothing_is_drawn_without_rows():
-    assert len(profile_lines(Navigator(NodeTable([])), 60, 5, UNICODE)) == 5
+    assert len(ErrorProfile().lines(Navigator(NodeTable([])), 60, 5, UNICODE)) == 5
