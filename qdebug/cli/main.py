@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -87,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments after the program's name; those of the process if None.
     """
     _hold_streams()
+    _tell_of_crashes()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no name may stop a report in a poor locale
@@ -115,6 +118,13 @@ def _hold_streams() -> None:
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  as long as the process lives
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+
+
+def _tell_of_crashes() -> None:
+    """Have Python say where it was when a framework crashes: without that, the program ends without a word."""
+    if not faulthandler.is_enabled():
+        with suppress(OSError, ValueError):  # what stands for standard error is no file
+            faulthandler.enable(all_threads=False)
 
 
 def _run(arguments: argparse.Namespace) -> int:

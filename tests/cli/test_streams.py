@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -58,3 +59,12 @@ def test_a_page_is_not_thrown_at_a_terminal(pair):
     assert "-o diff.html" in done.stderr
     piped = start("diff", *pair, "-f", "html", capture_output=True, text=True)
     assert piped.stdout.startswith("<!DOCTYPE html>")
+
+
+def test_a_framework_that_crashes_does_not_end_the_program_without_a_word(pair):
+    crashing = "import ctypes, qdebug.cli.info as i; i.run = lambda given: ctypes.string_at(0)"
+    words = f"{crashing}; from qdebug.cli.main import main; main(['info', {pair[0]!r}])"
+    done = subprocess.run([sys.executable, "-c", words], check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr
+    assert "qdebug/cli/main.py" in done.stderr
