@@ -127,7 +127,7 @@ class Limits:
     def judge(
         self, stats: ErrorStats, attribution: Attribution | None = None, *, reproduced: bool = False
     ) -> tuple[Status, str | None]:
-        """Give the status of a compared tensor, and the limit it breaks if any.
+        """Give the status of a compared tensor, and the limit it breaks, or what else is to be said of it, if anything.
 
         Args:
             stats: Its whole error.
@@ -229,16 +229,17 @@ def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[St
 def _judge_codes(clipped: ErrorStats, coded: ErrorStats, propagated: ErrorStats | None) -> tuple[Status, str | None]:
     """Judge whether a tensor's scale and range fit the reference's values, though every code is the right one.
 
-    What was lost before it came to this tensor is not lost to its codes.
+    What was lost before it came to this tensor is not lost to its codes; that they lose as much again is said.
     """
-    before = None if propagated is None else propagated.rmse
+    before, said = None if propagated is None else propagated.rmse, None
     for stats, floor, what, why in (
         (clipped, DEFAULT_MIN_SQNR, "saturation", "its range is too narrow"),
         (coded, COARSE_SQNR, "rounding to its codes", "its scale does not fit"),
     ):
-        if before is not None and stats.rmse is not None and stats.rmse <= before:
+        if not stats.mismatches or stats.sqnr_db is None or not stats.sqnr_db < floor:
             continue
-        if stats.mismatches and stats.sqnr_db is not None and stats.sqnr_db < floor:
-            left = f"{what} leaves an SQNR of {stats.sqnr_db:.3g} dB of the reference's values"
+        left = f"{what} leaves an SQNR of {stats.sqnr_db:.3g} dB of the reference's values"
+        if before is None or stats.rmse is None or stats.rmse > before:
             return Status.DIVERGED, f"{left}, below {floor:g} dB: {why}"
-    return Status.WITHIN, None
+        said = said or f"{left}, but no more is lost by it than was lost before"
+    return Status.WITHIN, said

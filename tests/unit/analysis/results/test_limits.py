@@ -164,3 +164,26 @@ def test_diff_refuses_limits_of_another_type():
     empty = MemoryRecording.single(Graph([], inputs=["x"], outputs=["x"]), {"x": np.zeros(2, np.float32)})
     with pytest.raises(UsageError, match="limits is a dict"):
         DiffSession(empty, empty, limits={"max_lsb": 1})
+
+
+@pytest.mark.parametrize(
+    ("clipped", "coded", "before", "expected", "said"),
+    [
+        (4.0, 60.0, 0.01, Status.DIVERGED, "saturation leaves an SQNR of 4 dB"),
+        (4.0, 60.0, 0.3, Status.WITHIN, "saturation leaves an SQNR of 4 dB of the reference's values, but no more"),
+        (60.0, 5.0, 0.01, Status.DIVERGED, "rounding to its codes leaves an SQNR of 5 dB"),
+        (4.0, 5.0, 0.3, Status.WITHIN, "saturation leaves"),
+        (60.0, 60.0, 0.3, Status.WITHIN, None),
+    ],
+)
+def test_a_range_that_loses_no_more_than_was_lost_before_is_within_and_says_so(clipped, coded, before, expected, said):
+    fine = replace(STATS, max_lsb=0.5)
+    attribution = Attribution(
+        in_range=fine,
+        clipped=replace(fine, sqnr_db=clipped),
+        coded=replace(fine, sqnr_db=coded),
+        propagated=replace(fine, rmse=before),
+    )
+    found, why = Limits().judge(STATS, attribution, reproduced=True)
+    assert found is expected
+    assert why is None if said is None else why.startswith(said)
