@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.replay.blockwise import cut
 from qdebug.replay.variant import Sums
 
-__all__ = ["BLOCK", "Columns", "part_of"]
+__all__ = ["BLOCK", "Columns"]
 
 BLOCK = 1 << 15
 """Elements that are worked on at a time, so that what is between two steps stays in a core's cache."""
@@ -78,32 +79,4 @@ class Columns:
 
     def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, ...]]:
         """Cut the values into blocks of about `limit` elements at most, as indices into arrays that broadcast."""
-        yield from _cut(self.values[0].shape, limit)
-
-
-def _cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
-    """Cut along the first axis whose inner part fits a block; the axes before it are taken one by one."""
-    if not shape or int(np.prod(shape, dtype=np.int64)) <= limit:
-        yield tuple(slice(0, n) for n in shape)
-        return
-    inner = 1
-    axis = len(shape)
-    while inner * shape[axis - 1] <= limit:
-        axis -= 1
-        inner *= shape[axis]
-    axis -= 1
-    step = max(1, limit // inner)
-    rest = tuple(slice(0, n) for n in shape[axis + 1 :])
-    for lead in np.ndindex(*shape[:axis]):
-        for first in range(0, shape[axis], step):
-            yield (*(slice(i, i + 1) for i in lead), slice(first, min(first + step, shape[axis])), *rest)
-
-
-def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-    """Give the part of a parameter that belongs to a block of what it broadcasts to."""
-    if parameter.ndim == 0:
-        return parameter
-    index: tuple[Any, ...] = tuple(
-        where if size > 1 else slice(None) for size, where in zip(parameter.shape, block, strict=True)
-    )
-    return np.asarray(parameter[index])
+        yield from cut(self.values[0].shape, limit)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.errors import KernelError
+from qdebug.replay.blockwise import elementwise
 from qdebug.replay.columns import Columns
 from qdebug.replay.program import run_program, run_programs
 from qdebug.replay.qcodes import chosen, coded, joined, moved, paired, softmaxed
@@ -114,7 +115,7 @@ def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
         return run_program(unit, columns, variant)
     every = np.arange(low, high + 1).astype(codes.dtype)
     table = run_program(unit, Columns(sums=columns.sums, values=(every,), shape=every.shape), variant)
-    return np.asarray(table[codes.astype(np.int64) - low])
+    return elementwise(lambda part: np.asarray(table[part.astype(np.int64) - low]), codes)
 
 
 def _check(columns: Columns, variant: Variant) -> None:

@@ -16,6 +16,7 @@ from qdebug.model import AttrValue
 from qdebug.model.dtypes import code_limits, logical_dtype, logical_name
 from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.model.quant import QuantParams
+from qdebug.replay.blockwise import elementwise
 
 __all__ = ["KINDS", "Operand", "Target", "Unit", "target_of"]
 
@@ -29,6 +30,13 @@ KINDS: tuple[str, ...] = (
 _PLANE = 2
 """Axes that are interpolated along at once."""
 _PLACINGS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+def _centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    wide = codes.astype(np.int32)
+    if np.any(zero_point):
+        wide -= zero_point.astype(np.int32)
+    return wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,10 +56,7 @@ class Operand:
     @property
     def centred(self) -> np.ndarray:
         """The codes minus the zero point, in int32."""
-        wide = self.codes.astype(np.int32)
-        if np.any(self.zero_point):
-            wide -= self.zero_point.astype(np.int32)
-        return wide
+        return elementwise(_centred, self.codes, self.zero_point)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

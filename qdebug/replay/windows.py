@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.blockwise import cut
 from qdebug.replay.registry import Call
 
 __all__ = ["Window", "padded", "window_of"]
+
+_AT_ONCE = 1 << 20
+"""Elements that are copied without asking whether they are still wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +83,18 @@ def padded(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
     if window.covered == window.extent and not any(window.begin):
         return array
     lead = array.shape[: array.ndim - len(window.extent)]
-    result = np.full((*lead, *window.covered), fill, dtype=array.dtype)
+    result = np.empty((*lead, *window.covered), dtype=array.dtype)
     copied = [
         min(extent, covered - begin)
         for extent, covered, begin in zip(window.extent, window.covered, window.begin, strict=True)
     ]
-    if min(copied, default=0) > 0:
-        target: tuple[Any, ...] = (..., *(slice(b, b + n) for b, n in zip(window.begin, copied, strict=True)))
-        source: tuple[Any, ...] = (..., *(slice(0, n) for n in copied))
-        result[target] = array[source]
+    target: tuple[Any, ...] = (..., *(slice(b, b + n) for b, n in zip(window.begin, copied, strict=True)))
+    source: tuple[Any, ...] = (..., *(slice(0, n) for n in copied))
+    for part in cut(lead, max(_AT_ONCE // max(prod(window.covered), 1), 1)):
+        checkpoint()
+        result[part] = fill
+        if min(copied, default=0) > 0:
+            result[part][target] = array[part][source]
     return result
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import AttrValue
+from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -70,7 +71,8 @@ _PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @kernel(*_PLAIN)
 def _plain(call: Call) -> np.ndarray:
     """Apply the function of the operator's name to each element."""
-    return narrow(_PLAIN[call.op](widen(call.array(0))), call.array(0).dtype)
+    x = call.array(0)
+    return elementwise(lambda part: narrow(_PLAIN[call.op](widen(part)), x.dtype), x)
 
 
 def _shrink(x: np.ndarray, call: Call) -> np.ndarray:
@@ -104,7 +106,8 @@ _WITH_PARAMETERS: dict[str, Callable[[np.ndarray, Call], np.ndarray]] = {
 @kernel(*_WITH_PARAMETERS)
 def _with_parameters(call: Call) -> np.ndarray:
     """Apply the function of the operator's name, with the attributes that it has, to each element."""
-    return narrow(_WITH_PARAMETERS[call.op](widen(call.array(0)), call), call.array(0).dtype)
+    x = call.array(0)
+    return elementwise(lambda part: narrow(_WITH_PARAMETERS[call.op](widen(part), call), x.dtype), x)
 
 
 kernel("Gelu", domain="com.microsoft")(_with_parameters)
@@ -113,21 +116,32 @@ kernel("Gelu", domain="com.microsoft")(_with_parameters)
 @kernel("QuickGelu", domain="com.microsoft")
 def _quick_gelu(call: Call) -> np.ndarray:
     """Compute x sigmoid(alpha x)."""
-    x = widen(call.array(0))
-    return narrow(x * sigmoid(x.dtype.type(call.real("alpha", 1.702)) * x), call.array(0).dtype)
+    alpha, dtype = call.real("alpha", 1.702), call.array(0).dtype
+
+    def gelu(part: np.ndarray) -> np.ndarray:
+        x = widen(part)
+        return narrow(x * sigmoid(x.dtype.type(alpha) * x), dtype)
+
+    return elementwise(gelu, call.array(0))
 
 
 @kernel("BiasGelu", domain="com.microsoft")
 def _bias_gelu(call: Call) -> np.ndarray:
     """Add a bias along the last axis, then apply Gelu."""
-    return narrow(_gelu(widen(call.array(0)) + widen(call.array(1)), "none"), call.array(0).dtype)
+    x, bias = call.array(0), call.array(1)
+    return elementwise(lambda part, b: narrow(_gelu(widen(part) + widen(b), "none"), x.dtype), x, bias)
 
 
 @kernel("PRelu")
 def _prelu(call: Call) -> np.ndarray:
     """Multiply negative elements by a slope that broadcasts to x."""
     x, slope = call.array(0), call.array(1)
-    return narrow(np.where(widen(x) < 0, widen(x) * widen(slope), widen(x)), x.dtype)
+
+    def applied(part: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        wide = widen(part)
+        return narrow(np.where(wide < 0, wide * widen(factor), wide), x.dtype)
+
+    return elementwise(applied, x, slope)
 
 
 @kernel("Clip")
@@ -141,12 +155,15 @@ def _clip(call: Call) -> np.ndarray:
         bounds = [None if name not in call.attrs else np.asarray(call.real(name), x.dtype) for name in ("min", "max")]
     else:
         bounds = [call.optional(1), call.optional(2)]
-    out = x
-    if bounds[0] is not None:
-        out = np.maximum(out, bounds[0].reshape(()))
-    if bounds[1] is not None:
-        out = np.minimum(out, bounds[1].reshape(()))
-    return out
+    low, high = (None if bound is None else bound.reshape(()) for bound in bounds)
+    if low is None and high is None:
+        return x
+
+    def clamped(part: np.ndarray) -> np.ndarray:
+        part = part if low is None else np.maximum(part, low)
+        return part if high is None else np.minimum(part, high)
+
+    return elementwise(clamped, x)
 
 
 @kernel("Softmax", "LogSoftmax", "Hardmax")
@@ -163,7 +180,8 @@ def _softmax(call: Call) -> np.ndarray:
         out = np.zeros_like(wide)
         np.put_along_axis(out, np.argmax(wide, axis=axis, keepdims=True), 1, axis=axis)
     else:
-        out = (softmax if call.op == "Softmax" else _log_softmax)(wide, axis)
+        apply = softmax if call.op == "Softmax" else _log_softmax
+        (out,) = by_rows(lambda part: (apply(part, axis),), wide, axis % max(wide.ndim, 1))
     return narrow(out.reshape(x.shape), x.dtype)
 
 

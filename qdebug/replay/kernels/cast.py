@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
+from qdebug.replay.blockwise import elementwise
 from qdebug.replay.precision import is_real, onnx_dtype, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -74,4 +75,7 @@ def _cast_like(call: Call) -> np.ndarray:
 
 def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
     saturate = bool(call.integer("saturate", 1))
-    return cast(call.array(0), dtype, saturate=saturate, round_mode=call.text("round_mode", "up"))
+    mode = call.text("round_mode", "up")
+    if call.array(0).dtype == dtype:
+        return call.array(0)
+    return elementwise(lambda part: cast(part, dtype, saturate=saturate, round_mode=mode), call.array(0))

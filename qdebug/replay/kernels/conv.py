@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.convolve import convolve
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.precision import float_of, narrow, widen
@@ -65,6 +66,7 @@ def conv_transpose(call: Call) -> np.ndarray:
         spread = np.matmul(matrix, widen(x[sample]).reshape(groups, channels // groups, -1))
         spread = spread.reshape(groups * per_group, -1, *x.shape[2:])
         for tap, taps in enumerate(np.ndindex(*kernel_shape)):
+            checkpoint()
             place: tuple[Any, ...] = tuple(
                 slice(t * d, t * d + (size - 1) * s + 1, s)
                 for t, d, s, size in zip(taps, dilations, strides, x.shape[2:], strict=True)

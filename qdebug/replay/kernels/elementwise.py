@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from qdebug.replay.blockwise import elementwise
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -41,7 +42,7 @@ _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def _unary(call: Call) -> np.ndarray:
     """Apply the function of the operator's name to each element."""
     x = call.array(0)
-    return narrow(_UNARY[call.op](widen(x)), x.dtype)
+    return elementwise(lambda part: narrow(_UNARY[call.op](widen(part)), x.dtype), x)
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -67,7 +68,7 @@ def _binary(call: Call) -> np.ndarray:
     a, b = call.array(0), call.array(1)
     if call.opset < 7:
         b = _old_broadcast(call, a, b)
-    return narrow(_BINARY[call.op](widen(a), widen(b)), a.dtype)
+    return elementwise(lambda left, right: narrow(_BINARY[call.op](widen(left), widen(right)), a.dtype), a, b)
 
 
 def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -81,29 +82,36 @@ def _power(call: Call) -> np.ndarray:
     """Raise x to the power y; the result has the dtype of x, whatever that of y."""
     x, y = call.array(0), call.array(1)
     if is_real(x.dtype):
-        base = widen(x)
-        return narrow(np.power(base, y.astype(base.dtype)), x.dtype)
+        return elementwise(lambda base, by: _real_power(widen(base), by, x.dtype), x, y)
     if is_real(y.dtype) or np.any(y < 0):
         return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
     return narrow(np.power(x, y.astype(x.dtype)), x.dtype)
+
+
+def _real_power(base: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return narrow(np.power(base, y.astype(base.dtype)), dtype)
 
 
 @kernel("Mod")
 def _modulo(call: Call) -> np.ndarray:
     """Give the remainder: with the sign of the divisor, or with fmod = 1 that of the dividend."""
     a, b = call.array(0), call.array(1)
-    return narrow((np.fmod if call.integer("fmod") else np.mod)(widen(a), widen(b)), a.dtype)
+    apply = np.fmod if call.integer("fmod") else np.mod
+    return elementwise(lambda left, right: narrow(apply(widen(left), widen(right)), a.dtype), a, b)
 
 
 @kernel("Min", "Max", "Sum", "Mean")
 def _variadic(call: Call) -> np.ndarray:
     """Combine any number of arrays element by element, from first to last."""
-    arrays = [widen(array) for array in call.given()]
     combine = {"Min": np.minimum, "Max": np.maximum}.get(call.op, np.add)
-    out = reduce(combine, arrays)
-    if call.op == "Mean":
-        out = out / out.dtype.type(len(arrays))
-    return narrow(np.asarray(out), call.array(0).dtype)
+
+    def combined(*parts: np.ndarray) -> np.ndarray:
+        out = reduce(combine, [widen(part) for part in parts])
+        if call.op == "Mean":
+            out = out / out.dtype.type(len(parts))
+        return narrow(np.asarray(out), parts[0].dtype)
+
+    return elementwise(combined, *call.given())
 
 
 @kernel("CumSum", "CumProd")

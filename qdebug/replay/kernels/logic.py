@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from qdebug.replay.blockwise import elementwise
 from qdebug.replay.precision import widen
 from qdebug.replay.registry import Call, kernel
 
@@ -29,7 +30,8 @@ _BINARY: dict[str, Callable[..., np.ndarray]] = {
 @kernel(*_BINARY)
 def _binary(call: Call) -> np.ndarray:
     """Combine two arrays element by element."""
-    return np.asarray(_BINARY[call.op](widen(call.array(0)), widen(call.array(1))))
+    combine = _BINARY[call.op]
+    return elementwise(lambda a, b: np.asarray(combine(widen(a), widen(b))), call.array(0), call.array(1))
 
 
 @kernel("Not")
@@ -72,4 +74,4 @@ def _is_infinite(call: Call) -> np.ndarray:
 @kernel("Where")
 def _where(call: Call) -> np.ndarray:
     """Choose between two arrays element by element."""
-    return np.where(call.array(0), call.array(1), call.array(2))
+    return elementwise(np.where, call.array(0), call.array(1), call.array(2))

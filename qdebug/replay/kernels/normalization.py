@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -30,15 +31,34 @@ def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
         mean, variance = np.mean(x, axis=axes, keepdims=True)[0], np.var(x, axis=axes, keepdims=True)[0]
         running = tuple((o * keep + new * (1 - keep)).reshape(-1) for o, new in zip(old, (mean, variance), strict=True))
     root = np.sqrt(variance + x.dtype.type(call.real("epsilon", 1e-5)))
-    return narrow((x - mean) / root * scale + bias, call.array(0).dtype), *running
+    dtype = call.array(0).dtype
+
+    out = elementwise(lambda part, m, r, by, to: narrow((part - m) / r * by + to, dtype), x, mean, root, scale, bias)
+    return out, *running
 
 
 def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Give (x - mean) / sqrt(var + epsilon), the mean, and the reciprocal of the root."""
-    mean = np.mean(x, axis=axes, keepdims=True)
-    centred = x - mean
-    inverse = 1 / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + x.dtype.type(epsilon))
-    return centred * inverse, mean, inverse
+
+    def standardized(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        mean = np.mean(part, axis=axes, keepdims=True)
+        centred = part - mean
+        inverse = 1 / np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True) + x.dtype.type(epsilon))
+        return centred * inverse, mean, inverse
+
+    out, mean, inverse = by_rows(standardized, x, min(axes, default=0))
+    return out, mean, inverse
+
+
+def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(widen(a) + widen(b))
+
+
+def _scaled(out: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
+    """Multiply what is standardized, and shift it."""
+    if bias is None:
+        return elementwise(lambda part, by: narrow(widen(part) * widen(by), dtype), out, scale)
+    return elementwise(lambda part, by, to: narrow(widen(part) * widen(by) + widen(to), dtype), out, scale, bias)
 
 
 @kernel("LayerNormalization")
@@ -49,26 +69,19 @@ def _layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
     out, mean, inverse = _standardized(x, axes, call.real("epsilon", 1e-5))
     out = narrow(out, call.array(0).dtype) if call.integer("stash_type", 1) and x.dtype != call.array(0).dtype else out
-    out = widen(out) * widen(call.array(1))
-    bias = call.optional(2)
-    if bias is not None:
-        out = out + widen(bias)
-    return narrow(out, call.array(0).dtype), mean, inverse
+    return _scaled(out, call.array(1), call.optional(2), call.array(0).dtype), mean, inverse
 
 
 @kernel("SkipLayerNormalization", domain="com.microsoft")
 def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Add a skip and a bias, standardize over the last axis, scale and shift; output 3 is the sum."""
-    x = widen(call.array(0)) + widen(call.array(1))
+    x = elementwise(_sum, call.array(0), call.array(1))
     extra, bias = call.optional(4), call.optional(3)
     if extra is not None:
-        x = x + widen(extra)
+        x = elementwise(_sum, x, extra)
     out, mean, inverse = _standardized(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
-    out = out * widen(call.array(2))
-    if bias is not None:
-        out = out + widen(bias)
     dtype = call.array(0).dtype
-    return narrow(out, dtype), mean, inverse, narrow(x, dtype)
+    return _scaled(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
 
 
 @kernel("RMSNormalization")
@@ -77,9 +90,12 @@ def _rms_normalization(call: Call) -> np.ndarray:
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
-    mean_square = np.mean(x * x, axis=axes, keepdims=True)
-    out = x / np.sqrt(mean_square + x.dtype.type(call.real("epsilon", 1e-5)))
-    return narrow(out * widen(call.array(1)), call.array(0).dtype)
+    epsilon = x.dtype.type(call.real("epsilon", 1e-5))
+
+    def divided(part: np.ndarray) -> tuple[np.ndarray]:
+        return (part / np.sqrt(np.mean(part * part, axis=axes, keepdims=True) + epsilon),)
+
+    return _scaled(by_rows(divided, x, min(axes, default=0))[0], call.array(1), None, call.array(0).dtype)
 
 
 @kernel("InstanceNormalization")
@@ -87,7 +103,7 @@ def _instance_normalization(call: Call) -> np.ndarray:
     """Standardize each channel of each sample of x (N, C, ...) over space, scale and shift."""
     x = widen(call.array(0))
     out, _, _ = _standardized(x, tuple(range(2, x.ndim)), call.real("epsilon", 1e-5))
-    return narrow(out * _per_channel(call.array(1), x) + _per_channel(call.array(2), x), call.array(0).dtype)
+    return _scaled(out, _per_channel(call.array(1), x), _per_channel(call.array(2), x), call.array(0).dtype)
 
 
 @kernel("GroupNormalization")
@@ -101,7 +117,7 @@ def _group_normalization(call: Call) -> np.ndarray:
         np.repeat(values, x.shape[1] // groups) if call.opset < 21 and values.size == groups else values
         for values in (call.array(1), call.array(2))
     )
-    return narrow(out * _per_channel(scale, x) + _per_channel(bias, x), call.array(0).dtype)
+    return _scaled(out, _per_channel(scale, x), _per_channel(bias, x), call.array(0).dtype)
 
 
 @kernel("LpNormalization")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from qdebug.replay.blockwise import by_rows
 from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import Window, padded, window_of
@@ -59,27 +60,43 @@ def _average_pool(call: Call) -> np.ndarray:
     """Average x (N, C, *extent) over each window; padding counts only with count_include_pad."""
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
-    total = window_sums(widen(x), window)
     divisor = counts(window, include_pad=bool(call.integer("count_include_pad")))
-    return narrow(total / divisor.astype(total.dtype), x.dtype)
+
+    def averages(part: np.ndarray) -> tuple[np.ndarray]:
+        total = window_sums(widen(part), window)
+        return (narrow(total / divisor.astype(total.dtype), x.dtype),)
+
+    return by_rows(averages, x, 2)[0]
 
 
 @kernel("LpPool")
 def _lp_pool(call: Call) -> np.ndarray:
     """Take the p-norm of x (N, C, *extent) over each window."""
     x, order = call.array(0), call.integer("p", 2)
-    total = window_sums(np.abs(widen(x)) ** order, pool_window(call, x.shape[2:]))
-    return narrow(total ** total.dtype.type(1 / order), x.dtype)
+    window = pool_window(call, x.shape[2:])
+
+    def norms(part: np.ndarray) -> tuple[np.ndarray]:
+        total = window_sums(np.abs(widen(part)) ** order, window)
+        return (narrow(total ** total.dtype.type(1 / order), x.dtype),)
+
+    return by_rows(norms, x, 2)[0]
 
 
 def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
     """Take the largest element of each window of x (N, C, *extent), and on request where it was found."""
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
+    if call.outputs == 1:
+        return by_rows(lambda part: _largest(part, window, track=False)[:1], x, 2)
+    best, chosen = _largest(x, window, track=True)
+    return best, _positions(chosen, window, call.integer("storage_order"))
+
+
+def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Give the largest element of each window, and by which tap it was found, where that is tracked."""
     source = padded(x, window, -np.inf if is_real(x.dtype) else limits(x.dtype)[0])
-    track = call.outputs > 1
     best: np.ndarray | None = None
-    chosen = np.zeros((*x.shape[:2], *window.out), dtype=np.int64)
+    chosen = np.zeros((*x.shape[:2], *window.out) if track else (), dtype=np.int64)
     for tap, place in enumerate(window.taps()):
         part = source[place]
         if best is None:
@@ -90,7 +107,7 @@ def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
         np.maximum(best, part, out=best)
     if best is None:
         raise ValueError("the window has no taps")
-    return (best, _positions(chosen, window, call.integer("storage_order"))) if track else (best,)
+    return best, chosen
 
 
 kernel("MaxPool")(_max_pool)
@@ -123,8 +140,5 @@ def _global_pool(call: Call) -> np.ndarray:
     """Average, or take the largest of, all spatial elements of x (N, C, *extent)."""
     x = call.array(0)
     axes = tuple(range(2, x.ndim))
-    wide = widen(x)
-    pooled = (
-        np.mean(wide, axis=axes, keepdims=True) if call.op == "GlobalAveragePool" else wide.max(axes, keepdims=True)
-    )
-    return narrow(pooled, x.dtype)
+    apply = np.mean if call.op == "GlobalAveragePool" else np.max
+    return by_rows(lambda part: (narrow(apply(widen(part), axis=axes, keepdims=True), x.dtype),), x, 2)[0]

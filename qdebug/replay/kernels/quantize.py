@@ -6,6 +6,7 @@ import numpy as np
 
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.numerics.rounding import round_values
+from qdebug.replay.blockwise import elementwise
 from qdebug.replay.evaluate import compute
 from qdebug.replay.integers import saturate
 from qdebug.replay.kernels.cast import cast_float
@@ -30,15 +31,19 @@ def _quantize(call: Call) -> np.ndarray:
         zero_point = np.zeros((), dtype=onnx_dtype(asked) if asked else np.uint8)
     axis, block = call.integer("axis", 1), call.integer("block_size")
     steps = widen(spread(scale, x.shape, axis, block))
-    wide = x.astype(np.float32) if x.dtype == np.int32 else widen(x)
-    precision = call.integer("precision")
-    scaled = np.asarray(wide / steps.astype(wide.dtype, copy=False))
-    if precision:
-        scaled = scaled.astype(onnx_dtype(precision)).astype(np.float32)
-    if not is_integer(logical_name(zero_point.dtype)):
-        return cast_float(scaled, zero_point.dtype, saturate=bool(call.integer("saturate", 1)))
-    offset = spread(zero_point, x.shape, axis, block)
-    return saturate(round_values(scaled, "even"), offset)
+    precision, fits = call.integer("precision"), bool(call.integer("saturate", 1))
+    dtype = zero_point.dtype
+
+    def codes(values: np.ndarray, size: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        wide = values.astype(np.float32) if values.dtype == np.int32 else widen(values)
+        scaled = np.asarray(wide / size.astype(wide.dtype, copy=False))
+        if precision:
+            scaled = scaled.astype(onnx_dtype(precision)).astype(np.float32)
+        if not is_integer(logical_name(dtype)):
+            return cast_float(scaled, dtype, saturate=fits)
+        return saturate(round_values(scaled, "even"), offset)
+
+    return elementwise(codes, x, steps, spread(zero_point, x.shape, axis, block))
 
 
 @kernel("DequantizeLinear")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from qdebug.replay.blockwise import by_rows
 from qdebug.replay.kernels.movement import axes_of
 from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -45,6 +46,12 @@ _REDUCTIONS: dict[str, Callable[[np.ndarray, _Axes], np.ndarray]] = {
 }
 
 
+def _first_of_last(ndim: int, axes: _Axes) -> int:
+    """Give the first of the axes if they are the last ones of an array; 0 if they are not."""
+    named = sorted({axis % ndim for axis in axes}) if axes and ndim else []
+    return named[0] if named and named == list(range(named[0], ndim)) else 0
+
+
 @kernel(*_REDUCTIONS)
 def _reduce(call: Call) -> np.ndarray:
     """Reduce over axes, all of them if none are named (none at all with noop_with_empty_axes)."""
@@ -59,7 +66,8 @@ def _reduce(call: Call) -> np.ndarray:
         else:
             axes = None
     wide = widen(x)
-    out = _REDUCTIONS[call.op](wide, axes)
+    first = _first_of_last(x.ndim, axes)
+    (out,) = by_rows(lambda part: (np.asarray(_REDUCTIONS[call.op](part, axes)),), wide, first)
     if not call.integer("keepdims", 1):
         kept = [axis for axis in range(x.ndim) if axes is not None and axis not in {a % x.ndim for a in axes}]
         out = out.reshape([x.shape[axis] for axis in kept])

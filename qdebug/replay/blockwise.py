@@ -1,0 +1,125 @@
+"""Functions of single elements, or of rows, applied to huge arrays block by block.
+
+What is between two steps of such a function stays in a core's cache instead of being one more huge array, and between
+two blocks it can be asked whether the result is still wanted. The result is that of the function on whole arrays, bit
+for bit and in the same order of dimensions in memory, upon which the order of later sums depends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+import numpy as np
+
+from qdebug.numerics.checkpoint import checkpoint
+
+__all__ = ["by_rows", "cut", "elementwise", "part_of"]
+
+_BLOCK = 1 << 16
+"""Elements of a block."""
+_LARGE = 1 << 20
+"""Elements up to which an array is no trouble as it is: a few milliseconds' work."""
+
+
+def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
+    """Cut along the first axis whose inner part fits a block; the axes before it are taken one by one.
+
+    Args:
+        shape: What is cut.
+        limit: Most elements of a block.
+    """
+    if not shape or prod(shape) <= limit:
+        yield tuple(slice(0, n) for n in shape)
+        return
+    inner = 1
+    axis = len(shape)
+    while inner * shape[axis - 1] <= limit:
+        axis -= 1
+        inner *= shape[axis]
+    axis -= 1
+    step = max(1, limit // inner)
+    rest = tuple(slice(0, n) for n in shape[axis + 1 :])
+    for lead in np.ndindex(*shape[:axis]):
+        for first in range(0, shape[axis], step):
+            yield (*(slice(i, i + 1) for i in lead), slice(first, min(first + step, shape[axis])), *rest)
+
+
+def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
+    """Give the part of a parameter that belongs to a block of what it broadcasts to."""
+    if parameter.ndim == 0:
+        return parameter
+    index = tuple(where if size > 1 else slice(None) for size, where in zip(parameter.shape, block, strict=True))
+    return np.asarray(parameter[index])
+
+
+def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+    """Apply a function of single elements to arrays that broadcast.
+
+    Args:
+        function: Called with as many arrays; gives one of the shape that they broadcast to. An element of it must
+            depend on nothing but the elements in its place.
+        arrays: What it is applied to.
+    """
+    try:
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        return function(*arrays)  # which says what is wrong
+    order = _order(shape, arrays) if prod(shape) > _LARGE else None
+    if order is None:
+        return function(*arrays)
+    turned = [
+        array.reshape((1,) * (len(shape) - array.ndim) + array.shape).transpose(order) if array.ndim else array
+        for array in arrays
+    ]
+    sizes = tuple(shape[axis] for axis in order)
+    out: np.ndarray | None = None
+    for block in cut(sizes, _BLOCK):
+        checkpoint()
+        part = function(*(part_of(array, block) for array in turned))
+        if out is None:
+            out = np.empty(sizes, part.dtype)
+        out[block] = part
+    return function(*arrays) if out is None else out.transpose(np.argsort(order))
+
+
+def _order(shape: tuple[int, ...], arrays: tuple[np.ndarray, ...]) -> tuple[int, ...] | None:
+    """Give the order of dimensions in which a result would be in memory; None where that is not simple to tell."""
+    plain = tuple(range(len(shape)))
+    whole = [array for array in arrays if array.shape == shape]
+    order = plain if not whole else tuple(sorted(plain, key=lambda axis: -whole[0].strides[axis]))
+    if all(array.flags.c_contiguous for array in whole):
+        order = plain
+    elif not all(array.transpose(order).flags.c_contiguous for array in whole):
+        return None
+    for array in arrays:
+        line = sum(size > 1 for size in array.shape) <= 1
+        if array.shape != shape and not line and not (order == plain and array.flags.c_contiguous):
+            return None
+    return order
+
+
+def by_rows(
+    function: Callable[[np.ndarray], tuple[np.ndarray, ...]], array: np.ndarray, axes: int
+) -> tuple[np.ndarray, ...]:
+    """Apply a function to parts of an array along its first axes.
+
+    Args:
+        function: Called with all dimensions; gives arrays with the same extents along those axes. What it gives in a
+            place along them must depend on nothing but what is in that place.
+        array: What it is applied to.
+        axes: How many leading axes are independent of one another.
+    """
+    lead = array.shape[:axes]
+    if array.size <= _LARGE or prod(lead) < 2 or not array.flags.c_contiguous:
+        return function(array)
+    inner = prod(array.shape[axes:])
+    out: list[np.ndarray] = []
+    for block in cut(lead, max(_BLOCK // inner, 1)):
+        checkpoint()
+        parts = function(array[block])
+        if not out:
+            out = [np.empty((*lead, *part.shape[axes:]), part.dtype) for part in parts]
+        for whole, part in zip(out, parts, strict=True):
+            whole[block] = part
+    return tuple(out)
