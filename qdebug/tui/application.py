@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
-from textual.events import Key, Resize
+from textual.events import Event, Key, Paste, Resize
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -27,7 +27,9 @@ from qdebug.tui.look import Look
 from qdebug.tui.main_screen import MainScreen
 from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Event, Failed, Named, Opening
+from qdebug.tui.source import Event as ReaderEvent
+from qdebug.tui.source import Failed, Named, Opened, Opening
+from qdebug.tui.typed import Typed
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
@@ -48,7 +50,7 @@ class News(Message):
         event: What happened.
     """
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: ReaderEvent) -> None:
         super().__init__()
         self.event = event
 
@@ -94,6 +96,17 @@ class QdebugApp(App[int]):
         self._reader = Reader(openings, lambda event: self.post_message(News(event)))
         begin = Start() if begin is None else begin
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
+        self._typed = Typed(self, self._main)
+
+    async def on_event(self, event: Event) -> None:
+        """Do what is typed in the order in which it is; leave everything else to Textual."""
+        if isinstance(event, Key) and event.key in {"ctrl+c", "ctrl+q"}:
+            self.exit(_INTERRUPTED if event.key == "ctrl+c" else 0)
+        elif isinstance(event, Key | Paste) and not event.is_forwarded:
+            self.app_focus = True  # as Textual takes it from a key
+            await self._typed.take(event)
+        else:
+            await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
@@ -155,21 +168,18 @@ class QdebugApp(App[int]):
             self._reader.join(seconds)
         return not self._reader.is_alive()
 
-    def on_news(self, news: News) -> None:
+    async def on_news(self, news: News) -> None:
         """Pass an event on, or end."""
         event = news.event
+        opens = isinstance(event, Named | Opened | Failed)
         if isinstance(event, Failed) and (event.fatal or not self._main.others_left(event.backend_at)):
             self._fail(event.error)
         else:
             self._main.take(event)
         if isinstance(event, Named):
             self.call_after_refresh(self._reader.shown)
-
-    def on_key(self, event: Key) -> None:
-        """Give the line that asks for text what was typed faster than it opened."""
-        if self._main.asking and self.screen is self._main and event.is_printable and event.character is not None:
-            event.prevent_default()
-            self._main.type_ahead(event.character)
+        if opens:
+            await self._typed.go_on()
 
     def prefer(self, backend: int) -> None:
         """Compare this backend before the others."""

@@ -1,4 +1,7 @@
-"""The line that asks for text: search, filter, element, reason, file. It answers as the user types where it can."""
+"""The line that asks for text: search, filter, element, reason, file. It answers as the user types where it can.
+
+What is said and where the cursor goes depends on the text alone, not on how fast it was typed.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from textual.widgets import Input
 
 from qdebug.tui.keys import KEYS
 from qdebug.tui.moving import Moving
+from qdebug.tui.widgets import put_in
 
 __all__ = ["Asking", "Question"]
+
+_ACTIONS = {key: row.action for row in KEYS for key in row.keys}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +46,11 @@ class Asking(Moving):
     """Asks one question at a time in the place of the footer."""
 
     _question: Question | None = None
+    _answered: str = ""
 
     def ask_for(self, question: Question) -> None:
         """Open the line."""
-        self._question = question
+        self._question, self._answered = question, question.text
         self._label_text = f" {question.label} "
         self._label.styles.width = cell_len(self._label_text)
         self._label.redraw()
@@ -52,41 +59,45 @@ class Asking(Moving):
             self._input.value = question.text
         self._input.cursor_position = len(question.text)
         self._footer.display, self._asking.display = False, True
-        self.set_focus(self._input)  # at once: what is typed next belongs to it
+        self.set_focus(self._input)
         hidden = question.text or cell_len(self._label_text) + cell_len(question.placeholder) > self.size.width
         self.say(question.placeholder if hidden else "")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Answer as the user types; what is known of an older text, or of the line before, is news no more."""
-        if self._question is not None and self._question.typed is not None and event.value == self._input.value:
-            self.say(self._question.typed(event.value))
+        if event.value == self._input.value:
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer what is in the line, unless that is done."""
+        text = self._input.value
+        if self._question is not None and self._question.typed is not None and text != self._answered:
+            self._answered = text
+            self.say(self._question.typed(text))
+
+    async def do(self, event: Key | Paste) -> None:
+        """Do what a key does now; put what is pasted where text is asked for, or say where that is."""
+        if isinstance(event, Key):
+            await (self._input.press if self.asking else self.take_late)(event)
+        elif self.asking:
+            put_in(self._input, event.text)
+        else:  # letters are keys everywhere else
+            self.say("nothing asks for text: paste after / f @ i a or e")
 
     def take_text(self, text: str) -> None:
         """Take the text."""
+        self._answer()
         question = self._close()
         if question is not None:
             self.say(question.given(text))
 
     async def take_late(self, event: Key) -> bool:
-        """Do what a key does that was on its way to the line when it closed."""
-        if self._question is not None:
-            return False
-        if self.app.screen is not self:  # help or palette, opened by such a key
-            self.app.post_message(Key(event.key, event.character))
-        else:
-            row = next((row for row in KEYS if event.key in row.keys), None)
-            if row is not None:
-                await self.run_action(row.action)
-        return True
-
-    def type_ahead(self, character: str) -> None:
-        """Take a character that was typed before the line was open: it was on its way as a key."""
-        self._input.insert_text_at_cursor(character)
-
-    def on_paste(self, _: Paste) -> None:
-        """Say where text can be pasted: letters are keys everywhere else."""
-        if self._question is None:
-            self.say("nothing asks for text: paste after / f @ i a or e")
+        """Do what a key of the table does; what was typed before it into the line is answered first."""
+        self._answer()
+        action = _ACTIONS.get(event.key)
+        if action is not None:
+            await self.run_action(action)
+        return action is not None
 
     def action_back(self) -> None:
         """Close the line, or go back one step."""

@@ -1,21 +1,35 @@
-"""What stands between Textual and the terminal: as its own driver, but quitting gives the screen back at once.
+"""What stands between Textual and the terminal: as its own driver, but no key is lost, and quitting is at once.
 
 Textual's driver first waits for its thread that reads keys, which looks for its end no more often than every tenth of a
-second, and then leaves the screen. Here it is the other way round.
+second, and then leaves the screen. Here it is the other way round. And what it reads passes through a pipe, on which
+an escape and what was typed after it come one after the other.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import sys
+from contextlib import suppress
+from threading import Event, Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key
+from textual.message import Message
+
+from qdebug.tui.incoming import Incoming
+from qdebug.tui.terminal import mode_before
 
 if TYPE_CHECKING:
     from qdebug.tui.application import QdebugApp
 
 __all__ = ["PromptDriver", "terminal_is_gone"]
+
+_LOOK_SECONDS = 0.1
+"""How often it is asked whether keys are still wanted; what begins a sequence is waited for as long."""
+_TAKEN_SECONDS = 1.0
+"""How long what follows an escape waits at most."""
 
 
 def terminal_is_gone() -> bool:
@@ -41,9 +55,67 @@ class PromptDriver(LinuxDriver):
     """
 
     def __init__(self, app: QdebugApp, **options: Any) -> None:
+        self._terminal, self._pipe, self._reader = -1, -1, 0
+        self._escaped = Event()
         super().__init__(app, **options)
         self._quitting = app
         self._restoring = self._restored = False
+
+    def start_application_mode(self) -> None:
+        """Take the terminal over; at the end it is set up as it was before the first frame."""
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self.attrs_before = mode_before() or self.attrs_before
+
+    @property
+    def fileno(self) -> int:
+        """What is read from: the terminal, and for the thread that reads keys a pipe."""
+        return self._pipe if get_ident() == self._reader else self._terminal
+
+    @fileno.setter
+    def fileno(self, terminal: int) -> None:
+        self._terminal = terminal
+
+    def run_input_thread(self) -> None:
+        """Read keys, out of a pipe into which another thread puts them."""
+        self._pipe, writing = os.pipe()
+        ended = Event()
+        passing = Thread(target=self._pass_on, args=(writing, ended), name="qdebug-keys", daemon=True)
+        passing.start()
+        self._reader = get_ident()
+        try:
+            super().run_input_thread()
+        finally:
+            self._reader = 0
+            ended.set()
+            os.close(self._pipe)  # whoever writes is told
+
+    def _pass_on(self, writing: int, ended: Event) -> None:
+        """Put what the terminal sends into the pipe until the end, or until the terminal is gone."""
+        incoming = Incoming()
+        with suppress(OSError):
+            while not ended.is_set():
+                data = b""
+                if select.select([self._terminal], [], [], _LOOK_SECONDS)[0]:
+                    if ended.is_set():
+                        break
+                    data = os.read(self._terminal, 1 << 12)
+                    if not data:
+                        break
+                elif not incoming.begun:
+                    continue
+                for part, wait in incoming.take(data, escaped=self._escaped.is_set()):
+                    if part.endswith(b"\x1b"):
+                        self._escaped.clear()
+                    os.write(writing, part)
+                    if wait:
+                        self._escaped.wait(_TAKEN_SECONDS)
+        os.close(writing)
+
+    def process_message(self, message: Message) -> None:
+        """Hand over what was read."""
+        if isinstance(message, Key) and message.key == "escape":
+            self._escaped.set()
+        super().process_message(message)
 
     def disable_input(self) -> None:
         """Take no more keys; while quitting, give the screen back before."""

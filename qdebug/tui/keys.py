@@ -48,6 +48,7 @@ class KeyRow:
         help: What happens, in one clause.
         footer: Word in the footer; "" if it is not shown there.
         rank: Order in the footer; the lowest stay when there is little room.
+        asks: Whether it opens the line, which takes the keys after it.
     """
 
     keys: tuple[str, ...]
@@ -56,6 +57,7 @@ class KeyRow:
     help: str
     footer: str = ""
     rank: int = 99
+    asks: bool = False
 
 
 KEYS: tuple[KeyRow, ...] = (
@@ -106,6 +108,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(
         keys=("slash",),
         action="search",
+        asks=True,
         group="Find",
         help="search: part of a name, 'whole name', ~regex",
         footer="search",
@@ -118,6 +121,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(
         keys=("f",),
         action="filter",
+        asks=True,
         group="Find",
         help="show the nodes that fit, such as rel>1e-2 & op~conv",
         footer="filter",
@@ -126,7 +130,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(keys=("F",), action="clear_filter", group="Find", help="show all nodes"),
     KeyRow(keys=("m",), action="mark", group="Find", help="mark the node, or take its mark away"),
     KeyRow(keys=("apostrophe",), action="next_mark", group="Find", help="next marked node"),
-    KeyRow(keys=("at",), action="element", group="Find", help="jump to an element, such as 0,12,3,7"),
+    KeyRow(keys=("at",), action="element", asks=True, group="Find", help="jump to an element, such as 0,12,3,7"),
     KeyRow(keys=("enter",), action="open", group="Look", help="go deeper: tensor, values", footer="open", rank=0),
     KeyRow(
         keys=("escape", "backspace"),
@@ -212,15 +216,29 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(keys=("z",), action="zoom", group="Look", help="one panel alone, and back", footer="zoom", rank=11),
     KeyRow(keys=("t",), action="theme", group="Look", help="next colours: dark, light, high contrast"),
     KeyRow(
-        keys=("i",), action="acknowledge", group="Do", help="accept the node's error with a reason, in the limits file"
+        keys=("i",),
+        action="acknowledge",
+        asks=True,
+        group="Do",
+        help="accept the node's error with a reason, in the limits file",
     ),
-    KeyRow(keys=("a",), action="note", group="Do", help="note on the node, which marks it; kept in the limits file"),
+    KeyRow(
+        keys=("a",),
+        action="note",
+        asks=True,
+        group="Do",
+        help="note on the node, which marks it; kept in the limits file",
+    ),
     KeyRow(keys=("y",), action="copy", group="Do", help="send the name to the terminal's clipboard"),
     KeyRow(
         keys=("Y",), action="copy_command", group="Do", help="send the command that shows this again to the clipboard"
     ),
     KeyRow(
-        keys=("e",), action="export", group="Do", help="write a file: .svg screen, .csv .json nodes, .npy .npz tensor"
+        keys=("e",),
+        action="export",
+        asks=True,
+        group="Do",
+        help="write a file: .svg screen, .csv .json nodes, .npy .npz tensor",
     ),
     KeyRow(keys=("question_mark",), action="help", group="Do", help="this help", footer="help", rank=4),
     KeyRow(keys=("ctrl+p",), action="palette", group="Do", help="all commands by name"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from textual.binding import Binding
@@ -16,8 +17,7 @@ from qdebug.tui.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.panels import NOT_OPEN
-from qdebug.tui.source import AcceptRequest, ExportRequest, NoteRequest
+from qdebug.tui.source import AcceptRequest, Event, ExportRequest, NoteRequest
 from qdebug.tui.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
 from qdebug.tui.widgets import RowPicked
 from qdebug.view import numbers
@@ -37,23 +37,25 @@ class MainScreen(Asking):
 
     BINDINGS = [Binding(",".join(row.keys), row.action, row.help, show=False) for row in KEYS]  # noqa: RUF012
 
-    def runner(self, action: str) -> Callable[[], None]:
+    def runner(self, action: str) -> Callable[[], Awaitable[None]]:
         """Give a function that does what a key does, for the command palette."""
+        return partial(self.run_action, action)
 
-        def run() -> None:
-            self.call_later(self.run_action, action)
-
-        return run
+    _wanted_element: tuple[tuple[object, ...], str] | None = None
 
     # Find
 
     def action_first_divergence(self) -> None:
         """Go to the first divergence."""
-        self.with_navigator(Navigator.first_divergence)
+        if self.now.opened is None:  # names alone have none
+            return self.refuse()
+        return self.with_navigator(Navigator.first_divergence)
 
     def action_failing(self, direction: int) -> None:
         """Go to the next or previous failing node."""
-        self.with_navigator(lambda navigator: navigator.failing(direction))
+        if self.now.opened is None:
+            return self.refuse()
+        return self.with_navigator(lambda navigator: navigator.failing(direction))
 
     def action_worst_input(self) -> None:
         """Go to the input that carries most error."""
@@ -77,8 +79,10 @@ class MainScreen(Asking):
     def action_search(self) -> None:
         """Open the search."""
         navigator = self.navigator
-        if navigator is None or not self._arrangement.usable:
-            return self.say(NOT_OPEN)
+        if navigator is None:
+            return self.refuse()
+        if not self._arrangement.usable:
+            return self.say("the terminal is too small to type a text in")
         begun = self._anchor(navigator)
         self._untouched = False
 
@@ -113,17 +117,29 @@ class MainScreen(Asking):
     def action_filter(self) -> None:
         """Ask for a filter."""
         navigator = self.navigator
-        if navigator is None or not self._arrangement.usable:
-            return self.say(NOT_OPEN)
+        if navigator is None:
+            return self.refuse()
+        if not self._arrangement.usable:
+            return self.say("the terminal is too small to type a text in")
         before, begun = navigator.filter, self._anchor(navigator)
         self._untouched = False
 
+        said: list[str] = []
+
         def choose(text: str) -> str:
-            now = self.navigator
-            try:
-                return "" if now is None else now.choose_filter(text)
-            except FilterError as error:
-                return f"not yet: {error}"
+            """Show what fits as much of the text as can be read, whichever way it was typed."""
+            now, problem = self.navigator, ""
+            if now is None:
+                return ""
+            now.go(begun())
+            for end in range(len(text), -1, -1):
+                try:
+                    fitting = now.choose_filter(text[:end])
+                    break
+                except FilterError as error:
+                    problem = problem or f"not yet: {error}"
+            said[:] = [problem or fitting]
+            return said[0]
 
         def cancelled() -> str:
             choose(before)
@@ -139,7 +155,7 @@ class MainScreen(Asking):
                 placeholder="rel>1e-2 & op~conv, is=failing, sat>1% | name~'layer[34]'",
                 text=before,
                 typed=choose,
-                given=choose,
+                given=lambda text: said[0] if said else choose(text),
                 cancelled=cancelled,
             )
         )
@@ -166,15 +182,39 @@ class MainScreen(Asking):
     def action_element(self) -> None:
         """Ask for an element to jump to."""
         if self.scene is None:
-            return self.say("there is no tensor yet")
+            return self.without_scene("there is no tensor")
         if self.view not in {View.VALUES, View.MAP}:
             self.show_view(View.VALUES)
 
-        def given(text: str) -> str:
-            scene = self.scene
-            return "there is no tensor" if scene is None else self.elements.jump(scene, text)
+        self._wanted_element = None
+        return self.ask_for(Question(label="@", placeholder="an index such as 0,12,3,7", given=self._to_element))
 
-        return self.ask_for(Question(label="@", placeholder="an index such as 0,12,3,7", given=given))
+    def _to_element(self, text: str) -> str:
+        """Go to an element now, or once the elements are read."""
+        scene = self.scene
+        if scene is None:
+            return "there is no tensor"
+        there = self.elements.in_part(scene) is not None
+        never = scene.planned.missing is not None or (scene.ready is not None and scene.ready.problem)
+        waits = not there and not never
+        self._wanted_element = (self._shown_tensor(scene), text) if waits else None
+        said = self.elements.jump(scene, text)
+        return f"{said.rstrip(' .')}; then it goes to {safe_text(text, limit=40)}" if waits else said
+
+    def _shown_tensor(self, scene: Scene) -> tuple[object, ...]:
+        navigator = scene.navigator
+        return self.backend, scene.planned.tensor, navigator.sample, navigator.step, self.view
+
+    def take(self, event: Event) -> None:
+        """Take in an event of the reader thread; go to the element that waited for it."""
+        super().take(event)
+        scene, wanted = self.scene, self._wanted_element
+        if wanted is None or scene is None:
+            return
+        if wanted[0] != self._shown_tensor(scene):
+            self._wanted_element = None
+        elif self.elements.in_part(scene) is not None or (scene.ready is not None and scene.ready.problem):
+            self.say(self._to_element(wanted[1]))
 
     # Do
 
@@ -189,7 +229,7 @@ class MainScreen(Asking):
         """Ask why the node's error is acceptable."""
         scene = self.scene
         if scene is None:
-            return self.say("there is no node yet")
+            return self.without_scene("there is no node")
         if scene.planned.missing is not None or not scene.planned.tensor:
             return self.say("this tensor is not compared: there is nothing to accept")
         node, backend, path = scene.planned.node, self.backend, cast("QdebugApp", self.app).limits_file
@@ -201,7 +241,7 @@ class MainScreen(Asking):
             if problem:
                 return problem
             self._ask(AcceptRequest(backend=backend, node=node, reason=reason, expires=expires, path=path))
-            return f"writing {safe_text(path, limit=60)} .."
+            return self._writing(path)
 
         return self.ask_for(
             Question(
@@ -215,7 +255,7 @@ class MainScreen(Asking):
         """Ask what to remember of the node."""
         scene = self.scene
         if scene is None:
-            return self.say("there is no node yet")
+            return self.without_scene("there is no node")
         node, backend = scene.planned.node or scene.planned.tensor, self.backend
         path = cast("QdebugApp", self.app).limits_file
         known = scene.navigator.trail.notes.get(scene.row, "")
@@ -225,7 +265,7 @@ class MainScreen(Asking):
             if not text.strip():
                 return f"nothing noted; {exports.TAKE_BACK} takes a note out"
             self._ask(NoteRequest(backend=backend, node=node, text=kept, path=path))
-            return f"writing {safe_text(path, limit=60)} .."
+            return self._writing(path)
 
         return self.ask_for(
             Question(
@@ -240,14 +280,14 @@ class MainScreen(Asking):
         """Send the node's name to the terminal's clipboard."""
         scene = self.scene
         if scene is None:
-            return self.say("there is no node to copy yet")
+            return self.without_scene("there is no node to copy")
         return self._send(safe_text(scene.planned.node or scene.planned.tensor, limit=100_000))
 
     def action_copy_command(self) -> None:
         """Send the command that shows this again to the terminal's clipboard."""
         scene = self.scene
         if scene is None:
-            return self.say("there is no node yet")
+            return self.without_scene("there is no node")
         files = cast("QdebugApp", self.app).command_words
         return self._send(exports.command(files, scene, self.view))
 
@@ -259,7 +299,7 @@ class MainScreen(Asking):
         """Ask for a file to write."""
         scene = self.scene
         if scene is None:
-            return self.say("there is nothing to write yet")
+            return self.without_scene("there is nothing to write")
         return self.ask_for(
             Question(
                 label="write",
@@ -278,7 +318,13 @@ class MainScreen(Asking):
         except QdebugError as error:
             return f"{error.message} {error.hint or ''}"
         self._ask(ExportRequest(backend=self.backend, path=path, write=write))
-        return f"writing {safe_text(path, limit=60)} .."
+        return self._writing(path)
+
+    def _writing(self, path: Path) -> str:
+        """Say that a file is on its way, and what it may have to wait for."""
+        scene = self.scene
+        waits = "" if scene is None or not scene.table.pending else ", once the step at hand of the comparison is done"
+        return f"writing {safe_text(path, limit=60)}{waits} .."
 
     def action_help(self) -> None:
         """Show the help."""

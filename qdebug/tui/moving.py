@@ -24,12 +24,32 @@ class Moving(Panels):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._came_from: list[View] = []
+        self.too_early = False
+
+    @property
+    def frame(self) -> tuple[object, ...]:
+        """What decides how the screen is laid out: while it is new, nobody knows yet how many lines a page has."""
+        heights = self._status.styles.height, self._verdict.styles.height
+        return self.view, self._arrangement, self._asking.display, self._footer.display, *heights
+
+    def refuse(self) -> None:
+        """Say why something cannot be done before the recordings are open; as long as they may come, it waits."""
+        failure = self.now.failure
+        self.too_early = failure is None
+        self.say(NOT_OPEN if failure is None else f"{self.now.titles[1]} cannot be compared: {failure}")
+
+    def without_scene(self, why: str) -> None:
+        """Say why something cannot be done: there is nothing of that kind, or not yet."""
+        if self.now.opened is None:
+            self.refuse()
+        else:
+            self.say(why)
 
     def with_navigator(self, act: Callable[[Navigator], str]) -> None:
         """Do something with the node list, and say what came of it."""
         self._untouched = False
         if self.navigator is None:
-            self.say(NOT_OPEN)
+            self.refuse()
         elif not self.navigator.table.size:
             self.say("the recordings share no tensor")
         else:
@@ -40,7 +60,7 @@ class Moving(Panels):
         self._untouched = False
         scene = self.scene
         if scene is None:
-            self.say(NOT_OPEN if self.now.opened is None else "the recordings share no tensor")
+            self.without_scene("the recordings share no tensor")
         else:
             self.say(act(scene))
 
@@ -118,7 +138,7 @@ class Moving(Panels):
     def _columns(self, direction: int) -> None:
         layout = self._listing.layout_shown
         if layout is None:
-            return self.say(NOT_OPEN)
+            return self.refuse()
         if direction > 0 and not layout.after:
             return self.say("all columns are shown" if not layout.before else "these are the last columns")
         if direction < 0 and not layout.before:

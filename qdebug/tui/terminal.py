@@ -1,19 +1,28 @@
-"""The terminal before and after Textual has it: a first frame at once, and nothing left behind."""
+"""The terminal before and after Textual has it: a first frame at once, and nothing left behind.
+
+What is typed before there is an interface is for the interface: from the first frame on the terminal neither shows nor
+edits it, and keeps it until it is read. If no interface comes, it is thrown away: a shell would take it for commands.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import termios
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
-__all__ = ["require_terminal", "say_waiting", "skeleton"]
+__all__ = ["mode_before", "require_terminal", "say_waiting", "skeleton"]
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J\x1b[H"
+_MODE: list[list[Any]] = []
+"""How the terminal was set up when the program began, until it is so again or Textual takes care of it."""
 _LEAVE = "\x1b[?1049l\x1b[?25h\x1b[0m"
 
 
@@ -51,12 +60,49 @@ def skeleton(reference: Path, backends: Sequence[Path]) -> Iterator[None]:
     names = f"{safe_text(reference.name, limit=60)}  vs  {others}"
     out.write(f"{_ENTER} qdebug  {names}\r\n\r\n opening ..")
     out.flush()
+    _keep_keys()
     try:
         yield
     except BaseException:
+        _restore_mode()
         out.write(_LEAVE)
         out.flush()
         raise
+
+
+def _keep_keys() -> None:
+    """Let the terminal hand over each key as it is typed, as Textual will; Ctrl-C ends the program."""
+    with suppress(OSError, ValueError, termios.error):
+        mode = termios.tcgetattr(_keyboard())
+        _MODE[:] = [mode]
+        atexit.register(_restore_mode)
+        inputs, control, special = mode[0], mode[3], list(mode[6])
+        inputs &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
+        control &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
+        special[termios.VMIN], special[termios.VTIME] = 1, 0
+        special[termios.VSUSP] = b"\0"  # there is nothing yet to suspend: it will be done when there is
+        termios.tcsetattr(_keyboard(), termios.TCSANOW, [inputs, *mode[1:3], control, *mode[4:6], special])
+
+
+def _restore_mode() -> None:
+    """Set the terminal up as it was, and drop what nobody has read."""
+    atexit.unregister(_restore_mode)
+    with suppress(OSError, ValueError, termios.error):
+        mode = mode_before()
+        if mode is not None:
+            termios.tcflush(_keyboard(), termios.TCIFLUSH)
+            termios.tcsetattr(_keyboard(), termios.TCSANOW, mode)
+
+
+def mode_before() -> list[Any] | None:
+    """Give how the terminal was set up before the first frame, once, to who sets it up so at the end."""
+    return _MODE.pop() if _MODE else None
+
+
+def _keyboard() -> int:
+    if sys.__stdin__ is None:
+        raise ValueError
+    return sys.__stdin__.fileno()
 
 
 def say_waiting() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
 
+from textual.binding import Binding
 from textual.events import Click, Key
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -113,14 +115,21 @@ class FixedLines(Widget, can_focus=False):
         return self._look.strip(self._lines[y], width) if y < len(self._lines) else self._look.blank(width)
 
 
+def put_in(line: Input, text: str) -> None:
+    """Put text into a line in the place of what is selected in it; of several lines the first."""
+    line.replace(next(iter(text.splitlines()), ""), *sorted(line.selection))
+
+
 class Line(Input):
-    """A line to type in that hands its text over at once: keys that come in one burst with enter are no part of it.
+    """A line to type in that does each key at once, when it is told to: none of them waits in its queue.
 
     Args:
         given: Takes the text at enter.
-        unwanted: Takes a key before the line does; tells whether it was none for the line.
+        unwanted: Takes a key that is none for a line.
         id: Identifies the widget.
     """
+
+    _EDITS: ClassVar = {each.key: each.action for each in Binding.make_bindings(Input.BINDINGS)}
 
     def __init__(
         self,
@@ -136,14 +145,14 @@ class Line(Input):
         """Hand the text over."""
         self._given(self.value)
 
-    async def on_key(self, event: Key) -> None:
-        """Hand the text over before the next key is looked at; pass on what came too late for the line."""
-        late = await self._unwanted(event)
-        if not late and event.key == "enter":
-            self._given(self.value)
-        if late or event.key == "enter":
-            event.stop()
-            event.prevent_default()
+    async def press(self, event: Key) -> None:
+        """Do what a key does to the text, or pass it on if it does nothing to it."""
+        if event.is_printable and event.character is not None:
+            put_in(self, event.character)
+        elif event.key in self._EDITS:
+            await self.run_action(self._EDITS[event.key])
+        else:
+            await self._unwanted(event)
 
 
 class TextScroll(ScrollView, can_focus=False):

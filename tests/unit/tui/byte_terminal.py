@@ -2,6 +2,7 @@
 
 Bytes go in where a keyboard's do, and what comes out is drawn by pyte: Textual's own driver stands between. Nothing is
 waited for by time: a mark sent after the keys, and one written after all they did, say when both ends are through.
+What never comes ends the test by a limit of time, and a program that does not end is told where it stands.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import pty
 import signal
 import struct
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from fcntl import ioctl
 from termios import TIOCSWINSZ
 from threading import Thread
@@ -119,11 +120,14 @@ class ByteTerminal:
 
         with ExitStack() as undo:
             self._attach(undo)
-            Thread(target=self._take, args=(loop,), daemon=True).start()  # else the thread that draws is held up
+            reading = Thread(target=self._take, args=(loop, os.dup(self._master)), daemon=True)
+            reading.start()  # else the thread that draws is held up
             app = make()
             app.driver_class = self._driver(loop)
             await app.run_async(mouse=False, auto_pilot=then)
             assert app.join_reader(20)
+        reading.join(20)
+        assert not reading.is_alive()
         return found[0]
 
     def _attach(self, undo):
@@ -148,17 +152,26 @@ class ByteTerminal:
             def process_message(self, message):
                 super().process_message(message)
                 if isinstance(message, AppFocus):
-                    loop.call_soon_threadsafe(terminal._focused.set)
+                    asyncio.run_coroutine_threadsafe(terminal._after_keys(), loop=loop)
 
         return Driver
 
-    def _take(self, loop):
+    async def _after_keys(self):
+        """Take note once the application has done what was sent before the mark: all of it waits in one queue."""
+        self._pilot.app.call_later(self._focused.set)
+
+    def _take(self, loop, master):
+        """Read what is written to the end, and close the descriptor here alone: it may soon be another terminal's."""
+        with suppress(OSError, RuntimeError):  # the application is gone, and its loop with it
+            self._take_all(loop, master)
+        with suppress(OSError):
+            while os.read(master, 1 << 16):  # whoever still writes must not wait for ever
+                pass
+        os.close(master)
+
+    def _take_all(self, loop, master):
         read = b""
-        while True:
-            try:
-                data = os.read(self._master, 1 << 16)
-            except OSError:  # the application is gone
-                return
+        while data := os.read(master, 1 << 16):
             read += data
             if READY in read:
                 loop.call_soon_threadsafe(self._ready.set)
@@ -175,6 +188,10 @@ class ByteTerminal:
         for _ in range(3):  # the key, what it does, what that does
             await self._pilot.pause(0)
         await self.drawn()
+
+    def type(self, data):
+        """Send bytes, and wait for nothing."""
+        os.write(self._master, data)
 
     async def resize(self, columns, lines):
         """Give the terminal another size; wait until all is drawn for it."""

@@ -1,6 +1,7 @@
 """The interface on the fake session, as a program: for tests that drive it through a terminal."""
 
 import sys
+import time
 
 from fake_session import FakeSession
 
@@ -12,9 +13,13 @@ from qdebug.tui.source import Opening
 if __name__ == "__main__":
     view = sys.argv[1] if len(sys.argv) > 1 else None
     session = FakeSession(delay=float(sys.argv[2]) if len(sys.argv) > 2 else 0.0)
-    app = QdebugApp(
-        [Opening(compare=lambda: session)], titles=[("ref.h5", "npu.h5")], begin=Start(screen=view), glyphs=UNICODE
-    )
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
+
+    def compare():
+        time.sleep(seconds)
+        return session
+
+    app = QdebugApp([Opening(compare=compare)], titles=[("ref.h5", "npu.h5")], begin=Start(screen=view), glyphs=UNICODE)
     code = app.run(mouse=False)
     app.join_reader()
     sys.exit(code)

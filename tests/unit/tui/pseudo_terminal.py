@@ -74,8 +74,10 @@ class Terminal:
             self.read(0.05)
         return True
 
-    def settle(self):
-        while self.read(0.05):
+    def settle(self, seconds=10.0):
+        """Read until nothing more is drawn; a program that never stops to draw is left after some time."""
+        end = time.monotonic() + seconds
+        while self.read(0.05) and time.monotonic() < end:
             pass
         return self.image
 

@@ -147,3 +147,57 @@ def test_quitting_gives_the_terminal_back_before_the_tensor_at_hand_is_done(term
     for switched_off in (b"\x1b[?25h", b"\x1b[?1004l"):
         assert switched_off in program.written
     assert not program.screen.cursor.hidden
+
+
+@pytest.fixture
+def slowly_opened(terminal):
+    """Give the interface on a terminal, whose recordings are opened only after some time."""
+    return terminal([sys.executable, str(PROGRAM), "nodes", "0", "1.5"])
+
+
+@pytest.mark.parametrize(
+    ("early", "said"),
+    [
+        (b"!", "no failing node so far"),
+        (b"3", "this is the screen nodes"),
+        (b"/_17\r", "1 match; n N walk them"),
+        (b"fop=relu\rjj", "line 3 of 6 shown of 26"),
+        (b"/_1\x1bjm", "marked; 1 marked"),
+        (b"/q\rj", "block0/relu_2"),
+    ],
+)
+def test_what_is_typed_before_the_recordings_are_open_is_done_once_they_are(slowly_opened, early, said):
+    slowly_opened.send(early)
+    if early == b"3":
+        assert slowly_opened.wait(lambda text: "graph: " in text or "between" in text), slowly_opened.text
+        slowly_opened.send(b"22")
+    else:
+        assert slowly_opened.wait(lambda text: "still being opened; then comes" in text), slowly_opened.text
+    assert slowly_opened.wait(lambda text: said in text), slowly_opened.text
+    assert slowly_opened.process.poll() is None
+
+
+@pytest.mark.parametrize("early", [b"q", b"!jjq", b"/name\rq", b"\x03", b"!/q\x03"])
+def test_quitting_before_the_recordings_are_open_quits(slowly_opened, early):
+    if b"\x03" in early:  # before, it is a signal, which needs a terminal of the program's own
+        assert slowly_opened.wait(lambda text: "1 overview" in text), slowly_opened.text
+    slowly_opened.send(early)
+    slowly_opened.wait(lambda _: slowly_opened.process.poll() is not None, seconds=10)
+    assert slowly_opened.process.poll() == (130 if early.endswith(b"\x03") else 0)
+
+
+def test_what_waits_can_be_taken_back(slowly_opened):
+    slowly_opened.send(b"!")
+    assert slowly_opened.wait(lambda text: "then comes !" in text), slowly_opened.text
+    slowly_opened.send(b"\x1b")
+    assert slowly_opened.wait(lambda text: "nothing waits" in text), slowly_opened.text
+    assert slowly_opened.wait(lambda text: "VERDICT" in text), slowly_opened.text
+    slowly_opened.settle()
+    assert "block0/qlinearconv_0" in next(line for line in slowly_opened.screen.display if line.startswith("▸"))
+
+
+def test_an_escape_and_a_key_in_one_burst_are_two_keys(program):
+    program.send(b"/relu\x1b/add\x1bj")
+    assert program.wait(lambda text: "search cancelled" in text or "#1 " in text), program.text
+    program.settle()
+    assert "qlinearadd_1" in next(line for line in program.screen.display if line.startswith("▸"))
