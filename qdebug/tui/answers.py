@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import numpy as np
 from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.recorded import RecordedFacts, recorded_facts
-from qdebug.tui.slab import Cancelled, Slab, make_slab
+from qdebug.tui.slab import Cancelled, Filling, Slab
 from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
 from qdebug.tui.values import ValueFacts, value_facts
 from qdebug.view.detail import NodeDetail
@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
 __all__ = ["AnswerCache", "answer", "check_unchanged", "export_elements", "shown_sample"]
 
 _WORST = 20
+_OFTEN = 0.2
+"""Seconds after which is shown what is read so far."""
 
 Key = tuple[int, str, int | None, int]
 
@@ -33,12 +35,13 @@ class _Known:
     values: ValueFacts | None = None
     recorded: RecordedFacts | None = None
     profile: TensorProfile | None = None
+    filling: Filling | None = None
     slab: Slab | None = None
     explained: Sequence[NodeExplanation] | None = None
 
     @property
     def nbytes(self) -> int:
-        return 4096 + (0 if self.slab is None else self.slab.nbytes)
+        return 4096 + sum(0 if held is None else held.nbytes for held in (self.filling, self.slab))
 
 
 class AnswerCache:
@@ -108,16 +111,8 @@ def answer(
 
     try:
         check_unchanged(changed)
-        if known.values is None or (request.elements and known.slab is None):
-            pair = _pair(source, result, known, sample, request.step)
-            known.values = known.values or value_facts(pair.reference, pair.backend)
-            if request.elements:
-                known.slab = _slab(pair, outdated)
-                cache.trim()
-            del pair  # two whole tensors
-            if outdated():
-                return
-            yield reply(complete=False)
+        for slab in _load(_Asked(source, request, result, sample, known, cache, outdated)):
+            yield replace(reply(complete=False), slab=slab)
         if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
             known.profile = source.profile(request.tensor, sample=sample, k=_WORST, cancelled=outdated)
             if known.profile is None:
@@ -129,11 +124,66 @@ def answer(
                 return
     except Cancelled:
         return
-    except (QdebugError, ValueError, TypeError) as error:
-        read = known.values is not None
-        yield reply(str(error) if read else f"values of sample {sample} cannot be shown: {error}", complete=True)
+    except (QdebugError, ValueError, TypeError, MemoryError) as error:
+        shown = known.values is not None
+        yield reply(str(error) if shown else f"values of sample {sample} cannot be shown: {error}", complete=True)
     else:
         yield reply(complete=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    source: DiffSource
+    request: DetailRequest
+    result: NodeResult
+    sample: int
+    known: _Known
+    cache: AnswerCache
+    outdated: Callable[[], bool]
+
+
+def _load(asked: _Asked) -> Iterator[Slab | None]:
+    """Read what is not known yet of the values; give the elements, also those there are so far where it takes long.
+
+    Raises:
+        Cancelled: Nobody wants them any more.
+    """
+    known, wanted = asked.known, asked.request.elements and asked.known.slab is None
+    if wanted:
+        yield from _read(asked)
+    elif known.values is not None:
+        return
+    if known.values is None:
+        pair = known.slab or _pair(asked.source, asked.result, known, asked.sample, asked.request.step)
+        known.values = value_facts(pair.reference, pair.backend)
+        del pair  # two whole tensors
+    if asked.outdated():
+        raise Cancelled
+    yield known.slab
+
+
+def _read(asked: _Asked) -> Iterator[Slab]:
+    """Read the elements; give what there is so far where that takes long. What was read before is not read again."""
+    known = asked.known
+    if known.filling is None:
+        pair = _pair(asked.source, asked.result, known, asked.sample, asked.request.step)
+        known.filling = Filling(
+            np.asarray(pair.reference),
+            np.asarray(pair.backend),
+            codes=(pair.reference_codes, pair.backend_codes),
+            quant=pair.backend_quant,
+            reference_quant=pair.reference_quant,
+        )
+        del pair
+        asked.cache.trim()
+    slow = False
+    while not known.filling.more(asked.outdated, seconds=_OFTEN):
+        slow = True
+        yield known.filling.slab()
+    known.slab, known.filling = known.filling.slab(), None
+    asked.cache.trim()
+    if slow and known.values is None:  # which takes as long again
+        yield known.slab
 
 
 def _pair(source: DiffSource, result: NodeResult, known: _Known, sample: int, step: int) -> PairValues:
@@ -204,17 +254,6 @@ def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int,
             return f"{'codes' if 'backend_codes' in arrays else 'values'} of the backend, sample {sample}"
         np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes the names for the flag allow_pickle
     return f"{', '.join(arrays)} of sample {sample}"
-
-
-def _slab(pair: PairValues, cancelled: Callable[[], bool]) -> Slab:
-    return make_slab(
-        np.asarray(pair.reference),
-        np.asarray(pair.backend),
-        codes=(pair.reference_codes, pair.backend_codes),
-        quant=pair.backend_quant,
-        reference_quant=pair.reference_quant,
-        cancelled=cancelled,
-    )
 
 
 def shown_sample(result: NodeResult, asked: int | None) -> int:

@@ -120,7 +120,8 @@ class DetailDesk:
         if glimpse is None or glimpse.part is None or element is None or element == self._looked_at:
             return False
         known = self._answers.get(key)
-        return (known is None or known.slab is None) and not glimpse.part.around(element, ROOM)
+        missing = known is None or known.slab is None or known.slab.missing
+        return bool(missing) and not glimpse.part.around(element, ROOM)
 
     def want_nothing(self) -> None:
         """Give up what was asked and not answered: nothing on the screen needs it."""
@@ -175,7 +176,7 @@ class DetailDesk:
     def _enough(self, known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request
         if known is None or not known.complete:
             return False
-        has_elements = known.slab is not None or bool(known.problem)
+        has_elements = known.slab is not None or bool(known.problem and known.request.elements)
         return (has_elements or not elements) and (known.explained is not None or not explain)
 
 

@@ -10,7 +10,7 @@ from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.palette import HEAT_STEPS
 from qdebug.tui.profile import Piece
 
-__all__ = ["LEVELS", "NOT_FINITE", "heat_levels", "heat_lines", "height_of", "legend"]
+__all__ = ["LEVELS", "NOT_FINITE", "NOT_READ", "heat_levels", "heat_lines", "height_of", "legend"]
 
 LEVELS = HEAT_STEPS
 """Steps of the ramp; 0 is no error at all."""
@@ -18,19 +18,23 @@ LEVELS = HEAT_STEPS
 NOT_FINITE = 99
 """The level of what is NaN or infinite: it has a sign of its own and no place in the ramp."""
 
+NOT_READ = -1
+"""The level of what is not known yet; it is left blank."""
+
 
 def heat_levels(values: np.ndarray, top: float) -> np.ndarray:
     """Give the step of the ramp for each value: 0 for none, else by its square root, as small errors matter.
 
     Args:
-        values: Not negative.
+        values: Not negative, but where nothing is known.
         top: Value of the highest step.
     """
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.sqrt(np.where(finite, values, 0.0) / top) if top > 0 else np.zeros(values.shape)
+        part = np.sqrt(np.where(finite & (values >= 0), values, 0.0) / top) if top > 0 else np.zeros(values.shape)
     levels = np.clip(np.ceil(part * (LEVELS - 1)), 0, LEVELS - 1).astype(np.int64)
     levels[~finite] = NOT_FINITE
+    levels[values < 0] = NOT_READ
     return levels
 
 
@@ -77,6 +81,8 @@ def _half_block(high: int, low: int | None, cursor: tuple[int, int] | None, *, h
         return ("▀" if cursor[0] % 2 == 0 else "▄", "first")
     if NOT_FINITE in (high, low):
         return ("!", "fail")
+    if NOT_READ in (high, low):
+        return (" ", "muted")
     return ("▀", f"heat:{high}:{0 if low is None else low}")
 
 
@@ -90,6 +96,8 @@ def _shades(levels: np.ndarray, glyphs: GlyphSet, cursor: int | None) -> list[Pi
 def _shade(level: int, glyphs: GlyphSet) -> str:
     if level == NOT_FINITE:
         return "!"
+    if level == NOT_READ:
+        return " "
     if level == 0:
         return "." if not glyphs.braille else "·"
     return glyphs.levels[1:][min((level - 1) * (len(glyphs.levels) - 1) // (LEVELS - 1), len(glyphs.levels) - 2)]

@@ -1,43 +1,36 @@
 """The elements of one tensor on both sides, in memory, and the summaries that the screens draw of them.
 
-Made on the reader thread: what the screen gets is no view of a file, so that drawing never reads one.
+Made on the reader thread: what the screen gets is no view of a file, so that drawing never reads one. Of a huge tensor
+it gets what is read so far, in the same arrays that the rest is still being read into.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import prod
 from types import EllipsisType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.tui.draw import pool_plane
+from qdebug.tui.channel_sums import UNREAD, ChannelFacts, ChannelSums
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.model import QuantParams
+    from qdebug.numerics.channels import Stretch
 
-__all__ = ["PLANE_MOST", "POOLED", "Cancelled", "ChannelFacts", "Slab", "channel_facts", "make_slab", "plane"]
+__all__ = ["PLANE_MOST", "Cancelled", "Filling", "Slab", "make_slab", "plane"]
+
+PLANE_MOST = 1 << 22
+"""Elements of a plane that are drawn without keeping the screen waiting."""
+_COPIED = 1 << 18
+"""Elements that are read from a file at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChannelFacts:
-    """Facts of each channel, one array element a channel.
-
-    Args:
-        rmse: Root mean square of the difference.
-        max_abs: Largest difference; NaN counts as infinite.
-        share: Share of the squared error of the tensor; NaN if that is not finite.
-        low, high: Smallest and largest backend value.
-        saturated: Codes at qmin or qmax; empty if there are no codes.
-    """
-
-    rmse: np.ndarray
-    max_abs: np.ndarray
-    share: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    saturated: np.ndarray
+class Cancelled(Exception):  # noqa: N818  no error: the way to stop
+    """Nobody wants the answer any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +50,7 @@ class Slab:
         by_channel: Largest difference by channel and position in it, pooled to a size that is soon drawn.
         start: Index in the tensor of a part's first element; empty for a whole tensor.
         whole: Extents of the tensor that this is a part of; empty for a whole tensor.
+        missing: Elements, the last ones in C order, that are not read yet; what sums up the others does so far.
     """
 
     reference: np.ndarray
@@ -71,6 +65,20 @@ class Slab:
     by_channel: np.ndarray = field(repr=False)
     start: tuple[int, ...] = ()
     whole: tuple[int, ...] = ()
+    missing: int = 0
+
+    @property
+    def so_far(self) -> str:
+        """How much of the tensor all this is of; "" if all of it."""
+        return f"{1 - self.missing / self.backend.size:.0%}" if self.missing else ""
+
+    def read_of(self, index: tuple[int, ...]) -> int:
+        """Give how many elements of the last two dimensions through an index are read."""
+        size = prod(self.backend.shape[-2:])
+        if not self.missing:
+            return size
+        first = np.ravel_multi_index((*index[:-2], *(0,) * len(index[-2:])), self.backend.shape)
+        return min(max(self.backend.size - self.missing - int(first), 0), size)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,9 +86,10 @@ class Slab:
         return self.whole or self.backend.shape
 
     def local(self, index: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Give the index in the arrays of an element of the tensor; None if a part does not have it."""
+        """Give the index in the arrays of an element of the tensor; None if a part does not have it, or not yet."""
         if not self.whole:
-            return index
+            unread = self.missing and np.ravel_multi_index(index, self.shape) >= self.backend.size - self.missing
+            return None if unread else index
         here = tuple(at - first for at, first in zip(index, self.start, strict=True))
         return here if all(0 <= at < size for at, size in zip(here, self.backend.shape, strict=True)) else None
 
@@ -149,26 +158,136 @@ def make_slab(
         ValueError: The shapes differ.
         Cancelled: Nobody wants it any more.
     """
-    if reference.shape != backend.shape:
-        raise ValueError(f"shape {reference.shape} against {backend.shape}")
-    sides = [np.array(side, copy=True) if not side.flags.owndata else side for side in (reference, backend)]
-    kept = [None if side is None else np.array(side).reshape(backend.shape) for side in codes]
-    axis = _channel_axis(backend.shape, quant)
-    channels, pooled = channel_facts(sides[0], sides[1], axis=axis, codes=kept[1], quant=quant, cancelled=cancelled)
-    return Slab(
-        reference=sides[0],
-        backend=sides[1],
-        reference_codes=kept[0],
-        backend_codes=kept[1],
-        quant=quant,
-        reference_quant=reference_quant,
-        axis=axis,
-        channels=channels,
-        largest=_largest(sides[0], sides[1], cancelled),
-        by_channel=pooled,
-        start=place[0],
-        whole=place[1],
-    )
+    filling = Filling(reference, backend, codes=codes, quant=quant, reference_quant=reference_quant, place=place)
+    filling.more(cancelled)
+    return filling.slab()
+
+
+class Filling:
+    """Both sides of a tensor on their way into memory, summed up as they come.
+
+    Args:
+        reference: Real values, any shape.
+        backend: Real values of the same shape.
+        codes: Stored codes of the reference and the backend.
+        quant: The backend's quantization.
+        reference_quant: The reference's.
+        place: First index and extents of the tensor that these are a part of; empty for a whole tensor.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+
+    def __init__(
+        self,
+        reference: np.ndarray,
+        backend: np.ndarray,
+        *,
+        codes: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
+        quant: QuantParams | None = None,
+        reference_quant: QuantParams | None = None,
+        place: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    ) -> None:
+        from qdebug.numerics.channels import stretches
+
+        if reference.shape != backend.shape:
+            raise ValueError(f"shape {reference.shape} against {backend.shape}")
+        shape = backend.shape
+        self._quants, self._place = (quant, reference_quant), place
+        self._axis = _channel_axis(shape, quant)
+        self._sides = [_Copy(side, keep=side.flags.owndata) for side in (reference, backend)]
+        self._codes = [None if side is None else _Copy(np.asarray(side), shape=shape) for side in codes]
+        lined = shape or (1,)
+        self._left: Iterator[Stretch] = stretches(lined, self._axis)
+        self._sums = ChannelSums(lined, self._axis, None if codes[1] is None else quant)
+        self._read, self._size = 0, backend.size
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return sum(copy.array.nbytes for copy in (*self._sides, *self._codes) if copy is not None)
+
+    def more(self, cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
+        """Read on, where it was left the last time.
+
+        Args:
+            cancelled: Asked after every block.
+            seconds: For how long; None for all there is.
+
+        Returns:
+            Whether all is read.
+
+        Raises:
+            Cancelled: Nobody wants it any more.
+        """
+        end = None if seconds is None else time.monotonic() + seconds
+        while self._read < self._size:
+            if cancelled():
+                raise Cancelled
+            stretch = next(self._left)
+            reference, backend = (side.part(stretch) for side in self._sides)
+            codes = [None if side is None else side.part(stretch) for side in self._codes]
+            self._sums.add(stretch, reference, backend, codes[1])
+            self._read = stretch.stop
+            if end is not None and time.monotonic() > end:
+                break
+        return self._read == self._size
+
+    def slab(self) -> Slab:
+        """Give what is read so far; the arrays go on being filled."""
+        shape = self._sides[1].array.shape
+        codes = [None if side is None else side.array.reshape(shape) for side in self._codes]
+        return Slab(
+            reference=self._sides[0].array,
+            backend=self._sides[1].array,
+            reference_codes=codes[0],
+            backend_codes=codes[1],
+            quant=self._quants[0],
+            reference_quant=self._quants[1],
+            axis=self._axis,
+            channels=self._sums.facts(),
+            largest=self._sums.largest,
+            by_channel=self._sums.map(),
+            start=self._place[0],
+            whole=self._place[1],
+            missing=self._size - self._read,
+        )
+
+
+class _Copy:
+    """A copy in C order that is made as far as it is asked for.
+
+    Args:
+        source: What is copied.
+        shape: The shape that it is asked for in, of as many elements; its own if left out.
+        keep: Use it as it is where it is in C order.
+
+    Raises:
+        ValueError: The shape has another number of elements.
+    """
+
+    def __init__(self, source: np.ndarray, *, shape: tuple[int, ...] | None = None, keep: bool = False) -> None:
+        from qdebug.replay.blockwise import cut
+
+        kept = keep and source.flags.c_contiguous
+        target = source if kept else np.empty(source.shape, source.dtype)
+        self.array = target if shape is None else target.reshape(shape)
+        self._flat = target.reshape(-1)
+        self._source: np.ndarray | None = None if kept else source
+        self._target: np.ndarray | None = None if kept else target
+        self._blocks = cut(source.shape, _COPIED)  # each lies in one piece, behind the one before
+        self._until = source.size if kept else 0
+
+    def part(self, stretch: Stretch) -> np.ndarray:
+        """Give the elements of a stretch."""
+        while self._until < stretch.stop and self._source is not None and self._target is not None:
+            block = next(self._blocks)
+            part = self._source[block]
+            self._target[block] = part
+            self._until += part.size
+        if self._until == self._flat.size:
+            self._source = self._target = None
+        return self._flat[stretch.start : stretch.stop]
 
 
 def _channel_axis(shape: tuple[int, ...], quant: QuantParams | None) -> int:
@@ -178,103 +297,18 @@ def _channel_axis(shape: tuple[int, ...], quant: QuantParams | None) -> int:
     return 1 if len(shape) > 1 else 0
 
 
-def _largest(reference: np.ndarray, backend: np.ndarray, cancelled: Callable[[], bool]) -> float:
-    """Give the largest finite difference."""
-    most = 0.0
-    flat = reference.ravel(), backend.ravel()
-    for start in range(0, flat[0].size, _BLOCK):
-        _check(cancelled)
-        with np.errstate(invalid="ignore"):
-            error = np.abs(np.subtract(*(side[start : start + _BLOCK] for side in flat), dtype=np.float64))
-        most = max(most, float(np.max(error, initial=0.0, where=np.isfinite(error))))
-    return most
-
-
-_BLOCK = 1 << 18
-POOLED = (512, 1024)
-"""Most channels and positions that a map of all channels is kept with."""
-PLANE_MOST = 1 << 22
-"""Elements of a plane that are drawn without keeping the screen waiting."""
-
-
-class Cancelled(Exception):  # noqa: N818  no error: the way to stop
-    """Nobody wants the answer any more."""
-
-
-def channel_facts(
-    reference: np.ndarray,
-    backend: np.ndarray,
-    *,
-    axis: int,
-    codes: np.ndarray | None = None,
-    quant: QuantParams | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> tuple[ChannelFacts, np.ndarray]:
-    """Sum up each channel.
-
-    Args:
-        reference: Real values.
-        backend: Real values of the same shape.
-        axis: The dimension that counts channels.
-        codes: The backend's codes, if quantized.
-        quant: Its quantization.
-        cancelled: Asked after every block.
-
-    Returns:
-        The facts; and the largest difference by channel and position, both pooled to at most `POOLED` entries.
-
-    Raises:
-        Cancelled: Nobody wants it any more.
-    """
-    sides = [side.reshape(1) if not side.ndim else side for side in (reference, backend)]
-    many = sides[1].shape[axis]
-    rmse, most, low, high = (np.full(many, np.nan) for _ in range(4))
-    railed = codes is not None and quant is not None
-    saturated = np.zeros(many if railed else 0, dtype=np.int64)
-    chunk = max(_BLOCK * many // max(backend.size, 1), 1)
-    drawn: list[np.ndarray] = []
-    for start in range(0, many if backend.size else 0, chunk):
-        at = slice(start, start + chunk)
-        _check(cancelled)
-        theirs, ours = (_by_channel(side, axis, at) for side in sides)
-        with np.errstate(invalid="ignore", over="ignore"):
-            error = np.subtract(ours, theirs, dtype=np.float64)
-            rmse[at] = np.sqrt(np.mean(np.square(error), axis=1))
-            most[at] = np.max(np.where(np.isnan(error), np.inf, np.abs(error)), axis=1)
-            low[at], high[at] = np.min(ours, axis=1), np.max(ours, axis=1)
-            drawn.append(pool_plane(np.abs(error), POOLED[0], POOLED[1]).astype(np.float32))
-        if codes is not None and quant is not None:
-            own = _by_channel(codes.reshape(sides[1].shape), axis, at)
-            saturated[at] = np.count_nonzero((own == quant.qmin) | (own == quant.qmax), axis=1)
-    squares = np.square(rmse)
-    total = squares.sum()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = squares / total if np.isfinite(total) and total else np.where(np.isfinite(squares), 0.0, np.nan)
-    pooled = np.concatenate(drawn) if drawn else np.zeros((0, 0), dtype=np.float32)
-    facts = ChannelFacts(rmse=rmse, max_abs=most, share=share, low=low, high=high, saturated=saturated)
-    return facts, pool_plane(pooled, *POOLED) if pooled.size else pooled
-
-
-def _check(cancelled: Callable[[], bool]) -> None:
-    if cancelled():
-        raise Cancelled
-
-
-def _by_channel(values: np.ndarray, axis: int, channels: slice) -> np.ndarray:
-    """Give some channels as rows."""
-    chosen = np.moveaxis(values, axis, 0)[channels]
-    return chosen.reshape(len(chosen), -1)
-
-
 def plane(slab: Slab, element: tuple[int, ...]) -> np.ndarray:
     """Give the size of the difference on the last two dimensions, through an element.
 
     Args:
         slab: The tensor.
-        element: Which plane: all but its last two numbers count.
+        element: Which plane, in the arrays that there are: all but its last two numbers count.
 
     Returns:
-        Array of two dimensions; a tensor with fewer is one row.
+        Array of two dimensions; a tensor with fewer is one row. `UNREAD` stands where it is not read yet.
     """
     error = np.abs(slab.difference((*element[:-2], ...)))
+    if slab.missing:
+        error = np.array(error)
+        error.reshape(-1)[slab.read_of(element) :] = UNREAD
     return np.asarray(error).reshape((1,) * max(2 - error.ndim, 0) + error.shape)

@@ -8,9 +8,10 @@ import numpy as np
 
 from qdebug.model import QuantParams
 from qdebug.tui.arrangement import View
+from qdebug.tui.channel_sums import MOST_CHANNELS
 from qdebug.tui.draw import bars
-from qdebug.tui.pages.elements import ElementCursor, waiting, waiting_lines
-from qdebug.tui.pages.page import Line, Page, Scene, heading, window
+from qdebug.tui.pages.elements import ElementCursor, so_far, waiting, waiting_lines
+from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, window
 from qdebug.tui.slab import Slab
 from qdebug.view import numbers
 
@@ -43,11 +44,11 @@ class ChannelsPage(Page):
             return waiting_lines(scene, head, width)
         order = self._order(slab)
         if not len(order):
-            return [head, [], [(" the tensor has no channels", "muted")]]
+            return [head, [], *paragraph(_none(slab), scene, width)]
         columns = _columns(scene, slab)
         here = self._channel(slab)
-        place = int(np.flatnonzero(order == here)[0])
-        room = max(height - 3, 1)
+        place = _place(order, here)
+        room = max(height - (4 if slab.missing else 3), 1)
         start = window(place, len(order), room)
         rows = order[start : start + room]
         texts = [[column[1](int(channel)) for channel in rows] for column in columns]
@@ -58,6 +59,8 @@ class ChannelsPage(Page):
         heads = "  ".join(column[0].rjust(size) for column, size in zip(columns[:fit], sizes, strict=False))
         more = "" if fit == len(columns) else " >"
         lines = [head, [(f"  {heads}  share of error{more}", "accent")]]
+        if slab.missing:
+            lines.insert(1, [(scene.glyphs.fit(so_far(slab, width), width), "accent")])
         for at, channel in enumerate(rows):
             chosen = int(channel) == here
             cells = "  ".join(texts[column][at].rjust(sizes[column]) for column in range(fit))
@@ -70,10 +73,9 @@ class ChannelsPage(Page):
                     ("  " + _bar(share, scene), "fail" if share > 0.2 else "fine"),
                 ]
             )
-        lines.append(
-            [(f" {len(order)} channels along dimension {slab.axis}, {start + 1}..{start + len(rows)} shown", "muted")]
-        )
-        return lines
+        many = f"{len(order)}" if not slab.missing else f"{len(order)} of {slab.shape[slab.axis]}"
+        shown = f"{start + 1}..{start + len(rows)} shown"
+        return [*lines, [(f" {many} channels along dimension {slab.axis}, {shown}", "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""
@@ -82,8 +84,8 @@ class ChannelsPage(Page):
             return waiting(scene)
         order = self._order(slab)
         if not slab.shape or not len(order):
-            return "this tensor has no channels"
-        place = int(np.flatnonzero(order == self._channel(slab))[0])
+            return _none(slab)
+        place = _place(order, self._channel(slab))
         target = min(max(place + lines, 0), len(order) - 1)
         if target == place:
             return "this is the first channel" if lines < 0 else "this is the last channel"
@@ -102,11 +104,26 @@ class ChannelsPage(Page):
         return self._cursor.index[slab.axis] if slab.shape else 0
 
     def _order(self, slab: Slab) -> np.ndarray:
-        rmse = slab.channels.rmse
+        """Give the channels of which anything is read."""
+        known = np.flatnonzero(slab.channels.read) if slab.missing else np.arange(len(slab.channels.read))
         if not self.by_error:
-            return np.arange(len(rmse))
-        worst = np.nan_to_num(rmse, nan=np.inf, posinf=np.inf)
-        return np.argsort(-worst, kind="stable")
+            return known
+        worst = np.nan_to_num(slab.channels.rmse[known], nan=np.inf, posinf=np.inf)
+        return known[np.argsort(-worst, kind="stable")]
+
+
+def _none(slab: Slab) -> str:
+    """Say why there are no channels to list."""
+    many = slab.shape[slab.axis] if slab.shape else 1
+    if many <= MOST_CHANNELS:
+        return "the tensor has no channels"
+    return f"the tensor has {numbers.grouped(many)} channels, too many to list; 7 shows them pooled (v)"
+
+
+def _place(order: np.ndarray, channel: int) -> int:
+    """Give the line of a channel; the first one while the channel is on its way."""
+    found = np.flatnonzero(order == channel)
+    return int(found[0]) if len(found) else 0
 
 
 def _bar(share: float, scene: Scene) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from qdebug.tui.pages.page import Line, Scene, paragraph
 from qdebug.tui.slab import Slab
 from qdebug.view.rows import position
 from qdebug.view.text import safe_text
 
-__all__ = ["FORMS", "ElementCursor", "waiting", "waiting_lines"]
+__all__ = ["FORMS", "ElementCursor", "so_far", "unjudged", "waiting", "waiting_lines"]
 
 FORMS = ("real", "codes", "hex")
 """How elements are written."""
@@ -25,15 +26,19 @@ class ElementCursor:
         self._waits = False  # for the worst element to become known, unless the user moves first
 
     def on(self, scene: Scene) -> Slab | None:
-        """Give the elements, with the index inside their shape; None if they are not there yet."""
-        slab = self.in_part(scene)
-        return None if slab is None or slab.whole else slab
+        """Give the elements, of which some may be on their way; None if it is not known what any of them sum up to.
+
+        The index is inside their shape.
+        """
+        self.in_part(scene)
+        return None if scene.ready is None else scene.ready.slab
 
     def in_part(self, scene: Scene) -> Slab | None:
-        """Give the elements, or those of a part while the rest is not there yet; None if there are none."""
+        """Give the elements, or those around the index while it is not read yet; None if there are none."""
         slab = None if scene.ready is None else scene.ready.slab
-        if slab is None:
-            slab = None if scene.glimpse is None else scene.glimpse.part
+        part = None if scene.glimpse is None else scene.glimpse.part
+        if slab is None or (part is not None and self._on_its_way(slab)):
+            slab = part
         if slab is None:
             return None
         key = (scene.backend, scene.row, slab.shape)
@@ -45,6 +50,13 @@ class ElementCursor:
             self._waits = False
             self.index = worst[0].index if _inside(worst[0].index, slab.shape) else self.index
         return slab
+
+    def _on_its_way(self, slab: Slab) -> bool:
+        """Tell whether the plane that is looked at is not read yet."""
+        if not slab.missing:
+            return False
+        index = self.index if len(self.index) == len(slab.shape) else (0,) * len(slab.shape)
+        return slab.read_of(index) < prod(slab.shape[-2:])
 
     def seen(self, backend: int, row: int) -> tuple[int, ...] | None:
         """Give the index in a row's tensor; None if it is not there."""
@@ -123,8 +135,14 @@ def waiting(scene: Scene) -> str:
             return "not compared yet: its turn comes, in topological order; its elements are being read .."
         if scene.glimpse.part is None:
             return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
-        return "not compared yet: its turn comes, in topological order; 5 shows its elements meanwhile"
+        return "not compared yet: its turn comes, in topological order; 5 and 7 show its elements meanwhile"
     return "the elements are being read .."
+
+
+def so_far(slab: Slab, width: int) -> str:
+    """Say of how much of the tensor a screen is."""
+    text = f" SO FAR: {slab.so_far} of the tensor is read; what is shown holds for that part"
+    return text if len(text) <= width else f" SO FAR: of the {slab.so_far} that are read"
 
 
 def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
@@ -133,6 +151,13 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
     if scene.ready is not None and scene.ready.recorded is not None:
         lines += [[], *paragraph("4 shows the statistics that were recorded of it.", scene, width)]
     return lines
+
+
+def unjudged(scene: Scene) -> str:
+    """Say that elements are shown of which nothing is known but what was recorded."""
+    if scene.outcome is None:
+        return " NOT COMPARED YET: elements as they were recorded, nothing is judged"
+    return " the elements around this one; the whole tensor is being read .."
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import pool_plane
 from qdebug.tui.heat import heat_levels, heat_lines, height_of, legend
-from qdebug.tui.pages.elements import ElementCursor, waiting_lines
+from qdebug.tui.pages.elements import ElementCursor, so_far, unjudged, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph
 from qdebug.tui.slab import PLANE_MOST, Slab, plane
 from qdebug.view import numbers
@@ -32,30 +32,35 @@ class MapPage(Page):
         self._tiles = (1.0, 1.0)
         self._size: tuple[int, ...] = (1, 1)
         self._key: tuple[object, ...] = ()
-        self._levels = np.zeros((0, 0), dtype=np.int64)
+        self._pooled = np.zeros((0, 0))
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the map, and what it is of beside it."""
-        slab = self._cursor.on(scene)
+        slab = self._cursor.on(scene) if self.all_channels else self._cursor.in_part(scene)
         head = heading(scene, width, "all channels" if self.all_channels else "one plane")
         if slab is None:
             return waiting_lines(scene, head, width)
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
-        elements = int(np.prod(slab.shape[-2:]))
+        elements = int(np.prod(slab.backend.shape[-2:]))
         if not self.all_channels and elements > PLANE_MOST:
             said = f"the plane has {numbers.grouped(elements)} elements, too many to draw; v shows all channels, pooled"
             return [head, [], *paragraph(said, scene, width)]
+        if slab.whole and slab.local(self._cursor.index) is None:
+            return [head, [], [(f" @{position(self._cursor.index)}  is being read ..", "muted")]]
+        lines = [head]
+        if slab.whole or slab.missing:
+            said = unjudged(scene) if slab.whole else so_far(slab, width)
+            lines.append([(scene.glyphs.fit(said, width), "accent")])
         room = max(width - _SIDE - 2, 10)
-        rows = height_of(max(height - 2, 1), scene.glyphs, colours=scene.colours)
-        levels, size = self._drawn(slab, rows, room)
+        rows = height_of(max(height - 1 - len(lines), 1), scene.glyphs, colours=scene.colours)
+        levels, size = self._drawn(scene, slab, rows, room)
         self._tiles = (size[0] / levels.shape[0], size[1] / levels.shape[1])
         here = self._place(slab)
         spot = (int(here[0] / self._tiles[0]), int(here[1] / self._tiles[1]))
         drawn = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=spot)
         beside = self._beside(scene, slab, size)
-        lines = [head]
-        for at in range(min(max(len(drawn), len(beside)), height - 1)):
+        for at in range(min(max(len(drawn), len(beside)), height - len(lines))):
             line: Line = [(" ", "plain"), *(drawn[at] if at < len(drawn) else [(" " * levels.shape[1], "plain")])]
             if at < len(beside):
                 line += [("  ", "plain"), beside[at]]
@@ -82,21 +87,25 @@ class MapPage(Page):
         self.all_channels = not self.all_channels
         return "all channels by position in them" if self.all_channels else "the plane through the cursor"
 
-    def _drawn(self, slab: Slab, rows: int, columns: int) -> tuple[np.ndarray, tuple[int, int]]:
+    def _drawn(self, scene: Scene, slab: Slab, rows: int, columns: int) -> tuple[np.ndarray, tuple[int, int]]:
         """Give the levels to draw and the size of what they were pooled from."""
+        at = slab.local(self._cursor.index) or self._cursor.index
         place = () if self.all_channels else self._cursor.index[:-2]
-        key = (id(slab), place, self.all_channels, rows, columns)
+        read = slab.missing if self.all_channels else slab.read_of(at)
+        shown = (scene.backend, scene.row, scene.navigator.sample, scene.navigator.step, id(slab.backend), slab.start)
+        key = (*shown, place, read, self.all_channels, rows, columns)
         if key != self._key:
-            values = slab.by_channel if self.all_channels else plane(slab, self._cursor.index)
+            values = slab.by_channel if self.all_channels else plane(slab, at)
             self._size = _sizes(slab) if self.all_channels else values.shape
-            levels = heat_levels(pool_plane(values, rows, columns), slab.largest)
-            larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
-            self._levels, self._key = np.kron(levels, np.ones(larger, dtype=np.int64)), key
-        return self._levels, (self._size[0], self._size[1])
+            self._pooled, self._key = pool_plane(values, rows, columns), key
+        levels = heat_levels(self._pooled, slab.largest)
+        larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
+        return np.kron(levels, np.ones(larger, dtype=np.int64)), (self._size[0], self._size[1])
 
     def _place(self, slab: Slab) -> tuple[int, int]:
         index = self._cursor.index
         if not self.all_channels:
+            index = (slab.local(index) or index) if slab.whole else index
             return (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
         rest = [one for axis, one in enumerate(index) if axis != slab.axis]
         sizes = [size for axis, size in enumerate(slab.shape) if axis != slab.axis]
@@ -106,29 +115,36 @@ class MapPage(Page):
     def _beside(self, scene: Scene, slab: Slab, size: tuple[int, int]) -> list[tuple[str, str]]:
         """Say what the map is of."""
         index = self._cursor.index
-        error = float(np.abs(slab.difference(index)))
+        here = slab.local(index)
         facts = [
             ("channels x positions" if self.all_channels else f"plane [{','.join(map(str, index[:-2]))}]", "accent"),
-            (f"{numbers.grouped(size[0])} x {numbers.grouped(size[1])} elements", "muted"),
+            *((text, "muted") for text in _extents(slab, size)),
             (_cell(self._tiles), "muted"),
             ("", "plain"),
             (f"@{position(index)}", "cursor"),
-            (f"ref  {float(slab.reference[index]):.6g}", "plain"),
-            (f"be   {float(slab.backend[index]):.6g}", "plain"),
-            (f"diff {error:.4g}", "plain"),
-            ("", "plain"),
         ]
-        if len(index) and len(slab.channels.share):
+        if here is None:
+            facts.append(("is being read ..", "muted"))
+        else:
+            facts += [
+                (f"ref  {float(slab.reference[here]):.6g}", "plain"),
+                (f"be   {float(slab.backend[here]):.6g}", "plain"),
+                (f"diff {float(np.abs(slab.difference(here))):.4g}", "plain"),
+            ]
+        facts.append(("", "plain"))
+        if len(index) and not slab.whole and len(slab.channels.read) and slab.channels.read[index[slab.axis]]:
             channel = index[slab.axis]
             share = float(slab.channels.share[channel])
             facts += [
-                (f"channel {channel}:", "accent"),
+                (f"channel {channel}{', so far' if slab.missing else ''}:", "accent"),
                 (f"{share:.1%} of the error" if not np.isnan(share) else "NaN or infinite", "plain"),
                 (f"RMSE {numbers.number(float(slab.channels.rmse[channel]))}", "muted"),
                 ("", "plain"),
             ]
         facts.append((f"{legend_text(scene)} 0..{numbers.number(slab.largest)}", "muted"))
         facts.append(("! NaN or infinite", "muted"))
+        if slab.missing:
+            facts.append(("blank: not read yet", "muted"))
         return [(scene.glyphs.fit(text, _SIDE), style) for text, style in facts]
 
 
@@ -141,6 +157,15 @@ def _cell(tiles: tuple[float, float]) -> str:
         for size in tiles
     )
     return f"a cell is {high} x {wide}"
+
+
+def _extents(slab: Slab, size: tuple[int, int]) -> list[str]:
+    """Say how much the map is of: all of a plane, or which part of it."""
+    if not slab.whole:
+        return [f"{numbers.grouped(size[0])} x {numbers.grouped(size[1])} elements"]
+    names = ("rows", "columns")[-len(slab.whole) :]
+    named = zip(names, slab.start[-2:], slab.backend.shape[-2:], slab.whole[-2:], strict=True)
+    return [f"{name} {first}..{first + many - 1} of {extent}" for name, first, many, extent in named]
 
 
 def legend_text(scene: Scene) -> str:

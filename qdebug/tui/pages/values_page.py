@@ -8,7 +8,7 @@ import numpy as np
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import bars, resample
-from qdebug.tui.pages.elements import ElementCursor, waiting_lines
+from qdebug.tui.pages.elements import ElementCursor, so_far, unjudged, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, window
 from qdebug.tui.slab import Slab
 from qdebug.view import numbers
@@ -47,8 +47,9 @@ class ValuesPage(Page):
         high, wide = _plane(slab)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
         lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
-        if slab.whole:
-            lines.append([(scene.glyphs.fit(_unjudged(scene), width), "accent")])
+        if slab.whole or slab.missing:
+            said = unjudged(scene) if slab.whole else so_far(slab, width)
+            lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
         lines += self._window(scene, slab, columns, room)
         lines += [[] for _ in range(height - len(lines) - len(foot))]
@@ -153,13 +154,6 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
 def hex_of(value: np.generic) -> str:
     """Write the stored bits of an element, the highest first."""
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
-
-
-def _unjudged(scene: Scene) -> str:
-    """Say that elements are shown of which nothing is known but what was recorded."""
-    if scene.outcome is None:
-        return " NOT COMPARED YET: these are the elements as they were recorded, nothing is judged"
-    return " the elements around this one; the whole tensor is being read .."
 
 
 def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) -> Line:

@@ -86,3 +86,25 @@ def test_a_search_that_nobody_waits_for_is_stopped(ask):
 
     calls = iter([False, False, True])
     assert not any(part.complete for part in ask(explain=True, found=search, outdated=lambda: next(calls, True)))
+
+
+def test_a_huge_tensor_is_shown_while_it_is_read_and_read_on_where_it_was_left(ask, monkeypatch):
+    monkeypatch.setattr("qdebug.tui.answers._OFTEN", -1)
+    monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 36)
+    cache = AnswerCache()
+    calls = iter([False, False])
+    begun = ask(elements=True, cache=cache, outdated=lambda: next(calls, True))
+    assert [part.slab.missing for part in begun] == [108, 72]
+    assert not any(part.complete for part in begun)
+    parts = ask(elements=True, cache=cache)
+    assert [part.slab.missing for part in parts] == [36, 0, 0, 0]
+    assert [part.values is None for part in parts] == [True, True, False, False]
+    assert parts[-1].complete
+
+
+def test_too_little_memory_is_said(ask, monkeypatch):
+    def fail(*_):
+        raise MemoryError("no room for 4 GiB")
+
+    monkeypatch.setattr("qdebug.tui.answers.value_facts", fail)
+    assert "no room for 4 GiB" in ask()[-1].problem

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from qdebug.model import QuantParams
-from qdebug.tui.slab import Cancelled, channel_facts, make_slab, plane
+from qdebug.tui.draw import pool_plane
+from qdebug.tui.slab import Cancelled, Filling, make_slab, plane
 
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=0)
 
@@ -27,7 +28,8 @@ def test_channels_add_up():
     rng = np.random.default_rng(3)
     reference = rng.standard_normal((2, 5, 4, 3)).astype(np.float32)
     backend = reference + rng.standard_normal(reference.shape).astype(np.float32) * 0.1
-    facts, pooled = channel_facts(reference, backend, axis=1)
+    slab = make_slab(reference, backend)
+    facts, pooled = slab.channels, slab.by_channel
     for channel in range(5):
         error = backend[:, channel].astype(float) - reference[:, channel]
         assert facts.rmse[channel] == pytest.approx(np.sqrt(np.mean(error**2)))
@@ -75,6 +77,81 @@ def test_every_shape_has_facts_and_planes(values):
     if drawn is not None:
         assert drawn.ndim == 2
         assert np.allclose(drawn, 1)
+
+
+def filled_in_steps(filling):
+    """Give what there is after each block."""
+    seen = []
+    while not filling.more(seconds=-1):
+        seen.append(filling.slab())
+    return [*seen, filling.slab()]
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 300, 200), (3, 4, 100, 111), (70_000, 3), (2, 9, 70_000), (200_000,)])
+@pytest.mark.parametrize("last", [False, True])
+def test_what_is_read_so_far_is_told_from_what_is_not(shape, last):
+    rng = np.random.default_rng(5)
+    reference, error = rng.standard_normal(shape).astype(np.float32), rng.standard_normal(shape).astype(np.float32)
+    backend = reference + error
+    codes = rng.integers(-128, 128, shape).astype(np.int8)
+    if last:  # as a backend with channels last has it
+        backend = np.ascontiguousarray(backend.T).T
+    steps = filled_in_steps(Filling(reference, backend, codes=(None, codes), quant=QUANT))
+    assert len(steps) > 2
+    difference = np.abs(backend.astype(float) - reference).reshape(-1)
+    for slab in (steps[0], steps[len(steps) // 2]):
+        read = backend.size - slab.missing
+        assert 0 < read < backend.size
+        assert slab.so_far == f"{read / backend.size:.0%}"
+        assert slab.largest == difference[:read].max()
+        assert slab.backend.reshape(-1)[:read].tobytes() == np.ravel(backend)[:read].tobytes()
+        assert slab.channels.read.sum() == read
+        index = np.unravel_index(read, shape)
+        assert slab.local(tuple(map(int, index))) is None
+        assert slab.local((0,) * len(shape)) == (0,) * len(shape)
+        unread = np.isnan(slab.channels.rmse)
+        assert (unread == (slab.channels.read == 0)).all()
+        assert slab.channels.share[~unread].sum() == pytest.approx(1)
+        drawn = plane(slab, (0,) * len(shape)).reshape(-1)
+        assert ((drawn < 0) == (np.arange(drawn.size) >= read)).all()
+    assert steps[-1].missing == 0
+    assert steps[-1].so_far == ""
+
+
+@given(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=6), st.integers(0, 3), st.sampled_from([2, 5, 40]))
+def test_blocks_add_up_to_the_whole(shape, axis, block):
+    values = np.random.default_rng(block).standard_normal((2, *shape))
+    axis %= len(shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qdebug.numerics.channels.BLOCK", block)
+        patch.setattr("qdebug.tui.channel_sums.POOLED", (3, 4))
+        quant = QuantParams(dtype="int8", scale=[0.5] * shape[axis], zero_point=[0] * shape[axis], axis=axis)
+        slab = make_slab(values[0], values[1], quant=quant if shape[axis] > 1 else None)
+    rows = np.abs(values[1] - values[0])
+    rows = np.moveaxis(rows, slab.axis, 0).reshape(shape[slab.axis], -1)
+    assert slab.channels.rmse == pytest.approx(np.sqrt(np.mean(rows**2, axis=1)))
+    assert (slab.channels.max_abs == rows.max(axis=1)).all()
+    assert (slab.channels.low == np.moveaxis(values[1], slab.axis, 0).reshape(rows.shape).min(axis=1)).all()
+    assert (slab.by_channel == pool_plane(rows, 3, 4).astype(np.float32)).all()
+    assert slab.largest == rows.max()
+
+
+def test_reading_goes_on_where_it_was_left():
+    asked = []
+    filling = Filling(np.zeros((1, 8, 1 << 14)), np.ones((1, 8, 1 << 14)))
+    with pytest.raises(Cancelled):
+        filling.more(lambda: len(asked) > 2 or asked.append(1))
+    before = filling.slab().missing
+    assert 0 < before < 1 << 17
+    assert filling.more()
+    assert (filling.slab().channels.rmse == 1).all()
+
+
+def test_more_channels_than_anybody_lists_have_a_map_alone():
+    slab = make_slab(np.zeros((1 << 18) + 1, np.float32), np.ones((1 << 18) + 1, np.float32))
+    assert not len(slab.channels.rmse)
+    assert slab.by_channel.shape == (512, 1)
+    assert (slab.by_channel == 1).all()
 
 
 def test_what_nobody_wants_any_more_is_left():
