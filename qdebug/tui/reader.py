@@ -55,6 +55,10 @@ _TOGETHER_SECONDS = 0.002
 _OUTDATED = "kept results are of another version of qdebug: computing again"
 
 
+class _BrokenError(Exception):
+    """What was asked between two blocks broke: it must not be taken for a fault of what is computed."""
+
+
 class Reader(threading.Thread):
     """Reads recordings on a thread of its own.
 
@@ -75,7 +79,7 @@ class Reader(threading.Thread):
         self._stopped = False
         self._shown = False
         self._cache: AnswerCache | None = None
-        self._serving = False
+        self._serving = self._working = False
         self._glimpser = Glimpser(self._to_glimpse, post)
 
     def request(self, request: Request) -> None:
@@ -116,9 +120,11 @@ class Reader(threading.Thread):
         """Open, compute, then wait for requests."""
         try:
             with short_turns():
-                self._work()
-        except Cancelled:
-            return
+                with suppress(Cancelled):
+                    self._work()
+                self._do_jobs()  # the last thing that was asked for before the end is no less wanted
+        except _BrokenError as error:
+            self._post(Failed(error=error.__cause__ or error, fatal=True))
         except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
             self._post(Failed(error=error, fatal=True))
 
@@ -213,14 +219,19 @@ class Reader(threading.Thread):
             self._post(Said(message=_OUTDATED))
 
     def _between_blocks(self) -> None:
-        """Give a comparison up once the program ends; answer what is asked of another tensor before it goes on."""
+        """Give a comparison up once the program ends; do and answer what is asked meanwhile before it goes on."""
         if self._stopped:
             raise Cancelled
         if self._serving:
             if self._outdated():
                 raise Cancelled
-        elif self._detail is not None and not self._jobs:  # what there is to do is done first, after this pair
-            self._answer_newest()
+        elif not self._working and (self._jobs or self._detail is not None):
+            try:
+                self._serve()
+            except Cancelled:
+                raise
+            except Exception as error:
+                raise _BrokenError from error
 
     def _notes(self, opening: Opening) -> Mapping[str, str]:
         try:
@@ -232,11 +243,19 @@ class Reader(threading.Thread):
     # Requests
 
     def _serve(self) -> None:
-        with self._wake:
-            jobs, self._jobs = self._jobs, deque()
-        for job in jobs:
-            self._do(job)
+        self._do_jobs()
         self._answer_newest()
+
+    def _do_jobs(self) -> None:
+        """Do all there is to do, one after the other: none gives way to anything."""
+        self._working = True
+        try:
+            while self._jobs:
+                with self._wake:
+                    job = self._jobs.popleft()
+                self._do(job)
+        finally:
+            self._working = False
 
     def _answer_newest(self) -> None:
         """Answer what was asked last, unless it is of a tensor that is not compared yet: that waits for its turn."""
@@ -279,6 +298,7 @@ class Reader(threading.Thread):
     def _do(self, job: Job) -> None:
         comparison = self._comparisons[job.backend]
         if comparison.source is None:
+            self._post(Said(message="nothing is written: the recording is being opened again; try once more"))
             return
         try:
             if isinstance(job, ExportRequest):

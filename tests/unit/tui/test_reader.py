@@ -8,6 +8,7 @@ from qdebug.errors import RecordingError
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.tui.reader import Reader
 from qdebug.tui.source import (
+    AcceptRequest,
     Computed,
     DetailReady,
     DetailRequest,
@@ -16,6 +17,8 @@ from qdebug.tui.source import (
     Finished,
     Glimpsed,
     Named,
+    Noted,
+    NoteRequest,
     Opened,
     Opening,
     Said,
@@ -385,6 +388,75 @@ def test_what_is_compared_is_answered_between_two_blocks_of_a_long_comparison(st
     assert answer(events, 3).request.row == 0
     session.resume.set()
     until(events, Finished)
+
+
+def test_what_there_is_to_do_is_done_between_two_blocks_of_a_long_comparison(start, endless, tmp_path):
+    session = endless()
+    session.checkpoints = True
+    reader, events = start(lambda: session)
+    until(events, Computed)
+    wait_for(lambda: "block0/qlinearadd_1_out" in reader._comparisons[0].results)
+    limits, node = tmp_path / "limits.toml", "block0/qlinearadd_1"
+    reader.request(NoteRequest(backend=0, node=node, text="look here", path=limits))
+    assert until(events, Noted)[-1].text == "look here"
+    reader.request(AcceptRequest(backend=0, node=node, reason="known", expires=None, path=limits))
+    wait_for(lambda: node in session.accepted)
+    written = tmp_path / "view.svg"
+    reader.request(ExportRequest(backend=0, path=written, write=lambda _, path: str(path.write_text("x"))))
+    wait_for(written.exists)
+    assert not session.resume.is_set(), "the comparison is still at it"
+    session.resume.set()
+    assert len(until(events, Finished)[-1].result.nodes) == 24
+
+
+def test_what_there_is_to_do_is_not_given_up_half_way(start, endless, tmp_path):
+    session = endless()
+    session.checkpoints = True
+    reader, events = start(lambda: session)
+    until(events, Computed)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def write(_, path):
+        begun.set()
+        assert go_on.wait(20)
+        checkpoint()
+        path.write_text("x")
+        return "all of it"
+
+    reader.request(ExportRequest(backend=0, path=tmp_path / "a.csv", write=write))
+    assert begun.wait(20)
+    ask(reader, 1)
+    go_on.set()
+    assert "all of it" in until(events, Said)[-1].message
+    assert answer(events, 1).values is not None
+    session.resume.set()
+
+
+def test_the_last_note_is_written_though_the_program_ends(start, endless, tmp_path):
+    session, limits = endless(), tmp_path / "limits.toml"
+    reader, events = start(lambda: session)
+    until(events, Computed)
+    reader.request(NoteRequest(backend=0, node="n", text="look here", path=limits))
+    reader.stop()
+    session.resume.set()
+    reader.join(10)
+    assert "look here" in limits.read_text()
+
+
+def test_a_fault_in_what_is_asked_is_none_of_the_comparison(start, endless):
+    session = endless()
+    session.checkpoints = True
+
+    def broken(*_, **__):
+        raise KeyError("a mistake")
+
+    session.profile = broken
+    reader, events = start(lambda: session)
+    until(events, Computed)
+    ask(reader, 1)
+    failed = until(events, Failed)[-1]
+    assert failed.fatal
+    assert isinstance(failed.error, KeyError)
 
 
 def test_a_file_that_was_written_over_is_not_glimpsed_at(endless):
