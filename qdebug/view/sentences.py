@@ -45,6 +45,9 @@ _COMPOUNDING_SHOWN = 5
 
 _ARITHMETICS_SHOWN = 3
 
+_CONSTANT = "constant"
+"""Why what is no result of a node has no partner."""
+
 _REPRODUCED = " (any number if a known arithmetic reproduces it)"
 
 _QUOTED = re.compile("'[^']*'")
@@ -261,7 +264,10 @@ def coverage_sentence(result: DiffResult) -> str:
     plural = "tensor" if result.coverage.compared == 1 else "tensors"
     if not unmatched:
         return f"{compared} {plural} compared, none left out"
-    benign = len(unmatched) - lost
+    constants = sum(1 for u in unmatched if u.kind is not Kind.LOST and u.reason == _CONSTANT)
+    benign = len(unmatched) - lost - constants
     parts = [f"{numbers.grouped(benign)} without partner for a benign reason"] if benign else []
+    if constants:
+        parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} beside them")
     parts.append(f"{numbers.grouped(lost)} LOST" if lost else "none lost")
     return f"{compared} {plural} compared, " + ", ".join(parts)

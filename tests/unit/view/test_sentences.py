@@ -1,5 +1,7 @@
 """What is said about limits, fidelity, coverage and runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from qdebug.analysis.alignment.pairs import Kind, Side
@@ -74,6 +76,9 @@ def test_coverage_says_what_is_lost(made):
     assert sentences.coverage_sentence(whole) == "1 tensor compared, none left out"
     benign = made.result([made.node(0), made.node(1)], left_out=[made.unmatched()])
     assert sentences.coverage_sentence(benign) == "2 tensors compared, 1 without partner for a benign reason, none lost"
+    apart = made.result([made.node(0)], left_out=[made.unmatched(), replace(made.unmatched(), reason="constant")])
+    said = "1 tensor compared, 1 without partner for a benign reason, 1 constant beside them, none lost"
+    assert sentences.coverage_sentence(apart) == said
     lost = made.result([made.node(0)], left_out=[made.unmatched(kind=Kind.LOST)])
     assert sentences.coverage_sentence(lost) == "1 tensor compared, 1 LOST"
 
