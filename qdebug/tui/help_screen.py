@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
+from qdebug.tui.cells import wrap
 from qdebug.tui.filter import FLAGS, NUMBERS, TEXTS
 from qdebug.tui.keys import GROUPS, KEYS, key_label
 from qdebug.tui.look import Look
@@ -15,6 +16,8 @@ from qdebug.tui.profile import Piece
 from qdebug.tui.widgets import TextScroll
 
 __all__ = ["HelpScreen", "ReadingScreen", "help_lines"]
+
+_TWO_COLUMNS = 130
 
 _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
@@ -41,10 +44,14 @@ def help_lines(width: int) -> Sequence[Sequence[Piece]]:
     Args:
         width: Cells of a line.
     """
-    blocks = [_group(group) for group in GROUPS]
-    signs: list[list[Piece]] = [[("Signs", "title")], *([(f"  {s} ", "accent"), (t, "plain")] for s, t in _SIGNS)]
-    signs += [[(f"  {note}", "muted")] for note in _NOTES]
-    if width < 130:
+    wide = width >= _TWO_COLUMNS
+    blocks = [_group(group, width // 2 - 1 if wide else width) for group in GROUPS]
+    signs: list[list[Piece]] = [[("Signs", "title")]]
+    for sign, text in _SIGNS:
+        signs += _hung(f"  {sign} ", text, width)
+    for note in _NOTES:
+        signs += [[(f"  {line}", "muted")] for line in wrap(note, max(width - 2, 10))]
+    if not wide:
         return [line for block in (*blocks, signs) for line in (*block, [])]
     left = [line for block in blocks[:2] for line in (*block, [])]
     right = [line for block in blocks[2:] for line in (*block, [])]
@@ -58,12 +65,20 @@ def help_lines(width: int) -> Sequence[Sequence[Piece]]:
     return [*lines, *signs]
 
 
-def _group(group: str) -> list[list[Piece]]:
+def _hung(head: str, text: str, width: int) -> list[list[Piece]]:
+    """Put text beside its head; what does not fit goes on below the text."""
+    return [
+        [((head if not at else " " * len(head)), "accent"), (line, "plain")]
+        for at, line in enumerate(wrap(text, max(width - len(head), 10)))
+    ]
+
+
+def _group(group: str, width: int) -> list[list[Piece]]:
     lines: list[list[Piece]] = [[(group, "title")]]
     for row in KEYS:
         if row.group == group:
             keys = " ".join(key_label(key) for key in row.keys)
-            lines.append([(f"  {keys.ljust(16)} ", "accent"), (row.help, "plain")])
+            lines += _hung(f"  {keys.ljust(16)} ", row.help, width)
     return lines
 
 
