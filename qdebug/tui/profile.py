@@ -98,10 +98,11 @@ def column_to_row(column: int, width: int, size: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plot:
-    """What does not depend on the cursor: the lines above the marks, and which cells hold what failed or waits."""
+    """What does not depend on the cursor: the lines above the marks, and which cells hold rows of which state."""
 
     lines: Sequence[Sequence[Piece]]
     failing: np.ndarray
+    excused: np.ndarray
     pending: np.ndarray
 
 
@@ -113,7 +114,7 @@ class ErrorProfile:
 
     def __init__(self) -> None:
         self._drawn: tuple[object, ...] = ()
-        self._plot = _Plot(lines=(), failing=_NONE, pending=_NONE)
+        self._plot = _Plot(lines=(), failing=_NONE, excused=_NONE, pending=_NONE)
 
     def lines(
         self, navigator: Navigator, width: int, height: int, glyphs: GlyphSet, *, limit: float | None = None
@@ -149,7 +150,9 @@ def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: 
     axis = choose_axis(values, rows, decibels=decibels, limit=line)
     heights = axis.dots(values, rows)
     heights[states == State.NONFINITE] = 4 * rows
-    failing = _pooled((states == State.DIVERGED) | (states == State.NONFINITE), cells)
+    beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
+    excused = table.acknowledged[:size]
+    failing = _pooled(beyond & ~excused, cells)
     limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
     lines = []
     for row, text in enumerate(area(pool(heights, 2 * cells), rows, glyphs)):
@@ -158,7 +161,7 @@ def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: 
             text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
         pieces.extend(_stretches(text, failing, glyphs))
         lines.append(pieces)
-    return _Plot(lines, failing, _pooled(states == State.PENDING, cells))
+    return _Plot(lines, failing, _pooled(beyond & excused, cells), _pooled(states == State.PENDING, cells))
 
 
 def _pooled(there: np.ndarray, cells: int) -> np.ndarray:
@@ -187,9 +190,11 @@ def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
 
 
 def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
-    """Draw the line under the plot: what failed, the first divergence and the cursor."""
+    """Draw the line under the plot: what failed, what of it is acknowledged, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
     marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in plot.failing]
+    for cell in np.flatnonzero(plot.excused & ~plot.failing):
+        marks[cell] = ("~", "unknown")
     for cell in np.flatnonzero(plot.pending & ~plot.failing):
         marks[cell] = (".", "muted")
     first = table.first_divergence(navigator.sample)

@@ -114,3 +114,13 @@ def test_a_column_leads_to_the_row_drawn_there(make_navigator):
 
 def test_nothing_is_drawn_without_rows():
     assert len(ErrorProfile().lines(Navigator(NodeTable([])), 60, 5, UNICODE)) == 5
+
+
+def test_what_is_acknowledged_is_not_marked_as_failing(make_navigator):
+    navigator = make_navigator(24, failing=(9, 17))
+    navigator.go(0)
+    before = texts(ErrorProfile().lines(navigator, 58, 6, UNICODE))[-1]
+    assert "~" not in before
+    navigator.table.acknowledged[17] = True
+    after = texts(ErrorProfile().lines(navigator, 58, 6, UNICODE))[-1]
+    assert (after.count("~"), after.count("*")) == (2, before.count("*") - 2)
