@@ -369,7 +369,7 @@ class Panels(Screen[None]):
                 self.navigator,
                 backend=self.backend,
                 elements=self.view.of_tensor,
-                explain=self.view is View.EXPLAIN,
+                explain=self.view is View.EXPLAIN and self._is_computed(),
                 element=self.elements.seen(self.backend, self.navigator.cursor),
             )
             if moved:
@@ -380,6 +380,11 @@ class Panels(Screen[None]):
             self._detail.redraw()
         if self._arrangement.page:
             self._page.redraw()
+
+    def _is_computed(self) -> bool:
+        """Tell whether a node computes the tensor under the cursor; there is nothing to explain of an input."""
+        scene = self.scene
+        return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
 
     def _draw_detail(self, width: int) -> Lines:
         if self.navigator is None or self.now.opened is None:

@@ -146,6 +146,15 @@ async def test_find_out_whether_an_arithmetic_explains_it(walk):
     assert "pattern" in text
 
 
+async def test_an_input_has_nothing_to_explain_and_its_values_are_shown_all_the_same(walk):
+    main, text = await walk("2", "g", "8")
+    assert main.last_scene.planned.op == "Input"
+    assert "no node of the graph computes this tensor" in text
+    _, text = await walk("2", "g", "8", "5")
+    assert "@0,0,0,0" in text
+    assert "No node" not in text
+
+
 async def test_list_the_convolutions_that_lose_most(walk):
     main, _ = await walk("f", list("op~conv & sqnr<30"), "enter")
     shown = [main.navigator.line_to_row(line) for line in range(main.navigator.lines)]
