@@ -232,14 +232,17 @@ def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
 
 
 def _place(navigator: Navigator) -> str:
-    """Say where the cursor is: nodes are counted from 0, as everywhere; lines of a list in another order from 1."""
+    """Say where the cursor is: what is compared has a number from 0, as in a report; lines are counted from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
     if navigator.filter:
         of = f"{lines} shown of {size}"
         return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"
     if navigator.sort != "order" or navigator.reversed:
         return f"line {numbers.grouped(navigator.place + 1)} of {lines}"
-    return f"#{numbers.grouped(navigator.cursor)} of 0..{numbers.grouped(navigator.table.size - 1)}"
+    table, number = navigator.table, navigator.table.count_of(navigator.cursor)
+    if number is None:
+        return f"not one of the {numbers.grouped(table.comparable)} compared"
+    return f"#{numbers.grouped(number)} of 0..{numbers.grouped(table.comparable - 1)}"
 
 
 def _row_words(navigator: Navigator) -> str:

@@ -16,7 +16,7 @@ from qdebug.view.rows import introduced_cell, metric_title, quant_text
 
 __all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
 
-_NAME_LEAST = 32
+_NAME_LEAST = 24
 _NAME_FLOOR = 8
 _NAME_MOST = 72
 _INTRODUCED_FROM = 60
@@ -67,8 +67,8 @@ def _optional(navigator: Navigator) -> list[Column]:
     other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
     parts = [Column("gain", "gain", 7, right=True), Column("propagated", "propagated", 10, right=True)]
     return [
-        Column("state_word", "status", 12, sort="state"),
         Column("op", "op", 15, sort="op"),
+        Column("state_word", "status", 12, sort="state"),
         Column("quant", "scale / zero point", 20),
         Column("dtype", "dtype", 8),
         Column("shape", "shape", 16),
@@ -89,7 +89,8 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
         offset: How many optional columns to leave out on the left.
     """
     digits = max(3, len(str(max(navigator.table.size - 1, 0))))
-    name_wanted = min(max(navigator.table.longest_name, 4), _NAME_MOST)
+    name_wanted = min(max(navigator.table.usual_name, 4), _NAME_MOST)
+    name_most = min(max(navigator.table.longest_name, 4), _NAME_MOST)
     fixed = [
         Column("mark", "", 3),
         Column("number", "#", digits, right=True, sort="order"),
@@ -108,7 +109,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
         if room - sum(c.width + 1 for c in chosen) - column.width - 1 < name_least:
             break
         chosen.append(column)
-    name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_wanted, name_least)), 4)
+    name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_most, name_least)), 4)
     name = Column("name", "node", name_width, sort="name")
     columns = (*fixed[:2], name, *fixed[2:], *chosen)
     return Layout(columns, offset, len(optional) - len(chosen))
@@ -172,6 +173,11 @@ def _saturated(navigator: Navigator, row: int, _: str) -> str:
     return "0" if share == 0 else numbers.percent(share, 1.0)
 
 
+def _number(table: NodeTable, row: int) -> str:
+    count = table.count_of(row)
+    return "" if count is None else str(count)
+
+
 def _explained(table: NodeTable, row: int) -> str:
     result = table.results[row]
     return numbers.MISSING if result is None or result.explained is None else result.explained
@@ -181,7 +187,7 @@ _TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
     "introduced": _own_error,
     "explained": lambda navigator, row, _: _explained(navigator.table, row),
     "mark": lambda *_: "",
-    "number": lambda _, row, __: str(row),
+    "number": lambda navigator, row, _: _number(navigator.table, row),
     "name": lambda navigator, row, _: navigator.table.names[row],
     "saturated": _saturated,
     "state_word": lambda navigator, row, _: State(int(navigator.table.states(navigator.sample)[row])).word,

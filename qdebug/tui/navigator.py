@@ -381,6 +381,8 @@ class Navigator:
         if self.table.pending:
             known = f"{numbers.grouped(self.table.compared)} of {numbers.grouped(self.table.comparable)}"
             return f"no failing node so far, {known} compared"
+        if self.sample is not None and len(self.table.failing()):
+            return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
         return "no node is beyond its limit"
 
 

@@ -79,9 +79,11 @@ class NodeTable:
         self.rows = rows
         self.size = size = len(rows)
         self.names = display_names(rows) if names is None else names
-        self.longest_name = max(map(len, self.names), default=0)
-        if not all(map(str.isascii, self.names)):
-            self.longest_name = max(map(cell_len, self.names))
+        measure = len if all(map(str.isascii, self.names)) else cell_len
+        cells = np.fromiter(map(measure, self.names), np.int32, size)
+        self.longest_name = int(cells.max(initial=0))
+        self.usual_name = int(np.partition(cells, (size - 1) * 9 // 10)[(size - 1) * 9 // 10]) if size else 0
+        """Cells that nine names of ten fit into."""
         self.results = RowResults(size)
         self.state = np.zeros(size, dtype=np.uint8)
         self.metrics = RowColumns(self.results)
@@ -101,6 +103,17 @@ class NodeTable:
             self.pending -= int(self._missing.sum())
             self.ordered = sum(map(bool, column(rows, "tensor")))
         self.comparable = self.pending
+        self._number = np.where(self._missing, -1, np.cumsum(~self._missing) - 1)
+
+    def count_of(self, row: int) -> int | None:
+        """Give the number of a row among those compared, as `qdebug diff` counts; None if it has no partner."""
+        number = int(self._number[row])
+        return None if number < 0 else number
+
+    def title(self, row: int) -> str:
+        """Give the number and the name of a row, such as "#4 conv2"; what has no partner has no number."""
+        number = self.count_of(row)
+        return self.names[row] if number is None else f"#{number} {self.names[row]}"
 
     def prepare(self) -> None:
         """Do now what the first search or sort would wait for; for the reader, who has the time."""
@@ -193,8 +206,8 @@ class NodeTable:
         if not batch.results:  # all at once: the samples are looked at when one is asked for
             self._samples.clear()
         for sample, columns in self._samples.items():
-            for row, result in zip(rows.tolist(), batch.results, strict=True):
-                _put_sample(columns, row, result.samples, sample)
+            for row, state, result in zip(rows.tolist(), batch.state.tolist(), batch.results, strict=True):
+                _put_sample(columns, row, result.samples, sample, whole=State(state))
         self.state[rows] = batch.state
         self.acknowledged[rows] = batch.acknowledged
         self.metrics.put(rows, batch.columns)
@@ -309,7 +322,7 @@ class NodeTable:
             columns: dict[str, np.ndarray] = {name: np.full(self.size, np.nan) for name in SAMPLE_METRICS}
             columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(np.uint8)
             for row, samples in self.results.samples():
-                _put_sample(columns, row, samples, sample)
+                _put_sample(columns, row, samples, sample, whole=State(int(self.state[row])))
             self._samples[sample] = columns
         return self._samples[sample]
 
@@ -331,14 +344,18 @@ def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     return list(numbers), of_entry
 
 
-def _put_sample(columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int) -> None:
+def _put_sample(
+    columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, whole: State
+) -> None:
+    """Fill in one sample of a row; what fails as a whole but in no single sample fails in each of them."""
     one = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
     if one is None:
         one = next((entry for entry in samples if entry.sample == sample), None)
     if one is None:
         columns["state"][row] = State.INCOMPARABLE
         return
-    columns["state"][row] = STATE_OF[one.status]
+    blamed = whole.failing and not any(STATE_OF[each.status].failing for each in samples)
+    columns["state"][row] = whole if blamed else STATE_OF[one.status]
     for name in SAMPLE_METRICS:
         value = getattr(one, name)
         columns[name][row] = np.nan if value is None else value

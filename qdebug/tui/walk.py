@@ -58,11 +58,19 @@ class Walk:
 
 
 def inputs_of(graph: Graph, table: NodeTable, row: int) -> list[Edge]:
-    """Give what the node of a row reads: what carries most error first, constants last."""
+    """Give what the node of a row reads: what carries most error first, then constants, the largest first."""
     producer = graph.producer(table.rows[row].tensor)
     names = [] if producer is None else [name for name in dict.fromkeys(producer.inputs) if name]
     edges = [_edge(graph, table, name) for name in names]
-    return sorted(edges, key=lambda edge: (edge.constant, -math.inf if edge.error is None else -edge.error))
+    return sorted(
+        edges, key=lambda edge: (edge.constant, -math.inf if edge.error is None else -edge.error, _size(edge))
+    )
+
+
+def _size(edge: Edge) -> int:
+    """Give the size of a constant so that a weight sorts before its scale; what is computed keeps its order."""
+    shape = None if edge.info is None else edge.info.shape
+    return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
 
 
 def outputs_of(graph: Graph, table: NodeTable, row: int) -> list[Edge]:

@@ -30,6 +30,7 @@ _LABEL, _WIDE_LABEL = 14, 20
 _ERRORS = ("SQNR dB", "rel L2", "cosine", "max abs", "max LSB", "max rel", "mismatches", "non-finite", "mean abs")
 _PARTS = ("SQNR dB", "rel L2", "max LSB")
 _JUDGED = {"SQNR", "non-finite"}
+_FAILING = {Status.DIVERGED, Status.NONFINITE}
 _RAILS = {
     "saturated": "saturated",
     "at qmin": "at qmin",
@@ -39,6 +40,8 @@ _RAILS = {
     "reference above range": "clipped high",
 }
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
+_LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
+"""Columns of the worst elements that go where there is no room, the first one first."""
 
 Line = list[Piece]
 
@@ -66,7 +69,10 @@ def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, gl
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    lines += [*_errors(detail.result, width, glyphs), *_saturation(detail.result, width, glyphs)]
+    lines += [
+        *_errors(detail.result, width, glyphs, samples=navigator.samples),
+        *_saturation(detail.result, width, glyphs),
+    ]
     lines += _samples(detail.result, navigator.sample, width, glyphs)
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs)]
@@ -77,7 +83,7 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     planned = navigator.table.rows[row]
     state = State(int(navigator.table.states(None)[row]))
     op = safe_text(planned.op, limit=24)
-    title = glyphs.fit(f"#{row} {navigator.table.names[row]}", max(width - cell_len(op) - 2, 8)).rstrip()
+    title = glyphs.fit(navigator.table.title(row), max(width - cell_len(op) - 2, 8)).rstrip()
     lines: list[Line] = [[(title, "title"), (f"  {glyphs.plain(op)}", "muted")]]
     style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
     why = planned.missing if result is None else result.reason
@@ -198,15 +204,17 @@ def _histogram(side: SideValues, width: int, glyphs: GlyphSet) -> str:
     return bars(np.sqrt(counts), glyphs)  # the root keeps thin tails visible
 
 
-def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
-    """Say how large the error is, and how much of it the node adds itself."""
-    beyond = result.status in {Status.DIVERGED, Status.NONFINITE}
-    lines = _packed("error", _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
+def _errors(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -> list[Line]:
+    """Say how large the error is, of all samples, and how much of it the node adds itself."""
+    beyond = result.status in _FAILING
+    whole = "error" if samples == 1 else f"error, all {samples}"
+    whole = whole if len(whole) < _label_width(width) else "error of all"
+    lines = _packed(whole, _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
     if result.introduced is not None:
         items = _metrics(result.introduced, _PARTS)
         if result.gain is not None:
             items.append(("gain", numbers.number(result.gain)))
-        lines += _packed("introduced", items, width, glyphs, failing=beyond)
+        lines += _packed("introduced", items, width, glyphs, failing=beyond and result.declared is None)
     if result.propagated is not None:
         lines += _packed("propagated", _metrics(result.propagated, _PARTS), width, glyphs)
     return lines
@@ -263,7 +271,9 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     drawn = bars(pool(errors, room) if many > room else errors, glyphs) if errors.any() else "no error"
     chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
     one = result.samples[chosen]
-    said = f"{'shown' if one.sample == sample else 'noisiest'} of {many}: {one.sample}, {one.status}, "
+    judged = any(each.status in _FAILING for each in result.samples) or result.status not in _FAILING
+    said = f"{'the one shown is' if one.sample == sample else 'the noisiest is'} {one.sample} of 0..{many - 1}: "
+    said += f"{one.status}, " if judged else ""  # where none is beyond the limit alone, the whole is
     said += f"{numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
     head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
     if indent + len(drawn) + 2 + len(said) <= width:
@@ -279,9 +289,10 @@ def _worst(ready: DetailReady, width: int, glyphs: GlyphSet) -> list[Line]:
     columns = [list(column) for column in zip(_WORST_TITLES, *rows, strict=True)]
     columns = [column for column in columns if set(column[1:]) != {numbers.MISSING}]
     widths = [max(map(len, column)) for column in columns]
-    while sum(widths) + 2 * len(widths) > width and len(widths) > 4:
-        dropped = next(at for at in (1, len(widths) - 2, len(widths) - 1) if at < len(widths))
-        del widths[dropped], columns[dropped]
+    for leaving in _LEAVE_FIRST:
+        at = next((at for at, column in enumerate(columns) if column[0] == leaving), None)
+        if at is not None and sum(widths) + 2 * len(widths) > width:
+            del widths[at], columns[at]
     lines: list[Line] = [[(f"worst elements of sample {ready.values_sample}", "accent")]]
     for number, cells in enumerate(zip(*columns, strict=True)):
         text = "  ".join(cell.rjust(size) for cell, size in zip(cells, widths, strict=True))

@@ -59,24 +59,26 @@ def _facts(scene: Scene) -> list[Fact]:
     if result is None:
         why = scene.planned.missing
         return [("", "not compared yet" if why is None else f"not compared: {safe_text(why)}", "muted")]
-    return [*_of_diff(result), *_of_search(scene)]
+    return [*_of_diff(result, scene.navigator.samples), *_of_search(scene)]
 
 
-def _of_diff(result: NodeResult) -> list[Fact]:
+def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     """Give what the comparison says of where the error comes from."""
     said: list[Fact] = []
     stats = result.metrics
     if stats is not None and stats.max_lsb is not None:
-        bias = "" if stats.lsb_bias is None else f", {numbers.number(stats.lsb_bias)} LSB in the mean"
-        differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements differ"
+        bias = "" if stats.lsb_bias is None else f", mean with sign {numbers.number(stats.lsb_bias)} LSB"
+        of_all = f" of {numbers.grouped(samples)} samples" if samples > 1 else ""
+        differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements{of_all} differ"
         most = f"by at most {numbers.number(stats.max_lsb)} LSB"
-        said.append(("whole error", f"{differ} from the reference, {most}{bias}", "plain"))
+        said.append(("whole error", f"{differ}, {most}{bias}", "plain"))
     share = own_share(result)
     if share is not None:
-        said.append(("of that", f"{share:.1%} is added here, {1 - share:.1%} comes in", "plain"))
-    own = result.introduced
-    if own is not None and own.max_lsb is not None:
-        said.append(("added here", f"at most {numbers.number(own.max_lsb)} LSB", "plain"))
+        own, rest = numbers.percent(share, 1.0), numbers.percent(1 - share, 1.0)
+        said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
+    added = result.introduced
+    if added is not None and added.max_lsb is not None:
+        said.append(("added here", f"at most {numbers.number(added.max_lsb)} LSB", "plain"))
     if result.attribution_note:
         said.append(("own error", f"not known: {safe_text(result.attribution_note)}", "unknown"))
     if result.declared:

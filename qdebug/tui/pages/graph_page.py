@@ -155,8 +155,9 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     info = edge.info
     dtype = numbers.MISSING if info is None else (info.quant.dtype if info.quant and not info.dtype else info.dtype)
     if edge.constant:
+        extents = "" if info is None or not info.shape else f" {numbers.shape(info.shape)}"
         per = "" if info is None or info.quant is None else f" {quant_text(info.quant)}"
-        return f"constant {dtype or ''}{per}"
+        return _as_fits(f"constant {dtype or ''}", (extents, per), room)
     if edge.row is None:
         return f"not compared {dtype or ''}"
     result = scene.table.results[edge.row]
@@ -165,10 +166,14 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     if result is None:
         return f"pending {dtype or ''}"
     error = "not comparable" if edge.error is None or np.isinf(edge.error) else f"rel {numbers.number(edge.error)}"
-    gain = "" if result.gain is None else f" x{numbers.number(result.gain)}"
-    said = f"{sign_of(scene.table, edge.row)}{error}"
-    for more in (gain, f" {dtype}" if dtype else ""):
-        said += more if cell_len(said) + cell_len(more) <= room else ""
+    gain = "" if result.gain is None else f" gain x{numbers.number(result.gain)}"
+    return _as_fits(f"{sign_of(scene.table, edge.row)}{error}", (gain, f" {dtype}" if dtype else ""), room)
+
+
+def _as_fits(said: str, more: Sequence[str], room: int) -> str:
+    """Say more as far as there is room."""
+    for words in more:
+        said += words if cell_len(said) + cell_len(words) <= room else ""
     return said
 
 
@@ -176,13 +181,13 @@ def _box(scene: Scene, width: int) -> list[Line]:
     """Draw the node: operator, error, how much of it is its own, saturation."""
     glyphs, result, inner = scene.glyphs, scene.outcome, width - 4
     state = State(int(scene.table.state[scene.row]))
-    facts = [(f"#{scene.row} {scene.table.names[scene.row]}", "title"), (scene.planned.op, "plain")]
+    facts = [(scene.table.title(scene.row), "title"), (scene.planned.op, "plain")]
     facts.append((f"{sign_of(scene.table, scene.row)}{state.word}", state_style(state)))
     if result is not None and result.metrics is not None:
         facts.append((f"rel {numbers.number(result.metrics.rel_l2)}", "plain"))
         share = own_share(result)
         if share is not None:
-            facts.append((f"own {share:.0%} in {1 - share:.0%}", "plain"))
+            facts.append((f"own share {numbers.percent(share, 1.0)}", "plain"))
         elif result.attribution_note:
             facts.append(("own error unknown", "unknown"))
         if result.gain is not None:
@@ -203,6 +208,8 @@ def _below(scene: Scene, width: int) -> list[Line]:
     """Say what the node was made of, its attributes and its median gain."""
     node = scene.opened.backend_graph.producer(scene.planned.tensor)
     said = []
+    if scene.navigator.sample is not None:
+        said.append(f"errors of all {scene.navigator.samples} samples; 2 has those of sample {scene.navigator.sample}")
     if scene.planned.missing is not None:
         said.append(f"not compared: {safe_text(scene.planned.missing)}")
     if scene.planned.match:

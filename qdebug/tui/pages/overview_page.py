@@ -21,8 +21,8 @@ __all__ = ["OverviewPage", "culprits", "strip_lines"]
 
 _MOST = 200
 _EXPLAINED = 14
-_COLUMNS = (("rel L2", 8), ("introduced", 10), ("LSB", 7), ("sat", 7), ("propagated", 10), ("explained", _EXPLAINED))
-_LEAVE_FIRST = ("explained", "propagated", "LSB", "rel L2")
+_COLUMNS = (("rel L2", 8), ("introduced", 10), ("in LSB", 7), ("sat", 7), ("propagated", 10), ("explained", _EXPLAINED))
+_LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that go where there is no room, the first one first."""
 _OP = 12
 _LEAST_NAME = 24
@@ -145,7 +145,7 @@ class OverviewPage(Page):
         if not 0 <= start < table.ordered:
             return f"the profile {'begins' if direction < 0 else 'ends'} here"
         scene.navigator.go(start)
-        return f"#{start} of the profile"
+        return f"{safe_text(table.title(start), limit=60)}, along the profile"
 
 
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
@@ -174,7 +174,7 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
     texts = {
         "rel L2": numbers.number(_known(table.metrics["rel_l2"][row])),
         "introduced": numbers.number(_known(table.metrics["introduced"][row])),
-        "LSB": _steps(table, row),
+        "in LSB": _steps(table, row),
         "propagated": numbers.number(_known(table.metrics["propagated"][row])),
         "sat": _share(table.saturated[row]),
         "explained": _explained(scene, row) or numbers.MISSING,
@@ -184,7 +184,7 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
         ("!" if first else " ", "first" if first else "plain"),
         (sign, state_style(state)),
         (" ", "plain"),
-        (glyphs.fit(f"#{row} {table.names[row]}", name_width), "cursor" if here else state_style(state)),
+        (glyphs.fit(table.title(row), name_width), "cursor" if here else state_style(state)),
         (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
     ]
     for title, size in shown:
@@ -226,6 +226,8 @@ def _coverage(scene: Scene) -> str:
         said += f", {numbers.grouped(unlike)} cannot be compared"
     if missing or unlike:
         said += " (f is=missing)"
+    if scene.navigator.sample is not None:
+        said += f"; errors of all {numbers.grouped(scene.navigator.samples)} samples"
     excused = int(table.acknowledged.sum())
     if excused:
         said += f", {numbers.grouped(excused)} acknowledged"

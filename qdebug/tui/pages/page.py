@@ -128,7 +128,7 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
     rest = f"  {scene.glyphs.plain(extra)}" if extra else ""
     room = max(width - cell_len(tail) - len(rest), 8)
-    name = safe_text(f"#{row} {table.names[row]}")
+    name = safe_text(table.title(row))
     name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))
     return [
         (name, "title"),
@@ -143,7 +143,7 @@ def _said_of(scene: Scene, state: State) -> str:
     whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}"
     if sample is None or state is State(int(table.state[row])):
         return whole
-    return f"{state.word} in sample {sample}, {whole} in all"
+    return f"sample {sample} {state.word}, as a whole {whole}"
 
 
 def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:

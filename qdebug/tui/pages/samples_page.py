@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 import numpy as np
+from rich.cells import cell_len
 
 from qdebug.analysis.results.result import SampleResult, Status
 from qdebug.tui.arrangement import View
@@ -13,15 +14,18 @@ from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.states import State
 from qdebug.view import numbers
-from qdebug.view.rows import metric_title
+from qdebug.view.rows import introduced_cell, metric_title
 from qdebug.view.text import safe_text
 
 __all__ = ["BackendsPage", "SamplesPage"]
 
 _LEAST_BAR = 5
 """A bar of fewer cells tells nothing."""
-_BAR = 24
-_TITLE = 14
+_OWN = 14
+_OWN_FROM = 90
+"""Cells of a page that has room for what the node adds in each sample."""
+_TITLE, _WIDEST, _PAIR = 14, 34, 24
+"""Cells of a backend's column: the least, the most, and from where on it says what the node adds as well."""
 _FAILING = frozenset({Status.DIVERGED, Status.NONFINITE})
 
 
@@ -48,10 +52,12 @@ class SamplesPage(Page):
             why = f"beyond the limit as a whole, not in a single sample: {safe_text(result.reason or result.status)}"
             lines += paragraph(why, scene, width, "fail")[:3]
         room = max(height - len(lines) - 1, 1)
-        bar_width = min(max(width - 60, 0), _BAR)
+        own = width >= _OWN_FROM and any(one.introduced is not None for one in samples)
+        bar_width = max(width - 57 - own * _OWN, 0)
         start = window(chosen, len(samples) + 1, room)
         wide = bar_width >= _LEAST_BAR
-        lines.append([("    sample  status          SQNR dB     max abs" + "        error" * wide, "accent")])
+        added = "introduced".rjust(_OWN) if own else ""
+        lines.append([(f"    sample  status          SQNR dB     max abs{added}" + "        error" * wide, "accent")])
         top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
         for at in range(start, min(start + room, len(samples) + 1)):
             here = at == chosen
@@ -67,7 +73,8 @@ class SamplesPage(Page):
                 [
                     (f" {mark}{one.sample:>6}   ", "cursor" if here else "plain"),
                     (f"{one.status:<12}", _style(one.status)),
-                    (f"{numbers.number(one.sqnr_db):>10}  {numbers.number(one.max_abs):>10}  ", "plain"),
+                    (f"{numbers.number(one.sqnr_db):>10}  {numbers.number(one.max_abs):>10}", "plain"),
+                    (_own(one).rjust(_OWN) + "  " if own else "  ", "plain"),
                     (least, "fail"),
                     (scene.glyphs.eighths[-1] * filled + bar if wide else "", "fine"),
                 ]
@@ -100,6 +107,14 @@ def _errors(samples: tuple[SampleResult, ...]) -> np.ndarray:
     errors = np.where(np.isnan(levels), 0.0, 10 ** (-levels / 20))
     broken = np.array([one.status is Status.NONFINITE for one in samples])
     return np.where(broken, np.inf, errors)
+
+
+def _own(sample: SampleResult) -> str:
+    """Say what the node adds in one sample: in steps of its output if it is quantized."""
+    own = sample.introduced
+    if own is None:
+        return numbers.MISSING
+    return numbers.number(own.max_abs) if own.max_lsb is None else f"{numbers.number(own.max_lsb)} LSB"
 
 
 def _at(samples: tuple[SampleResult, ...], sample: int) -> int:
@@ -137,19 +152,24 @@ class BackendsPage(Page):
                 *paragraph("one backend is given; several stand beside each other: qdebug tui REF A B C", scene, width),
             ]
         navigator, glyphs = scene.navigator, scene.glyphs
-        name_width = max(width - 4 - len(scene.backends) * (_TITLE + 1), 12)
-        shown = max(min((width - 4 - name_width) // (_TITLE + 1), len(scene.backends)), 1)
-        first = window(scene.backend, len(scene.backends), shown)
-        titles: Line = [(f"   {'node, ' + metric_title(navigator.metric):<{name_width}}"[: name_width + 3], "accent")]
+        many, head = len(scene.backends), f"node, {metric_title(navigator.metric)}"
+        name_width = max(width - 4 - many * (_TITLE + 1), 12)
+        name_width = min(name_width, max(scene.table.longest_name, len(head) + len(_INTRODUCED)))
+        shown = max(min((width - 4 - name_width) // (_TITLE + 1), many), 1)
+        size = min(max((width - 4 - name_width) // shown - 1, _TITLE), _WIDEST)
+        head += _INTRODUCED if size >= _PAIR else ""
+        first = window(scene.backend, many, shown)
+        titles: Line = [(f"   {head:<{name_width}}"[: name_width + 3], "accent")]
         for at in range(first, first + shown):
             here = at == scene.backend
             mark = glyphs.cursor if here else " "
-            titles.append((f" {mark}{glyphs.fit(scene.backends[at].title, _TITLE - 1)}", "title" if here else "accent"))
+            title = mark + glyphs.fit(scene.backends[at].title, size - 1).rstrip()
+            titles.append((f" {' ' * (size - cell_len(title))}{title}", "title" if here else "accent"))
         lines = [titles]
         room = max(height - 2, 1)
         start = window(max(navigator.place, 0), navigator.lines, room)
         lines += [
-            self._row(scene, navigator.line_to_row(line), name_width, first, shown)
+            self._row(scene, navigator.line_to_row(line), name_width, range(first, first + shown), size)
             for line in range(start, min(start + room, navigator.lines))
         ]
         lines.append([(f" {glyphs.fit_end(_agreement(scene), width - 1)}", "muted")])
@@ -159,20 +179,24 @@ class BackendsPage(Page):
         """Choose another node."""
         return scene.navigator.move(lines)
 
-    def _row(self, scene: Scene, row: int, name_width: int, first: int, shown: int) -> Line:
+    def _row(self, scene: Scene, row: int, name_width: int, shown: range, size: int) -> Line:
         here = row == scene.row
         line: Line = [
             (f" {scene.glyphs.cursor if here else ' '} ", "cursor"),
             (scene.glyphs.fit(scene.table.names[row], name_width), "cursor" if here else "plain"),
         ]
-        for at in range(first, first + shown):
+        for at in shown:
             table = scene.backends[at].table
-            text, style = ("opening ..", "muted") if table is None else _cell(scene, table, row)
-            line.append((" " + text.rjust(_TITLE)[:_TITLE], style))
+            text, style = ("opening ..", "muted") if table is None else _cell(scene, table, row, size)
+            line.append((" " + scene.glyphs.plain(text).rjust(size)[:size], style))
         return line
 
 
-def _cell(scene: Scene, table: NodeTable, row: int) -> tuple[str, str]:
+_INTRODUCED = " and introduced"
+"""Ends the heading of the names where each backend has two numbers."""
+
+
+def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str]:
     at = _same(scene, table, row)
     if at is None or table.rows[at].missing is not None:
         return "no partner", "unknown"
@@ -181,7 +205,9 @@ def _cell(scene: Scene, table: NodeTable, row: int) -> tuple[str, str]:
         return "..", "muted"
     value = table.metrics[scene.navigator.metric][at]
     text = numbers.MISSING if np.isnan(value) else numbers.metric(scene.navigator.metric, float(value))
-    return f"{sign_of(table, at)}{text}", state_style(state)
+    result = table.results[at]
+    own = "" if size < _PAIR or result is None else introduced_cell(result).text.rjust(_TITLE)
+    return f"{sign_of(table, at)}{text}{own}", state_style(state)
 
 
 def _same(scene: Scene, table: NodeTable, row: int) -> int | None:

@@ -91,3 +91,7 @@ def test_a_single_sample_has_no_column_that_is_of_all_samples(make_navigator):
     assert {"gain", "propagated", "rel_l2"} <= set(every)
     assert not {"gain", "propagated", "rel_l2", "introduced"} & {column.key for column in one.columns}
     assert len(row_cells(navigator, 9, one, UNICODE)) == len(one.columns)
+
+
+def test_the_operator_is_the_first_column_that_finds_room(make_navigator):
+    assert [column.key for column in lay_out(make_navigator(), 80).columns][-1] == "op"

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qdebug.analysis.results.status import Status
 from qdebug.tui.filter import FilterError
 from qdebug.tui.navigator import SORTS, Navigator
 from qdebug.tui.planned import PlannedRow
@@ -293,3 +296,16 @@ def test_a_filter_is_worked_out_once_for_each_letter(make_navigator, monkeypatch
     navigator.choose_filter("relu_1")
     assert asked == ["relu", "relu_1"]
     assert navigator.lines == 3
+
+
+def test_no_failure_in_one_sample_is_not_said_of_all(make_navigator):
+    navigator = make_navigator(24, failing=(9,))
+    table = navigator.table
+    mixed = [
+        replace(one, status=Status.DIVERGED if one.sample == 2 else Status.WITHIN) for one in table.results[9].samples
+    ]
+    table.put(replace(table.results[9], samples=tuple(mixed)))
+    navigator.choose_sample(0)
+    assert navigator.first_divergence().startswith("no node is beyond its limit in sample 0; ")
+    navigator.choose_sample(2)
+    assert navigator.first_divergence() == "at the first divergence"

@@ -168,3 +168,19 @@ def test_a_table_of_either_kind_of_lines_is_the_same():
     assert [table.find("n3") for table in tables] == [3, 3]
     assert [table.row_of_reference("r5") for table in tables] == [5, 5]
     assert first.by_op.tolist() == second.by_op.tolist()
+
+
+def test_a_row_has_the_number_that_a_report_gives_it(make_table):
+    table = make_table(24)
+    for row in range(table.size):
+        result = table.results[row]
+        assert table.count_of(row) == (None if result is None else result.index)
+    assert table.title(9) == "#9 block2/qlinearadd_9"
+    assert table.title(25) == table.names[25]
+
+
+def test_a_few_long_names_are_no_measure_for_all():
+    names = [f"conv{at}" for at in range(95)] + ["x" * 60] * 5
+    rows = [PlannedRow(node=name, op="Conv", tensor=name, reference_tensor=name) for name in names]
+    table = NodeTable(rows, names=names)
+    assert (table.usual_name, table.longest_name) == (6, 60)

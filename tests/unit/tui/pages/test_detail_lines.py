@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from rich.cells import cell_len
@@ -61,7 +63,7 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     assert "at qmax 2 (1.4 %)" in text
     assert "worst elements of sample 2" in text
     assert "0,4,2,1" in text
-    assert "noisiest of 3: 2, diverged" in text
+    assert "the noisiest is 2 of 0..2: diverged" in text
 
 
 def test_before_the_values_come_the_comparison_is_there(make_navigator):
@@ -96,7 +98,7 @@ def test_a_chosen_sample_is_the_one_described(make_navigator, ready):
     navigator.go(9)
     navigator.choose_sample(1)
     text = said(detail_lines(navigator, ready(navigator.table.results[9], sample=1), 100, UNICODE))
-    assert "shown of 3: 1, diverged" in text
+    assert "the one shown is 1 of 0..2: diverged" in text
 
 
 @pytest.mark.parametrize("width", [36, 38, 58, 70, 78, 140])
@@ -122,3 +124,11 @@ def test_hostile_names_are_harmless(make_table):
 
 def test_nothing_in_common_is_said():
     assert "share no tensor" in said(detail_lines(Navigator(NodeTable([])), None, 60, UNICODE))
+
+
+def test_where_there_is_little_room_both_values_stay_and_what_can_be_looked_up_goes(make_navigator, ready):
+    navigator = make_navigator(24, failing=(9,))
+    navigator.go(9)
+    for width in (44, 52, 58, 64):
+        text = said(detail_lines(navigator, ready(navigator.table.results[9]), width, UNICODE))
+        assert re.search(r"index +(sample +)?reference +backend", text.partition("worst elements")[2])

@@ -1,0 +1,102 @@
+"""What screens say of shares, samples and constants, and how they use the room of a wide terminal."""
+
+from dataclasses import replace
+
+import pytest
+
+from qdebug.analysis.results.node_result import SampleError
+from qdebug.analysis.results.status import Status
+from qdebug.model import Graph, Role, TensorInfo
+from qdebug.tui.arrangement import View
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.page import BackendColumn, heading
+from qdebug.tui.pages.table import make_pages
+from qdebug.tui.walk import inputs_of
+
+
+def text(lines):
+    return "\n".join("".join(piece for piece, _ in line) for line in lines)
+
+
+@pytest.fixture
+def pages():
+    """Give new pages."""
+    return make_pages(ElementCursor())
+
+
+def test_a_share_that_is_not_all_is_never_said_to_be_all(pages, make_scene):
+    scene = make_scene()
+    result = scene.outcome
+    tiny = replace(result.introduced, rmse=result.propagated.rmse / 1e4)
+    scene.table.put(replace(result, introduced=tiny))
+    for view in (View.GRAPH, View.EXPLAIN):
+        drawn = text(pages[view].draw(scene, 80, 22))
+        assert "<0.01 %" in drawn
+        assert "100" not in drawn
+
+
+def test_with_a_sample_chosen_a_screen_says_whose_errors_it_shows(pages, make_scene):
+    scene = make_scene()
+    for view in (View.OVERVIEW, View.GRAPH):
+        assert "of all 3 samples" not in text(pages[view].draw(scene, 100, 24))
+    scene.navigator.choose_sample(1)
+    for view in (View.OVERVIEW, View.GRAPH):
+        assert "of all 3 samples" in text(pages[view].draw(scene, 100, 24))
+
+
+def test_weights_stand_before_their_scales(make_scene):
+    scene = make_scene()
+    graph, tensor = scene.opened.backend_graph, scene.planned.tensor
+    node = graph.producer(tensor)
+    constants = {"s": (), "z": (1,), "w": (8, 4, 3, 3), "b": (8,)}
+    nodes = [replace(each, inputs=(*each.inputs, *constants)) if each is node else each for each in graph.nodes]
+    tensors = {
+        **graph.tensors,
+        **{name: TensorInfo(name=name, shape=shape, role=Role.CONSTANT) for name, shape in constants.items()},
+    }
+    wider = Graph(nodes=tuple(nodes), tensors=tensors.values(), inputs=graph.inputs, outputs=graph.outputs)
+    edges = inputs_of(wider, scene.table, scene.row)
+    assert [edge.tensor for edge in edges if edge.constant] == ["w", "b", "s", "z"]
+
+
+def test_the_backends_of_a_wide_terminal_stand_next_to_the_names(pages, make_scene, make_table):
+    scene = make_scene()
+    columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in ("a", "long-name-of-a-recording")]
+    both = replace(scene, backends=columns)
+    head, row, *_ = (pages[View.BACKENDS].draw(both, 200, 30)[at] for at in (0, 10))
+    assert "SQNR dB and introduced" in text([head])
+    assert "long-name-of-a-recording.h5" in text([head])
+    assert text([row]).count("LSB") == 2
+    assert len(text([row])) < 120
+
+
+def test_a_wide_terminal_shows_what_each_sample_adds(pages, make_scene):
+    scene = make_scene()
+    result = scene.outcome
+    own = SampleError(max_abs=0.1, rmse=0.05, sqnr_db=20.0, max_lsb=2.5)
+    scene.table.put(replace(result, samples=tuple(replace(one, introduced=own) for one in result.samples)))
+    assert "introduced" not in text(pages[View.SAMPLES].draw(scene, 80, 20))
+    wide = text(pages[View.SAMPLES].draw(scene, 120, 20))
+    assert wide.count("2.50 LSB") == 3
+    assert max(line.count("█") for line in wide.splitlines()) > 40
+
+
+def test_what_fails_as_a_whole_but_in_no_single_sample_is_not_said_to_be_fine(make_scene):
+    scene = make_scene()
+    table, row = scene.table, scene.row
+    result = table.results[row]
+    fine = tuple(replace(one, status=Status.WITHIN) for one in result.samples)
+    broken = replace(result, samples=fine, reason="the graphs differ")
+    table.put(broken)
+    scene.navigator.choose_sample(1)
+    assert text([heading(scene, 80)]).endswith("QLinearAdd  * diverged")
+    assert row in table.failing(1)
+    table.put(replace(result, samples=fine, status=Status.WITHIN))
+    assert row not in table.failing(1)
+    table.put(broken)  # while a sample is chosen
+    assert row in table.failing(1)
+    page = make_pages(ElementCursor())[View.SAMPLES]
+    drawn = text(page.draw(scene, 80, 18))
+    assert "beyond the limit as a whole, not in a single sample: the graphs differ" in drawn
+    scene.navigator.choose_sample(None)
+    assert "sample" not in text([heading(scene, 80)])
