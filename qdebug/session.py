@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.adapters import replay_kernel
-from qdebug.analysis.alignment.align import align
+from qdebug.analysis.alignment.align import align_runs
 from qdebug.analysis.alignment.pairs import Alignment, Pair
+from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import recorded_places
 from qdebug.analysis.attribution.plan import PlannedNode, find_entry, plan
 from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
@@ -101,10 +102,11 @@ class DiffSession:
         self.backend = backend = real_where_varying(backend)
         self.limits = checked_limits(limits)
         with garbage_left_alone():
-            self.alignment: Alignment = align(reference, backend)
+            runs = Run.of(reference), Run.of(backend)
+            self.alignment: Alignment = align_runs(*runs)
             self._plan = plan(reference, backend, self.alignment)
             self._by_tensor = {entry.tensor: entry for entry in self._plan}
-            self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits)
+            self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self.timing = self._examiner.timing
         self._held = HeldNodes(self._plan, acknowledged=self._acknowledging())
         self._errors = np.full(len(self._plan), -1.0)  # rms, for the gain of what reads it; -1 where there is none

@@ -7,6 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from qdebug.analysis.alignment.pairs import Pair
+from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.attribution.segment import Segment
@@ -37,17 +38,26 @@ class Examiner:
         backend: The backend run.
         pairs: All pairs of the alignment.
         limits: What counts as divergence.
+        runs: What is known of both graphs; derived from the recordings if None.
 
     Attributes:
         timing: Where the time went so far.
     """
 
-    def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair], limits: Limits) -> None:
+    def __init__(
+        self,
+        reference: Recording,
+        backend: Recording,
+        pairs: Sequence[Pair],
+        limits: Limits,
+        *,
+        runs: tuple[Run, Run] | None = None,
+    ) -> None:
         reference, backend = RecentTensors(reference), RecentTensors(backend)
         self._reference, self._backend = reference, backend
         self._limits, self._rules = limits, RuleFinder(limits.rules)
         self._pairs = {pair.backend: pair for pair in pairs}
-        self._declared = DeclarationCheck(reference, backend, pairs)
+        self._declared = DeclarationCheck(reference, backend, pairs, runs=runs)
         self._reproducer = Reproducer(backend)
         self.timing = Timing()
 

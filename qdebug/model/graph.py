@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import GraphError
-from qdebug.model.frozen import frozen_mapping, rebuild, same_value
+from qdebug.model.frozen import frozen_mapping, rebuild, same_value, slot_setters
 from qdebug.model.tensor import Role, TensorInfo
 
 __all__ = ["AttrValue", "Graph", "Node"]
@@ -63,19 +63,43 @@ class Node:
         return rebuild, (Node, plain | {"attrs": dict(self.attrs)})
 
     @classmethod
-    def sharing_attrs(cls, attrs: Mapping[str, AttrValue], **others: Any) -> Node:
+    def sharing_attrs(
+        cls,
+        attrs: Mapping[str, AttrValue],
+        *,
+        name: str,
+        op: str,
+        inputs: tuple[str, ...] = (),
+        outputs: tuple[str, ...] = (),
+        domain: str = "",
+        origin: tuple[str, ...] = (),
+    ) -> Node:
         """Make a node that has the very attributes of another one: in a large net, most nodes have those of others.
 
         Args:
-            attrs: The attributes of a node.
-            others: All else that a node is made of.
+            attrs: The attributes of a node, frozen.
+            name: As of any node.
+            op: The same.
+            inputs: The same.
+            outputs: The same.
+            domain: The same.
+            origin: The same.
         """
-        node = cls(**others)
-        object.__setattr__(node, "attrs", attrs)
+        node = object.__new__(cls)
+        _set_name(node, name)
+        _set_op(node, op)
+        _set_inputs(node, inputs)
+        _set_outputs(node, outputs)
+        _set_attrs(node, attrs)
+        _set_domain(node, domain)
+        _set_origin(node, origin)
         return node
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin
+
+
+_set_name, _set_op, _set_inputs, _set_outputs, _set_attrs, _set_domain, _set_origin = slot_setters(Node)
 
 
 class Graph:
@@ -89,12 +113,16 @@ class Graph:
         name: The model's name.
         opset: Version of each operator set, by domain.
 
+    Attributes:
+        producer: Gives the node that produces a tensor; None for inputs, constants and unknown names.
+
     Raises:
         GraphError: A cycle, a tensor with two producers, or two nodes of one name.
     """
 
-    __slots__ = ("_consumers", "_producer", "inputs", "name", "nodes", "opset", "outputs", "tensors")
+    __slots__ = ("_consumers", "_positions", "inputs", "name", "nodes", "opset", "outputs", "producer", "tensors")
 
+    producer: Callable[[str], Node | None]  # asked millions of times: a dict's own method, with no call in between
     nodes: Sequence[Node]
     tensors: Mapping[str, TensorInfo]
     inputs: tuple[str, ...]
@@ -115,11 +143,11 @@ class Graph:
         self.opset: Mapping[str, int] = MappingProxyType(dict(opset or {}))
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        numbers = tuple(range(len(given)))  # made once, for the tables to share
-        producer = _producers(given, numbers)
-        self.nodes = _topological(given, producer)
-        self._producer = producer if self.nodes is given else _producers(self.nodes, numbers)
-        self._consumers = _consumers(self.nodes, numbers)
+        producers, in_order = _producers(given)
+        self.nodes = given if in_order else _topological(given)
+        self.producer = producers.get
+        self._positions: dict[str, int] | None = None
+        self._consumers = _consumers(self.nodes)
         self.tensors = MappingProxyType(self._complete(tensors))
 
     def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
@@ -135,21 +163,17 @@ class Graph:
         plain = {name: getattr(self, name) for name in ("nodes", "inputs", "outputs", "name")}
         return rebuild, (Graph, plain | {"tensors": tuple(self.tensors.values()), "opset": dict(self.opset)})
 
-    def producer(self, tensor: str) -> Node | None:
-        """Give the node that produces a tensor; None for inputs, constants and unknown names."""
-        position = self._producer.get(tensor)
-        return None if position is None else self.nodes[position]
-
     def position(self, tensor: str) -> int | None:
         """Give the topological position of the node that produces a tensor, or None."""
-        return self._producer.get(tensor)
+        positions = self._positions
+        if positions is None:
+            positions = self._positions = _positions(self.nodes)
+        return positions.get(tensor)
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
         """Give the nodes that read a tensor, in topological order."""
-        positions = self._consumers.get(tensor, ())
-        if isinstance(positions, int):
-            return (self.nodes[positions],)
-        return tuple([self.nodes[position] for position in positions])
+        found = self._consumers.get(tensor, ())
+        return (found,) if isinstance(found, Node) else tuple(found)
 
     def is_constant(self, tensor: str) -> bool:
         """Tell whether a tensor is a constant of the graph."""
@@ -157,44 +181,52 @@ class Graph:
         return info is not None and info.role is Role.CONSTANT
 
 
-def _producers(nodes: Sequence[Node], numbers: Sequence[int]) -> dict[str, int]:
-    producer: dict[str, int] = {}
+def _producers(nodes: Sequence[Node]) -> tuple[dict[str, Node], bool]:
+    """Give the node that produces each tensor, and tell whether producers come before what reads of them."""
+    producers: dict[str, Node] = {}
     names: set[str] = set()
-    for position, node in zip(numbers, nodes, strict=True):
+    early: set[str] = set()
+    for node in nodes:
         if node.name in names:
             raise GraphError(f"Two nodes have the name {node.name!r}.", hint="Give each node a name of its own.")
         names.add(node.name)
+        for tensor in node.inputs:
+            if tensor not in producers:
+                early.add(tensor)
         for tensor in node.outputs:
             if not tensor:
                 continue
-            if tensor in producer:
-                first = nodes[producer[tensor]].name
+            if tensor in producers:
+                first = producers[tensor].name
                 raise GraphError(f"Tensor {tensor!r} is produced twice, by {first!r} and by {node.name!r}.")
-            producer[tensor] = position
-    return producer
+            producers[tensor] = node
+    return producers, producers.keys().isdisjoint(early)
 
 
-def _consumers(nodes: Sequence[Node], numbers: Sequence[int]) -> dict[str, int | list[int]]:
-    """Give the positions of the nodes that read each tensor; of most tensors there is one, which needs no list."""
-    consumers: dict[str, int | list[int]] = {}
-    for position, node in zip(numbers, nodes, strict=True):
+def _positions(nodes: Sequence[Node]) -> dict[str, int]:
+    return {tensor: position for position, node in enumerate(nodes) for tensor in node.outputs if tensor}
+
+
+def _consumers(nodes: Sequence[Node]) -> dict[str, Node | list[Node]]:
+    """Give the nodes that read each tensor; of most tensors there is one, which needs no list."""
+    consumers: dict[str, Node | list[Node]] = {}
+    for node in nodes:
         inputs = node.inputs
         for tensor in inputs if len(inputs) < 2 else dict.fromkeys(inputs):
-            known = consumers.setdefault(tensor, position)
-            if known is position:
+            known = consumers.setdefault(tensor, node)
+            if known is node:
                 continue
-            if isinstance(known, int):
-                consumers[tensor] = [known, position]
+            if isinstance(known, Node):
+                consumers[tensor] = [known, node]
             else:
-                known.append(position)
+                known.append(node)
     consumers.pop("", None)
     return consumers
 
 
-def _topological(nodes: tuple[Node, ...], producer: Mapping[str, int]) -> tuple[Node, ...]:
+def _topological(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Sort nodes so that producers come first, otherwise keeping their order (Kahn 1962, with a heap)."""
-    if all(producer.get(tensor, -1) < position for position, node in enumerate(nodes) for tensor in node.inputs):
-        return nodes
+    producer = _positions(nodes)
     before = [{producer[t] for t in node.inputs if t in producer} for node in nodes]
     after: dict[int, list[int]] = {}
     for position, needs in enumerate(before):

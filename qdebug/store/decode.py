@@ -123,14 +123,14 @@ def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
             shape = tuple(dims[start : start + ndim])
             shape = shapes.setdefault(shape, shape)
         result.append(
-            TensorInfo(
-                name=texts[name],
-                shape=shape,
-                dtype=None if dtype == UNKNOWN else LOGICAL_DTYPES[dtype],
-                role=ROLES[role],
-                layout=None if layout < 0 else texts[layout],
-                quant=None if quant < 0 else quants[quant],
-                stands_for=None if stands_for < 0 else texts[stands_for],
+            TensorInfo.decoded(
+                texts[name],
+                shape,
+                None if dtype == UNKNOWN else LOGICAL_DTYPES[dtype],
+                ROLES[role],
+                None if layout < 0 else texts[layout],
+                None if quant < 0 else quants[quant],
+                None if stands_for < 0 else texts[stands_for],
             )
         )
     return result

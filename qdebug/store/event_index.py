@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
 
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.outline import Outline
 from qdebug.store.layout import INDEX_DIMS
 
 __all__ = ["EventIndex"]
@@ -22,18 +25,21 @@ class EventIndex:
 
     Attributes:
         rows: The table without statistics, and with as many extents as a tensor has at most.
+        flags: Its column of flags, for one row at a time.
     """
 
     def __init__(self, index: np.ndarray, tensors: int) -> None:
         dims = min(int(index["ndim"].max(initial=0)), INDEX_DIMS)
-        fields: list[Any] = [*((name, index.dtype[name]) for name in _KEPT), ("shape", "<u8", (dims,))]
-        self.rows = np.empty(len(index), dtype=np.dtype(fields))
+        kept: list[Any] = [(name, index.dtype[name].newbyteorder("=")) for name in _KEPT]
+        self.rows = np.empty(len(index), dtype=np.dtype([*kept, ("shape", "=u8", (dims,))]))
         for name in _KEPT:
             self.rows[name] = index[name]
         self.rows["shape"] = index["shape"][:, :dims]
         order = np.lexsort((index["step"], index["sample"], index["tensor"]))
-        self._order = order.astype(np.uint32)
-        self._starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1)).astype(np.uint32)
+        starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1)).astype(np.uint32)
+        # of a memoryview, one number comes several times as fast as of an array
+        self._order, self._starts = order.astype(np.uint32).data, starts.data
+        self._samples, self._steps, self.flags = (self.rows[name].data for name in ("sample", "step", "flags"))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -46,14 +52,21 @@ class EventIndex:
             sample: The sample.
             step: The step.
         """
-        rows = self._order[self._starts[tensor] : self._starts[tensor + 1]]
-        for column, wanted in (("sample", sample), ("step", step)):
-            if not len(rows) or wanted < 0:
-                return None
-            if len(rows) == 1:
-                row = rows[0]
-                rows = rows if self.rows[column][row] == wanted else rows[:0]
-            else:
-                values = self.rows[column][rows]
-                rows = rows[np.searchsorted(values, wanted) : np.searchsorted(values, wanted, side="right")]
-        return int(rows[0]) if len(rows) else None
+        begin, end = self._starts[tensor], self._starts[tensor + 1]
+        if end - begin > 1:
+            begin = bisect_left(self._order, (sample, step), begin, end, key=self._place)
+        if begin == end or self._place(row := self._order[begin]) != (sample, step):
+            return None
+        return row
+
+    def _place(self, row: int) -> tuple[int, int]:
+        return self._samples[row], self._steps[row]
+
+    def outline(self, row: int) -> Outline | None:
+        """Give dtype, shape and hash of an event's values; None if the row has no room for the shape."""
+        event = self.rows[row]
+        ndim = int(event["ndim"])
+        if ndim > INDEX_DIMS:
+            return None
+        shape = tuple(event["shape"][:ndim].tolist())
+        return Outline(LOGICAL_DTYPES[event["dtype"]], shape, event["hash"].tobytes())

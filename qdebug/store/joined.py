@@ -13,6 +13,7 @@ import numpy as np
 from qdebug.errors import GraphError, NotARecordingError, RecordingError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.kept import Kept
+from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.store.lifetime import Closable
 from qdebug.store.reader import FileRecording
@@ -146,6 +147,13 @@ class JoinedRecording(Closable):
         if self.kept(tensor, sample, step) is not None:
             raise not_in_full(tensor, sample, step)
         raise no_values(tensor, sample, step, self.names)
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Give dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        for file, name, number in self._place(tensor, sample):
+            if file.has(name, number, step):
+                return file.outline(name, number, step)
+        return None
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Give what was kept of values that were not kept in full; None if they were, or there are none."""

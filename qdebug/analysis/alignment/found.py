@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.alignment.value_classes import Run
 
-__all__ = ["Found"]
+__all__ = ["Found", "add_partner"]
 
 
 class Found(Mapping[str, Pair]):
@@ -16,16 +17,27 @@ class Found(Mapping[str, Pair]):
     Args:
         ref: The reference run.
         be: The backend run.
+
+    Attributes:
+        partners: Roots of the reference's classes that a class of the backend's answers to, by its root.
+        taken: The first backend tensor that answers to a reference tensor.
     """
 
     def __init__(self, ref: Run, be: Run) -> None:
         self._ref, self._be = ref.classes, be.classes
         self._pairs: dict[str, Pair] = {}
-        self.partners: dict[str, set[str]] = {}
+        self.partners: dict[str, tuple[str, ...]] = {}
         self.taken: dict[str, str] = {}
 
     def __getitem__(self, tensor: str) -> Pair:
         return self._pairs[tensor]
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self._pairs
+
+    def get(self, tensor: str, default: Any = None) -> Any:
+        """Give the pair of a backend tensor; the default if it has none."""
+        return self._pairs.get(tensor, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pairs)
@@ -44,7 +56,7 @@ class Found(Mapping[str, Pair]):
             view: What is done to the backend's values first.
         """
         self._pairs[backend] = Pair(backend=backend, reference=reference, match=match, reason=reason, backend_view=view)
-        self.partners.setdefault(self._be.root(backend), set()).add(self._ref.root(reference))
+        add_partner(self.partners, self._be.root(backend), self._ref.root(reference))
         self.taken.setdefault(reference, backend)
 
     def drop(self, backend: str) -> None:
@@ -53,8 +65,14 @@ class Found(Mapping[str, Pair]):
         if self.taken.get(pair.reference) == backend:
             del self.taken[pair.reference]
         root = self._be.root(backend)
-        left = {self._ref.root(p.reference) for t, p in self._pairs.items() if self._be.root(t) == root}
-        if left:
-            self.partners[root] = left
-        else:
-            self.partners.pop(root, None)
+        self.partners.pop(root, None)
+        for member in self._be.members(root):
+            if member in self._pairs:
+                add_partner(self.partners, root, self._ref.root(self._pairs[member].reference))
+
+
+def add_partner(partners: dict[str, tuple[str, ...]], backend: str, reference: str) -> None:
+    """Note that a class of the backend's answers to one of the reference's; nearly always to no other."""
+    known = partners.get(backend, ())
+    if reference not in known:
+        partners[backend] = (*known, reference)

@@ -18,6 +18,7 @@ from qdebug.analysis.alignment.value_classes import Run, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
 from qdebug.model.kept import kept_of
+from qdebug.model.outline import shape_of
 from qdebug.numerics.accumulate import same_elements
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
+_NO_SIZE = np.dtype("V0")
+"""Of arrays that are only shapes."""
 _ENDS_LAYOUT = frozenset({"Reshape", "Flatten", "Unsqueeze", "Gemm", "QGemm", "MatMul", "QLinearMatMul"})
 """Operators whose result has dimensions of its own."""
 _TURNS = frozenset({"Transpose", "ReorderInput", "ReorderOutput"})
@@ -137,6 +140,8 @@ def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: 
         ref: The reference run.
         be: The backend run.
     """
+    if not (_may_turn(ref) or _may_turn(be)):
+        return {name: pairs[name] for name in order}
     partners: dict[str, str] = {}
     for pair in pairs.values():
         partners.setdefault(pair.reference, pair.backend)
@@ -155,7 +160,7 @@ def _fitting(pair: Pair, turned: tuple[View | None, View | None], ref: Run, be: 
     sides = (ref, pair.reference), (be, pair.backend)
     if turned == (None, None) or not all(name in run.recorded and run.recording.has(name) for run, name in sides):
         return turned
-    theirs, ours = (run.recording.load(name) for run, name in sides)
+    theirs, ours = (np.empty(shape_of(run.recording, name), _NO_SIZE) for run, name in sides)
     for mine, other in (turned, (turned[0], None), (None, turned[1])):
         one, two = in_one_order(theirs, other, ours, mine)
         if one.shape == two.shape:
@@ -250,7 +255,7 @@ def _layout_of(
 def _rank(tensor: str, run: Run) -> int:
     """Give how many dimensions a tensor has, however much of it was kept; 4 where nothing tells."""
     if run.recording.has(tensor):
-        return run.recording.load(tensor).ndim
+        return len(shape_of(run.recording, tensor))
     kept, declared = kept_of(run.recording, tensor), run.graph.tensors[tensor].shape
     return len(kept.shape) if kept is not None else len(declared) if declared is not None else 4
 
@@ -286,4 +291,4 @@ def _fits(layout: View, tensor: str, run: Run) -> bool:
     """Tell whether a layout can be that of a tensor, if it was recorded."""
     if layout.transpose is None or tensor not in run.recorded or not run.recording.has(tensor):
         return True
-    return run.recording.load(tensor).ndim == len(layout.transpose)
+    return len(shape_of(run.recording, tensor)) == len(layout.transpose)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from qdebug.analysis.alignment.found import add_partner
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES
 from qdebug.analysis.alignment.pairs import Kind, Pair, Side, Unmatched
 from qdebug.analysis.alignment.region import between, why_unchecked
@@ -69,20 +70,26 @@ class _Held:
     def __init__(self, ref: Run, be: Run, pairs: Sequence[Pair], search: Search) -> None:
         self.ref, self.be = ref.classes, be.classes
         self.reference, self.backend = ref.recording, be.recording
-        self.paired_reference = {pair.reference for pair in pairs}
+        self._compared = [pair.reference for pair in pairs]
+        self.paired_reference = set(self._compared)
         self.paired_backend = {pair.backend for pair in pairs}
-        self.reference_roots = {self.ref.root(tensor): tensor for tensor in self.paired_reference}
         self.backend_names = set(self.backend.names)
         self.reference_names = set(self.reference.names)
-        apart = [pair for pair in search.found.values() if pair.backend in self.backend.graph.tensors]
-        apart = [pair for pair in apart if pair.reference in self.reference.graph.tensors]
+        names, known = (self.reference_names, self.backend_names), (ref.recording.graph, be.recording.graph)
+        apart = [p for p in search.found.values() if p.reference not in names[0] or p.backend not in names[1]]
+        apart = [p for p in apart if p.reference in known[0].tensors and p.backend in known[1].tensors]
         self.without_backend = {p.reference for p in apart if p.backend not in self.backend_names}
         self.without_reference = {p.backend for p in apart if p.reference not in self.reference_names}
 
     @cached_property
+    def reference_roots(self) -> dict[str, str]:
+        """Compared tensors of the reference, the first of each class, by its root."""
+        return {self.ref.root(tensor): tensor for tensor in reversed(self._compared)}
+
+    @cached_property
     def reference_doubles(self) -> dict[int, str]:
-        """Compared tensors of the reference by the number of the computation that makes them."""
-        return {self.ref.number(tensor): tensor for tensor in self.paired_reference}
+        """Compared tensors of the reference, the first of each, by the number of the computation that makes them."""
+        return {self.ref.number(tensor): tensor for tensor in reversed(self._compared)}
 
 
 def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, tuple[str, str]]) -> Unmatched:
@@ -208,24 +215,26 @@ def _inside(
     Returns:
         For each tensor of the reference and of the backend, where it is computed, and the result that accounts for it.
     """
-    roots: dict[str, set[str]] = {}
+    roots: dict[str, tuple[str, ...]] = {}
     for pair in pairs:
-        roots.setdefault(be.classes.root(pair.backend), set()).add(ref.classes.root(pair.reference))
-    doubles: dict[int, set[str]] = {}
-    for name in ref.graph.tensors:
-        doubles.setdefault(ref.classes.number(name), set()).add(ref.classes.root(name))
+        add_partner(roots, be.classes.root(pair.backend), ref.classes.root(pair.reference))
 
     def numbers(names: Iterable[str]) -> set[int]:
         return {ref.classes.number(name) for name in names}
 
+    doubles: dict[int, set[str]] = {}
     theirs: dict[str, tuple[str, str]] = {}
     ours: dict[str, tuple[str, str]] = {}
+    producer = be.recording.graph.producer
     for pair in pairs:
-        node = be.recording.graph.producer(pair.backend)
+        node = producer(pair.backend)
         mine = None if node is None else between(be.classes, pair.backend, roots)
         if node is None or mine is None:
             continue
         fed = {name for root in mine[1] for name in roots[root]}
+        if be.recorded.isdisjoint(mine[0]) and (plain := between(ref.classes, pair.reference, fed)) and not plain[0]:
+            continue  # one node answers to one node
+        doubles = doubles or _doubles(ref)
         whole = {_arranged(ref.classes, name) for name in fed}
         fed |= {twin for name in fed for twin in doubles[ref.classes.number(name)]}
         other = between(ref.classes, pair.reference, fed) or between(ref.classes, pair.reference, fed | whole)
@@ -233,7 +242,7 @@ def _inside(
             continue
         real = [name for name in mine[0] if name in be.recorded]
         if not real and not other[0]:
-            continue  # one node answers to one node
+            continue
         place = f"computed inside {node.op} {node.name!r}"
         part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
         unchecked = why_unchecked(ref, pair.reference, other[0])
@@ -245,3 +254,11 @@ def _inside(
             for name in real:
                 ours.setdefault(name, (part, pair.backend))
     return theirs, ours
+
+
+def _doubles(run: Run) -> dict[int, set[str]]:
+    """Give the roots of the tensors that the same operators make of the same inputs, by number."""
+    doubles: dict[int, set[str]] = {}
+    for name in run.graph.tensors:
+        doubles.setdefault(run.classes.number(name), set()).add(run.classes.root(name))
+    return doubles

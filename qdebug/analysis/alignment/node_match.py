@@ -13,12 +13,14 @@ from qdebug.analysis.alignment.pairs import Match
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import FAR, weight_distance, weight_of
 from qdebug.model import Node
+from qdebug.model.outline import shape_of
 
 __all__ = ["Answer", "NodeMatcher"]
 
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
 _ACTIVATIONS_BETWEEN = 2
+_CLAMPS = ("Relu", "Clip")
 _TELLING = 16
 """Elements from which a weight tells a node from others."""
 _TAKEN_IN = 4
@@ -153,11 +155,13 @@ class NodeMatcher:
         folded: list[Node] = []
         while True:
             readers = self.ref.consumers(output)
-            if len(readers) != 1 or len(self.ref.data_inputs(readers[0])) != 1:
+            if len(readers) != 1 or not (into_weights or readers[0].op in _CLAMPS):
                 return output, folded
             reader = readers[0]
-            maker = self.be.graph.producer(tensor)
-            inside = into_weights and maker is not None and goes_into_weights(reader, maker)
+            if len(self.ref.data_inputs(reader)) != 1:
+                return output, folded
+            maker = self.be.graph.producer(tensor) if into_weights else None
+            inside = maker is not None and goes_into_weights(reader, maker)
             if not (inside or self._is_clamped(tensor, reader)):
                 return output, folded
             if self._done_later(tensor, reader):
@@ -187,7 +191,7 @@ class NodeMatcher:
 
     def _is_clamped(self, tensor: str, activation: Node) -> bool:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
-        if activation.op not in ("Relu", "Clip"):
+        if activation.op not in _CLAMPS:
             return False
         return codes_clamp(self._runs[1], tensor, bounds_of(self._runs[0], activation))
 
@@ -217,7 +221,7 @@ class NodeMatcher:
     def same_kind(self, reference: str, backend: str) -> bool:
         """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
         if self.reference.has(reference) and self.backend.has(backend):
-            return self.reference.load(reference).shape == self.backend.load(backend).shape
+            return shape_of(self.reference, reference) == shape_of(self.backend, backend)
         theirs, ours = self.ref.graph.tensors[reference], self.be.graph.tensors[backend]
         return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)
 

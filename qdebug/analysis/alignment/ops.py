@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,6 +37,9 @@ MOVES_VALUES = frozenset(
 )
 """Operators that pick, repeat and arrange elements of their inputs and compute nothing."""
 
+_KEEPS_SIGN = KEEPS_VALUES | {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"}
+"""Operators that give no number below 0 where they read none."""
+
 _RULED = frozenset({"Clip", "CumSum", "Pad", "Resize", "TopK", "Upsample"})
 """Operators that compute with their first input alone."""
 
@@ -67,9 +71,12 @@ _FAMILIES = (
 
 def plain_op(node: Node) -> str:
     """Give the operator without the words that only say how it is computed: QLinearConv and FusedConv are Conv."""
-    if turns_channels(node):
-        return "Transpose"
-    return _PLAIN.get(node.op) or _PREFIX.sub("", node.op)
+    return "Transpose" if turns_channels(node) else _plain(node.op)
+
+
+@lru_cache(maxsize=1024)
+def _plain(op: str) -> str:
+    return _PLAIN.get(op) or _PREFIX.sub("", op)
 
 
 def turns_channels(node: Node) -> bool:
@@ -140,7 +147,7 @@ def clamps_at_zero(graph: Graph, tensor: str) -> bool:
             return True
         if node.op == "Clip" and node.attrs.get("min") == 0.0:
             return True
-        if node.op not in KEEPS_VALUES | {"MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"}:
+        if node.op not in _KEEPS_SIGN:
             return False
         tensor = node.inputs[0]
     return False

@@ -8,6 +8,7 @@ from qdebug.analysis.alignment.ops import plain_op, same_family
 from qdebug.analysis.alignment.pairs import View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Node
+from qdebug.model.outline import shape_of
 
 __all__ = ["drops_dimensions", "turned_later_by", "with_dimensions", "without_dimensions"]
 
@@ -64,7 +65,7 @@ def _axes(node: Node, run: Run) -> tuple[int, ...]:
         known = run.graph.is_constant(node.inputs[1]) and run.recording.has(node.inputs[1])
         return tuple(int(axis) for axis in run.recording.load(node.inputs[1]).reshape(-1)) if known else ()
     if node.op == "Squeeze" and node.inputs[0] in run.recorded and run.recording.has(node.inputs[0]):
-        return tuple(axis for axis, extent in enumerate(run.recording.load(node.inputs[0]).shape) if extent == 1)
+        return tuple(axis for axis, extent in enumerate(shape_of(run.recording, node.inputs[0])) if extent == 1)
     return ()
 
 

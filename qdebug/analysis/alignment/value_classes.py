@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from qdebug.analysis.alignment.expand import expanded
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, turns_channels
 from qdebug.model import Graph, Node, Recording, Role
 from qdebug.model.dtypes import is_float
+from qdebug.model.outline import outline_of, shape_of
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
@@ -29,6 +30,10 @@ class ValueClasses:
         graph: The graph.
         neutral: Nodes whose constant changes nothing (times 1, plus 0), with the input that they hand on.
         constant: Gives what tells a constant's values from those of others, by name; None where nobody looked.
+
+    Attributes:
+        graph: The graph.
+        neutral: As given.
     """
 
     def __init__(
@@ -38,7 +43,7 @@ class ValueClasses:
         constant: Callable[[str], Hashable] = lambda _: None,
     ) -> None:
         self.graph, self._constant = graph, constant
-        self._neutral = dict(neutral or {})
+        self.neutral = dict(neutral or {})
         self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
         self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
         self._folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
@@ -70,7 +75,7 @@ class ValueClasses:
             source = node.inputs[0] if node.inputs else ""
             if source and (node.op in KEEPS_VALUES or self._changes_format(node) or self.changes_layout(node)):
                 return source
-        return self._neutral.get(node.name)
+        return self.neutral.get(node.name)
 
     def changes_layout(self, node: Node) -> bool:
         """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
@@ -114,6 +119,10 @@ class ValueClasses:
         """
         return self._numbers.get(self.root(tensor), -1)
 
+    def forget_numbers(self) -> None:
+        """Let go of what `number` keeps; it is derived anew when somebody asks again."""
+        self.__dict__.pop("_numbers", None)
+
     def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
         """Tell whether two lists of tensors hold the same real numbers, one by one or in any order.
 
@@ -123,7 +132,7 @@ class ValueClasses:
             return False
         arranged = list if in_order else sorted
         mine, theirs = ([self.root(name) for name in names] for names in (one, other))
-        if arranged(mine) == arranged(theirs):
+        if mine == theirs or (not in_order and arranged(mine) == arranged(theirs)):
             return True
         numbers = ([self.number(name) for name in names] for names in (mine, theirs))
         return arranged(next(numbers)) == arranged(next(numbers))
@@ -139,8 +148,11 @@ class ValueClasses:
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
         """Give the nodes that read any member of a tensor's class and do more than hand it on."""
+        root = self._root.get(tensor, tensor)
+        if root not in self._members:
+            return tuple([node for node in self.graph.consumers(root) if self.handed_on(node) is None])
         found: dict[str, Node] = {}
-        for member in self.members(tensor):
+        for member in self._members[root]:
             for node in self.graph.consumers(member):
                 if self.handed_on(node) is None:
                     found[node.name] = node
@@ -156,7 +168,9 @@ class ValueClasses:
 
     def data_inputs(self, node: Node) -> tuple[str, ...]:
         """Give a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
-        free = tuple([tensor for tensor in node.inputs if tensor and tensor not in self._folded])
+        free, folded = node.inputs, self._folded
+        if "" in free or not folded.isdisjoint(free):
+            free = tuple([tensor for tensor in free if tensor and tensor not in folded])
         if not self._shapes:
             return free
         return tuple([tensor for tensor in free if tensor not in self._shapes]) or free
@@ -180,10 +194,13 @@ _FEW = 16
 
 
 def _constant_key(recording: Recording, name: str) -> Hashable:
-    """Give the values of a small constant, of which graphs have many alike; None of any other."""
+    """Give what tells a small constant, of which graphs have many alike, from those of other values; None of others."""
     shape = recording.graph.tensors[name].shape or ()
     if math.prod(extent or 1 for extent in shape) > _FEW or not recording.has(name):
         return None
+    outline = outline_of(recording, name)
+    if outline is not None:
+        return outline if math.prod(outline.shape) <= _FEW else None
     values = recording.load(name)
     return (str(values.dtype), values.shape, values.tobytes()) if values.size <= _FEW else None
 
@@ -203,8 +220,10 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
         if len(slots) != 1 or (slots == [0] and form.op in ("Div", "Sub")):
             continue
         name = form.inputs[slots[0]]
+        if math.prod(shape_of(recording, name)) > _NEUTRAL_MOST:
+            continue
         constant = recording.load(name)
-        if 0 < constant.size <= _NEUTRAL_MOST:
+        if constant.size:
             quant = graph.tensors[name].quant
             values = np.asarray(dequantize(constant, quant), np.float64)
             hair = 0.0 if quant is None else _NEUTRAL_HAIR
@@ -215,33 +234,44 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A recording together with the value classes of its graph and the names it has activations of."""
+    """A recording together with the value classes of its graph and the names it has activations of.
+
+    Args:
+        recording: The recording.
+        graph: Its graph, or that with fused activations and sums as nodes of their own.
+        classes: Those of the graph.
+        recorded: Names of recorded tensors that do not hang on constants alone.
+    """
 
     recording: Recording
+    graph: Graph
     classes: ValueClasses
     recorded: frozenset[str]
 
-    @property
-    def graph(self) -> Graph:
-        """The graph that the classes are of."""
-        return self.classes.graph
+    @classmethod
+    def of(cls, recording: Recording) -> Run:
+        """Derive the classes of a recording's graph."""
+        return cls._derived(recording, recording.graph, _neutral_nodes(recording))
+
+    def expanded(self) -> Run:
+        """Show fused activations and sums as nodes of their own, see `expanded`; the same run where there are none."""
+        graph = expanded(self.graph)
+        return self if graph is self.graph else self._derived(self.recording, graph, self.classes.neutral)
+
+    def read_through(self, recording: Recording) -> Run:
+        """Give the same run with values from a recording that stands before this one."""
+        return replace(self, recording=recording)
 
     @classmethod
-    def of(cls, recording: Recording, *, expand: bool = False) -> Run:
-        """Derive the classes of a recording's graph.
-
-        Args:
-            recording: The recording.
-            expand: Show fused activations and sums as nodes of their own, see `expanded`.
-        """
-        graph = expanded(recording.graph) if expand else recording.graph
-        classes = ValueClasses(graph, _neutral_nodes(recording), partial(_constant_key, recording))
-        recorded = frozenset(name for name in recording.names if not classes.folds(name))
-        return cls(recording=recording, classes=classes, recorded=recorded)
+    def _derived(cls, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> Run:
+        classes = ValueClasses(graph, neutral, partial(_constant_key, recording))
+        recorded = frozenset([name for name in recording.names if not classes.folds(name)])
+        return cls(recording=recording, graph=graph, classes=classes, recorded=recorded)
 
 
 def tensor_order(graph: Graph) -> tuple[str, ...]:
     """Give the tensors of a graph, constants left out: inputs first, then outputs node by node."""
-    produced = (tensor for node in graph.nodes for tensor in node.outputs if tensor)
-    free = (name for name in graph.tensors if graph.producer(name) is None and not graph.is_constant(name))
-    return tuple(dict.fromkeys((*graph.inputs, *free, *produced)))
+    produced = [tensor for node in graph.nodes for tensor in node.outputs if tensor]
+    made = set(produced)
+    free = [name for name, info in graph.tensors.items() if name not in made and info.role is not Role.CONSTANT]
+    return tuple(dict.fromkeys([*graph.inputs, *free, *produced]))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Node
+from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
 
 __all__ = ["FAR", "weight_distance", "weight_of"]
@@ -22,7 +25,7 @@ def weight_of(run: Run, node: Node) -> np.ndarray | None:
         if tensor and run.classes.folds(tensor):
             held = next((m for m in reversed(run.classes.members(tensor)) if recording.has(m)), None)
             if held is not None:
-                sizes.append((recording.load(held).size, held))
+                sizes.append((math.prod(shape_of(recording, held)), held))
     if not sizes or max(sizes)[0] <= 1:
         return None
     name = max(sizes)[1]

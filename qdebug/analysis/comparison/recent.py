@@ -12,6 +12,7 @@ import numpy as np
 
 from qdebug.model import Recording
 from qdebug.model.forwarding import ForwardingRecording
+from qdebug.model.outline import Outline, outline_of
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["RecentTensors"]
@@ -35,6 +36,10 @@ class RecentTensors(ForwardingRecording):
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step."""
         return (tensor, sample, step) in self._kept or self._recording.has(tensor, sample, step)
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Give dtype, shape and hash of values that were kept in full; None if they are not known."""
+        return outline_of(self._recording, tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Give the stored elements, read-only.

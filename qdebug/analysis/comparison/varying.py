@@ -15,6 +15,7 @@ import numpy as np
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
+from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import event_quants_of, quant_of
 from qdebug.numerics.affine import dequantize
 
@@ -68,6 +69,10 @@ class RealWhereVarying(ForwardingRecording):
         real = dequantize(array, self._quant(tensor, sample, step)).astype(np.float32, copy=False)
         real.flags.writeable = False
         return real
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Give dtype, shape and hash of values that are shown as they were recorded; None of others."""
+        return None if tensor in self._tensors else outline_of(self._recording, tensor, sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Give what was kept of values that were not kept in full; of a tensor that varies nothing can be said."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_reference_order
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
+from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import (
     Attribution,
     attribute,
@@ -48,11 +49,19 @@ class DeclarationCheck:
         reference: The reference run.
         backend: The backend run.
         pairs: All pairs of the alignment.
+        runs: What is known of both graphs; derived from the recordings if None.
     """
 
-    def __init__(self, reference: Recording, backend: Recording, pairs: Sequence[Pair]) -> None:
+    def __init__(
+        self,
+        reference: Recording,
+        backend: Recording,
+        pairs: Sequence[Pair],
+        *,
+        runs: tuple[Run, Run] | None = None,
+    ) -> None:
         self._reference, self._backend = reference, backend
-        self._declared = Declared(reference, backend, pairs)
+        self._declared = Declared(reference, backend, pairs, runs=runs)
         self._dynamic = DynamicCheck(reference, backend, self._declared)
         self._unchecked: dict[str, str] = {}
 

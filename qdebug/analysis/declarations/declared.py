@@ -68,13 +68,22 @@ class Declared:
         reference: The reference run.
         backend: The backend run.
         pairs: All pairs of the alignment.
+        runs: What is known of both graphs; derived from the recordings if None.
 
     Attributes:
         dynamic: Replays what the backend computes with codes of a scale chosen at run time.
     """
 
-    def __init__(self, reference: Recording, backend: Recording, pairs: Iterable[Pair]) -> None:
-        self._ref, self._be = Run.of(reference), Run.of(backend)
+    def __init__(
+        self,
+        reference: Recording,
+        backend: Recording,
+        pairs: Iterable[Pair],
+        *,
+        runs: tuple[Run, Run] | None = None,
+    ) -> None:
+        known = runs or (Run.of(reference), Run.of(backend))
+        self._ref, self._be = known[0].read_through(reference), known[1].read_through(backend)
         self._reference, self._backend = reference, backend
         self._pairs = {pair.backend: pair for pair in pairs}
         views = {pair.reference: pair.reference_view for pair in self._pairs.values() if pair.reference_view}

@@ -159,3 +159,14 @@ def test_tensor_facts_carry_quantization():
     quant = QuantParams(dtype="int8", scale=0.5)
     info = TensorInfo(name="t", shape=(None, 3), dtype="int8", quant=quant, stands_for="t_float")
     assert Graph([node("a", ["x"], ["t"])], tensors=[info]).tensors["t"].quant == quant
+
+
+def test_a_decoded_tensor_is_as_any_other():
+    quant = QuantParams(dtype="int8", scale=0.5)
+    known = {"name": "t", "shape": (None, 3), "dtype": "int8", "role": Role.OUTPUT, "layout": "NCHW", "quant": quant}
+    assert TensorInfo.decoded(*known.values(), "t_float") == TensorInfo(**known, stands_for="t_float")
+
+
+def test_a_node_that_gives_one_tensor_twice_is_refused():
+    with pytest.raises(GraphError, match="produced twice, by 'a' and by 'a'"):
+        Graph([node("a", ["x"], ["t", "t"])])

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.store.event_index import EventIndex
-from qdebug.store.layout import TABLES
+from qdebug.store.layout import DTYPE_CODES, TABLES
 
 TENSORS = 5
 PLACES = st.tuples(st.integers(0, TENSORS - 1), st.integers(0, 3), st.integers(0, 2))
@@ -53,3 +53,14 @@ def test_scalars_have_no_extents():
 
 def test_more_dimensions_than_the_table_has_room_for_keep_those_it_has():
     assert EventIndex(table([(0, 0, 0)], ndim=12), 1).rows["shape"].shape == (1, 8)
+
+
+def test_an_outline_tells_dtype_shape_and_hash():
+    index = table([(0, 0, 0), (1, 0, 0)])
+    index["hash"][1] = 7
+    index["dtype"][1] = DTYPE_CODES["int8"]
+    assert EventIndex(index, TENSORS).outline(1) == ("int8", (1, 7), bytes([7] * 16))
+
+
+def test_a_shape_that_the_index_has_no_room_for_has_no_outline():
+    assert EventIndex(table([(0, 0, 0)], ndim=12), 1).outline(0) is None

@@ -1,9 +1,12 @@
 """Classes of tensors that hold the same numbers, held against their definition, tensor by tensor."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import qdebug
 from qdebug.analysis.alignment import layouts
 from qdebug.analysis.alignment.pairs import Match, Pair
 from qdebug.analysis.alignment.value_classes import Run, ValueClasses, tensor_order
@@ -139,3 +142,45 @@ def test_one_turn_on_either_side_is_searched_for():
     found = layouts.with_layouts(pairs, ("x", "u", "y"), ref, be)
     assert found["u"].backend_view.transpose == (0, 2, 1)
     assert found["x"].backend_view is None
+
+
+def test_constants_are_told_apart_by_their_hashes_as_by_their_values(tmp_path):
+    values = {
+        "a": np.float32([1, 2]),
+        "b": np.float32([1, 2]),
+        "c": np.float32([[1, 2]]),
+        "d": np.float32([1, -2]),
+        "e": np.float32([1, 2]).view(np.int32),
+        "large": np.zeros(40, np.float32),
+        "large2": np.zeros(40, np.float32),
+        "undeclared": np.zeros(40, np.float32),
+    }
+    nodes = [Node(name=f"add {name}", op="Add", inputs=("x", name), outputs=(f"x+{name}",)) for name in values]
+    infos = [
+        TensorInfo(name=name, role=Role.CONSTANT, shape=None if name == "undeclared" else array.shape)
+        for name, array in values.items()
+    ]
+    graph = Graph(nodes, tensors=infos, inputs=["x"])
+    with qdebug.Recorder(tmp_path / "run.h5", backend="test", graph=graph) as recorder:
+        recorder.put("x", np.ones(2, np.float32))
+        for name, array in values.items():
+            recorder.constant(name, array)
+
+    def alike(recording):
+        classes = Run.of(recording).classes
+        return [(one, other) for one in graph.tensors for other in graph.tensors if classes.alike([one], [other])]
+
+    held = MemoryRecording.single(graph, {"x": np.ones(2, np.float32), **values})
+    assert alike(qdebug.open_recording(tmp_path / "run.h5")) == alike(held)
+    assert ("x+a", "x+b") in alike(held)
+    assert ("x+a", "x+c") not in alike(held)
+
+
+def test_a_graph_whose_nodes_do_one_thing_each_is_not_classified_twice():
+    plain = Graph([Node(name="n", op="Conv", inputs=("x",), outputs=("y",))], inputs=["x"])
+    run = Run.of(MemoryRecording.single(plain, {}))
+    assert run.expanded() is run
+    fused = Graph([replace(plain.nodes[0], attrs={"activation": "Relu"})], inputs=["x"])
+    run = Run.of(MemoryRecording.single(fused, {}))
+    assert [node.op for node in run.expanded().graph.nodes] == ["Conv", "Relu"]
+    assert run.graph is fused

@@ -1,0 +1,64 @@
+"""What is known of values without reading them."""
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.analysis.comparison.recent import RecentTensors
+from qdebug.analysis.comparison.varying import real_where_varying
+from qdebug.model import Graph, MemoryRecording
+from qdebug.model.outline import outline_of, shape_of
+from qdebug.store.joined import JoinedRecording, Part
+
+
+@pytest.fixture
+def path(tmp_path):
+    with qdebug.Recorder(tmp_path / "run.h5", backend="test") as recorder:
+        recorder.constant("w", np.arange(6, dtype=np.int8).reshape(2, 3))
+        for scale in (0.5, 0.25):
+            recorder.put("x", np.arange(12, dtype=np.float32).reshape(4, 3))
+            recorder.put("same", np.arange(12, dtype=np.float32).reshape(4, 3))
+            recorder.put("turned", np.arange(12, dtype=np.float32).reshape(3, 4))
+            recorder.put("varying", np.arange(12, dtype=np.int8), scale=scale, zero_point=0)
+            recorder.next_sample()
+    return tmp_path / "run.h5"
+
+
+def test_it_is_that_of_the_values_and_reads_none(path):
+    recording = qdebug.open_recording(path)
+    values = {name: recording.load(name, 1) for name in recording.names}
+    recording.close()  # nothing can be read now
+    for name, array in values.items():
+        known = outline_of(recording, name, 1)
+        assert (known.dtype, known.shape) == (array.dtype.name, array.shape)
+    assert outline_of(recording, "x", 1) == outline_of(recording, "same", 0)
+    assert outline_of(recording, "x", 1) != outline_of(recording, "turned", 1)
+
+
+@pytest.mark.parametrize("name", ["x", "none"])
+def test_where_there_are_no_values_there_is_none(path, name):
+    assert outline_of(qdebug.open_recording(path), name, 7) is None
+
+
+def test_of_several_files_it_is_that_of_the_file_that_has_the_values(path):
+    single = qdebug.open_recording(path)
+    joined = JoinedRecording([Part(path=path), Part(path=path, first_sample=2, prefix="")], path)
+    assert outline_of(joined, "w") == outline_of(single, "w")
+    assert outline_of(joined, "x", 3) == outline_of(single, "x", 1)
+    assert outline_of(joined, "x", 9) is None
+
+
+def test_recordings_that_stand_before_others_hand_it_on_where_values_are_the_same(path):
+    recording = qdebug.open_recording(path)
+    assert outline_of(RecentTensors(recording), "x") == outline_of(recording, "x")
+    real = real_where_varying(recording)
+    assert outline_of(real, "x") == outline_of(recording, "x")
+    assert outline_of(real, "varying") is None  # it is shown as what the codes stand for
+    assert shape_of(real, "varying") == (12,)
+
+
+def test_a_shape_is_known_of_any_recording(path):
+    held = MemoryRecording.single(Graph(), {"a": np.zeros((2, 5))})
+    assert outline_of(held, "a") is None
+    assert shape_of(held, "a") == (2, 5)
+    assert shape_of(qdebug.open_recording(path), "turned", 1) == (3, 4)
