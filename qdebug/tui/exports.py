@@ -107,7 +107,9 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
     if path.suffix == ".csv":
         rows = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
         kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
-        return path, partial(_write_csv, rows=kept, states=scene.table.state.tolist(), marks=_marks(scene))
+        counts = [scene.table.count_of(row) for row in range(scene.table.size)]
+        columns = (counts, scene.table.state.tolist())
+        return path, partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene))
     if path.suffix == ".json":
         result = scene.result
         if result is None:
@@ -151,11 +153,11 @@ def _write_csv(
     path: Path,
     *,
     rows: Sequence[tuple[int, PlannedRow, NodeResult | None]],
-    states: Sequence[int],
+    columns: tuple[Sequence[int | None], Sequence[int]],
     marks: Mapping[int, str],
 ) -> str:
     """Write the nodes of the list; numbers in full, texts so that no spreadsheet takes them for a formula."""
-    out = io.StringIO()
+    out, (counts, states) = io.StringIO(), columns
     writer = csv.writer(out, lineterminator="\n")
     metrics = [name for name in METRIC_CHOICES if name != "introduced"]
     heads = ["row", "node", "op", "tensor", "reference_tensor", "state", "reason", *metrics]
@@ -171,7 +173,7 @@ def _write_csv(
         cells = [_number(value) for value in numbers]
         writer.writerow(
             [
-                row,
+                counts[row],
                 *map(_cell, texts),
                 _cell(reason or ""),
                 *cells,

@@ -26,7 +26,7 @@ NUMBERS = {
     "prop": "propagated error, relative",
     "gain": "error out by error in",
     "sat": "share of saturated codes; 1% is a hundredth",
-    "row": "number in the list",
+    "row": "the number under #",
 }
 """Fields that are compared with a number."""
 
@@ -193,7 +193,7 @@ class _Reader:
 
     def _column(self, name: str) -> np.ndarray:
         if name == "row":
-            return np.arange(self._table.size, dtype=np.float64)
+            return self._table.counts
         if name == "sat":
             return self._table.saturated
         try:

@@ -110,6 +110,11 @@ class NodeTable:
         number = int(self._number[row])
         return None if number < 0 else number
 
+    @property
+    def counts(self) -> np.ndarray:
+        """The number of each row among those compared, NaN where it has no partner."""
+        return np.where(self._number < 0, np.nan, self._number)
+
     def title(self, row: int) -> str:
         """Give the number and the name of a row, such as "#4 conv2"; what has no partner has no number."""
         number = self.count_of(row)

@@ -233,7 +233,7 @@ def _agreement(scene: Scene) -> str:
     if failing and failing == compared == len(scene.backends):
         return f"all {compared} are beyond the limit here: look at reference, weights, calibration"
     if failing:
-        return f"{failing} of {compared} backends are beyond the limit here"
+        return f"{failing} of {compared} backends {'is' if failing == 1 else 'are'} beyond the limit here"
     if not compared:
         return "not compared on any backend, or not yet"
     if compared < len(scene.backends):

@@ -75,12 +75,17 @@ def test_the_nodes_shown_are_written_with_full_numbers(make_scene):
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert said == "6 nodes"
-    assert [int(row["row"]) for row in rows] == scene.navigator.order.tolist()
+    assert [int(row["row"]) for row in rows] == [scene.table.count_of(row) for row in scene.navigator.order]
     by_row = {int(row["row"]): row for row in rows}
     assert by_row[0]["node"] == "'=1+1"
     assert by_row[1]["node"] == "a,b\\n"
     assert float(by_row[9]["sqnr_db"]) == scene.table.results[9].metrics.sqnr_db
     assert by_row[9]["state"] == "diverged"
+    scene.navigator.choose_filter("is=missing")
+    path, _ = write("missing.csv", scene)
+    with path.open(newline="") as file:
+        shown = {row["node"]: row["row"] for row in csv.DictReader(file)}
+    assert shown["folded"] == "", "what has no partner has no number"
 
 
 def test_the_comparison_is_written_as_json_when_it_is_whole(make_scene):

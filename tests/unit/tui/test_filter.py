@@ -21,6 +21,7 @@ def test_numbers_are_compared_and_the_unknown_fits_nothing(table):
     assert rows("sqnr<20", table) == [9, 10, 17]
     assert 5 not in rows("sqnr<1e9 | sqnr>=1e9", table), "row 5 has no SQNR"
     assert rows("row>=20 & row<22", table) == [20, 21]
+    assert rows("row>=22", table) == [22, 23], "what has no partner has no number"
     assert rows("sat>1%", table) == rows("sat>0.01", table) != []
     assert rows("sqnr=inf", table) == [0]
 
