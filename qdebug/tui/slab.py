@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from types import EllipsisType
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdebug.tui.channel_sums import UNREAD, ChannelFacts, ChannelSums
+from qdebug.tui.draw import pool_plane
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.model import QuantParams
@@ -297,18 +299,26 @@ def _channel_axis(shape: tuple[int, ...], quant: QuantParams | None) -> int:
     return 1 if len(shape) > 1 else 0
 
 
-def plane(slab: Slab, element: tuple[int, ...]) -> np.ndarray:
+def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = None) -> np.ndarray:
     """Give the size of the difference on the last two dimensions, through an element.
 
     Args:
         slab: The tensor.
         element: Which plane, in the arrays that there are: all but its last two numbers count.
+        most: Rows and columns that it is pooled to, by its largest values; all of them if left out.
 
     Returns:
-        Array of two dimensions; a tensor with fewer is one row. `UNREAD` stands where it is not read yet.
+        Array of two dimensions; a tensor with fewer is one row. `UNREAD` stands where nothing is read yet.
     """
-    error = np.abs(slab.difference((*element[:-2], ...)))
-    if slab.missing:
-        error = np.array(error)
-        error.reshape(-1)[slab.read_of(element) :] = UNREAD
-    return np.asarray(error).reshape((1,) * max(2 - error.ndim, 0) + error.shape)
+    index: tuple[int | EllipsisType, ...] = (*element[:-2], ...)
+    theirs, ours = (np.atleast_2d(side[index]) for side in (slab.reference, slab.backend))
+    high, wide = ours.shape
+    rows, columns = (high, wide) if most is None else (min(high, most[0]), min(wide, most[1]))
+    edges = [*(np.arange(rows) * high // max(rows, 1)).tolist(), high]
+    read, lines = slab.read_of(element), []
+    for first, last in pairwise(edges):  # so that what is between two steps stays in cache
+        with np.errstate(invalid="ignore"):
+            error = np.abs(np.subtract(ours[first:last], theirs[first:last], dtype=np.float64))
+        error.reshape(-1)[max(read - first * wide, 0) :] = UNREAD
+        lines.append(pool_plane(error, 1, columns) if most is not None else error)
+    return np.concatenate(lines) if lines else np.zeros((0, wide))

@@ -95,9 +95,12 @@ class MapPage(Page):
         shown = (scene.backend, scene.row, scene.navigator.sample, scene.navigator.step, id(slab.backend), slab.start)
         key = (*shown, place, read, self.all_channels, rows, columns)
         if key != self._key:
-            values = slab.by_channel if self.all_channels else plane(slab, at)
-            self._size = _sizes(slab) if self.all_channels else values.shape
-            self._pooled, self._key = pool_plane(values, rows, columns), key
+            whole = (1, 1, *slab.backend.shape)[-2:]
+            self._size = _sizes(slab) if self.all_channels else (whole[0], whole[1])
+            self._pooled = (
+                pool_plane(slab.by_channel, rows, columns) if self.all_channels else plane(slab, at, (rows, columns))
+            )
+            self._key = key
         levels = heat_levels(self._pooled, slab.largest)
         larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
         return np.kron(levels, np.ones(larger, dtype=np.int64)), (self._size[0], self._size[1])

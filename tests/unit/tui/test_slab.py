@@ -136,6 +136,15 @@ def test_blocks_add_up_to_the_whole(shape, axis, block):
     assert slab.largest == rows.max()
 
 
+@given(hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=7), st.integers(1, 4), st.integers(1, 4))
+def test_a_plane_is_pooled_like_the_whole_of_it(shape, rows, columns):
+    values = np.random.default_rng(rows).standard_normal((2, *shape))
+    slab, element = make_slab(values[0], values[1]), (0,) * len(shape)
+    whole = plane(slab, element)
+    assert (whole == np.abs(values[1] - values[0])[element[:-2]].reshape(whole.shape)).all()
+    assert (plane(slab, element, (rows, columns)) == pool_plane(whole, rows, columns)).all()
+
+
 def test_reading_goes_on_where_it_was_left():
     asked = []
     filling = Filling(np.zeros((1, 8, 1 << 14)), np.ones((1, 8, 1 << 14)))
