@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
 from qdebug.adapters import replay_kernel
 from qdebug.analysis.alignment.align import align_runs
-from qdebug.analysis.alignment.pairs import Alignment, Pair
+from qdebug.analysis.alignment.pairs import Alignment
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import recorded_places
 from qdebug.analysis.attribution.plan import PlannedNode, find_entry, plan
@@ -245,9 +248,10 @@ class DiffSession:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         self._recall()
         left = self._plan[len(self._held) :]
-        size = min(max(16, len(left) // 64), 256)  # each opens both files anew
+        size = max(16, len(left) // 64)
         chunks = [left[start : start + size] for start in range(0, len(left), size)]
-        work = partial(_examine_chunk, (reference, backend), self.alignment.pairs, self.limits)
+        given = pickle.dumps(((reference, backend), self.alignment.pairs, self.limits))  # once, not for each chunk
+        work = partial(_examine_chunk, uuid4().hex, given)
         jobs = [executor.submit(work, chunk) for chunk in chunks]
         for job in jobs:
             nodes, timing = job.result()
@@ -357,10 +361,31 @@ class DiffSession:
         return PairReader(self.reference, self.backend, self.entry(tensor).pair)
 
 
-def _examine_chunk(
-    paths: tuple[Path, Path], pairs: Sequence[Pair], limits: Limits, chunk: Sequence[PlannedNode]
-) -> tuple[list[NodeResult], Timing]:
-    """Compare some pairs in a worker process."""
-    reference, backend = (real_where_varying(open_recording(path)) for path in paths)
-    examiner = Examiner(reference, backend, pairs, limits)
+class _Worker(threading.local):
+    """What a worker keeps from chunk to chunk of one comparison: to open and look through a large net takes seconds."""
+
+    comparison: str = ""
+    examiner: Examiner | None = None
+
+
+_worker = _Worker()
+
+
+def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) -> tuple[list[NodeResult], Timing]:
+    """Compare some pairs in a worker.
+
+    Args:
+        comparison: Tells it from others.
+        given: The two paths, all pairs and the limits, pickled.
+        chunk: What is to be compared.
+    """
+    examiner = _worker.examiner
+    if examiner is None or _worker.comparison != comparison:
+        _worker.examiner = None  # let go of the one before first
+        paths, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
+        with garbage_left_alone():
+            reference, backend = (real_where_varying(open_recording(path)) for path in paths)
+            examiner = Examiner(reference, backend, pairs, limits)
+        _worker.comparison, _worker.examiner = comparison, examiner
+    examiner.timing = Timing()
     return list(examiner.examine(chunk)), examiner.timing

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import qdebug
+import qdebug.session
 from qdebug.analysis.results.limits import Limits
 from qdebug.analysis.results.result import Status
 from qdebug.errors import AlignmentError, UsageError
@@ -197,3 +198,24 @@ def test_the_error_of_each_sample_is_split():
         assert sample["introduced"]["max_abs"] == pytest.approx(3.0)
         assert sample["propagated"]["max_abs"] == 0.0
     assert result.verdict.worst_sample == 0
+
+
+def test_a_worker_opens_the_files_once_for_all_its_chunks(tmp_path, monkeypatch):
+    paths = [tmp_path / "ref.h5", tmp_path / "be.h5"]
+    for path in paths:
+        with qdebug.Recorder(path, backend="test") as recorder:
+            recorder.put("t0", np.ones(4, np.float32))
+            for at in range(1, 50):
+                recorder.put(f"t{at}", np.full(4, at, np.float32), node=f"n{at}", op="Relu", inputs=f"t{at - 1}")
+    opened = []
+    monkeypatch.setattr(
+        qdebug.session, "open_recording", lambda path: opened.append(path) or qdebug.open_recording(path)
+    )
+    with ThreadPoolExecutor(1) as executor:
+        first = diff(*paths, executor=executor)
+        assert opened == paths * 2  # here, and in the worker
+        kept = tmp_path / "be.h5.qdebug-cache"
+        for file in kept.iterdir():
+            file.unlink()
+        assert diff(*paths, executor=executor).to_json() == first.to_json()
+    assert opened == paths * 4  # another comparison may be of other files under the same names
