@@ -17,6 +17,8 @@ from qdebug.view.rows import introduced_cell, metric_title, quant_text
 __all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
 
 _NAME_LEAST = 24
+_NAME_AMPLE = 40
+"""Cells of a name that only the first column beside the important ones may take from it."""
 _NAME_FLOOR = 8
 _NAME_MOST = 72
 _INTRODUCED_FROM = 60
@@ -106,7 +108,8 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
     if offset and optional and (squeezed := min(optional[0].width, room - _NAME_FLOOR - 1)) > _NAME_FLOOR:
         chosen.append(replace(optional[0], width=squeezed))  # the column that was asked for, at the name's cost
     for column in optional[len(chosen) :]:
-        if room - sum(c.width + 1 for c in chosen) - column.width - 1 < name_least:
+        least = max(min(name_wanted, _NAME_AMPLE), name_least) if chosen else name_least
+        if room - sum(c.width + 1 for c in chosen) - column.width - 1 < least:
             break
         chosen.append(column)
     name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_most, name_least)), 4)
