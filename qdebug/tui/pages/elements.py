@@ -135,7 +135,9 @@ def waiting(scene: Scene) -> str:
             return "not compared yet: its turn comes, in topological order; its elements are being read .."
         if scene.glimpse.part is None:
             return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
-        return "not compared yet: its turn comes, in topological order; 5 and 7 show its elements meanwhile"
+        return (
+            "not compared yet: its turn comes, in topological order; 5, and 7 in one plane, show its elements meanwhile"
+        )
     return "the elements are being read .."
 
 
