@@ -19,7 +19,7 @@ from textual.events import Key
 from textual.message import Message
 
 from qdebug.tui.incoming import Incoming
-from qdebug.tui.terminal import mode_before
+from qdebug.tui.terminal import mode_before, typed_before
 
 if TYPE_CHECKING:
     from qdebug.tui.application import QdebugApp
@@ -94,8 +94,10 @@ class PromptDriver(LinuxDriver):
         incoming = Incoming()
         with suppress(OSError):
             while not ended.is_set():
-                data = b""
-                if select.select([self._terminal], [], [], _LOOK_SECONDS)[0]:
+                data = typed_before()
+                if data:
+                    pass
+                elif select.select([self._terminal], [], [], _LOOK_SECONDS)[0]:
                     if ended.is_set():
                         break
                     data = os.read(self._terminal, 1 << 12)

@@ -80,7 +80,7 @@ class MainScreen(Asking):
     def action_search(self) -> None:
         """Open the search."""
         navigator = self.navigator
-        if navigator is None:
+        if navigator is None or self.now.opened is None:  # the names alone know no nodes, and no operators
             return self.refuse()
         if not self._arrangement.usable:
             return self.say("the terminal is too small to type a text in")
@@ -118,7 +118,7 @@ class MainScreen(Asking):
     def action_filter(self) -> None:
         """Ask for a filter."""
         navigator = self.navigator
-        if navigator is None:
+        if navigator is None or self.now.opened is None:  # the names alone know no nodes, and no operators
             return self.refuse()
         if not self._arrangement.usable:
             return self.say("the terminal is too small to type a text in")

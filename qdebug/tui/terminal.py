@@ -18,11 +18,12 @@ from typing import Any
 from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
-__all__ = ["mode_before", "require_terminal", "say_waiting", "skeleton"]
+__all__ = ["keep_typed", "mode_before", "require_terminal", "say_waiting", "skeleton", "typed_before"]
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J\x1b[H"
 _MODE: list[list[Any]] = []
 """How the terminal was set up when the program began, until it is so again or Textual takes care of it."""
+_TYPED = bytearray()
 _LEAVE = "\x1b[?1049l\x1b[?25h\x1b[0m"
 
 
@@ -97,6 +98,18 @@ def _restore_mode() -> None:
 def mode_before() -> list[Any] | None:
     """Give how the terminal was set up before the first frame, once, to who sets it up so at the end."""
     return _MODE.pop() if _MODE else None
+
+
+def keep_typed(data: bytes) -> None:
+    """Keep what was read while something else was looked for: the interface takes it as typed later."""
+    _TYPED.extend(data)
+
+
+def typed_before() -> bytes:
+    """Give what was kept, once."""
+    data = bytes(_TYPED)
+    _TYPED.clear()
+    return data
 
 
 def _keyboard() -> int:

@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import termios
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.tui import app
 from qdebug.tui.app import run_tui
+from qdebug.tui.terminal import keep_typed, typed_before
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -48,6 +50,45 @@ def test_a_divergence_is_walked_to_and_left(terminal, recordings):
     program.send(b"q")
     program.wait(lambda _: program.process.poll() is not None)
     assert program.process.poll() == 0
+
+
+def mode_of(program):
+    return termios.tcgetattr(program._master)
+
+
+@pytest.mark.parametrize("early", [b"q", b"/n3\rq", b"2j\x1bq"])
+def test_quitting_before_there_is_anything_quits_and_leaves_no_key_behind(terminal, recordings, early):
+    program = terminal(qdebug(*recordings, "--theme", "dark"))
+    before = mode_of(program)
+    program.send(early)
+    program.wait(lambda _: program.process.poll() is not None)
+    assert program.process.poll() == 0, program.text
+    assert mode_of(program) == before
+
+
+def test_what_is_typed_on_the_first_frame_is_done(terminal, recordings):
+    program = terminal(qdebug(*recordings, "--theme", "dark"))
+    assert program.wait(lambda text: "opening" in text)
+    program.send(b"2/n3\r")
+    assert program.wait(lambda text: "1 match; n N walk them" in text), program.text
+    assert "n3" in next(line for line in program.screen.display if line.startswith("▸"))
+
+
+def test_a_wrong_start_leaves_no_key_for_the_shell(terminal, recordings):
+    program = terminal(qdebug(*recordings, "--screen", "overview", "--node", "n22", "--theme", "dark"))
+    before = mode_of(program)
+    assert program.wait(lambda text: "opening" in text)
+    program.send(b"jj")
+    program.wait(lambda _: program.process.poll() is not None)
+    assert program.process.poll() == 2
+    assert mode_of(program) == before
+
+
+def test_what_was_read_by_somebody_else_is_typed_all_the_same():
+    keep_typed(b"/n")
+    keep_typed(b"3\r")
+    assert typed_before() == b"/n3\r"
+    assert typed_before() == b""
 
 
 def test_an_unknown_node_is_told_after_the_terminal_is_restored(terminal, recordings):
