@@ -17,6 +17,7 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.model.quant import QuantParams
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.rounding import round_values
 
 __all__ = ["BLOCK", "Affine", "ScaleMap", "centred", "dequantize", "quantize", "to_single"]
@@ -202,6 +203,7 @@ def dequantize(codes: np.ndarray, quant: QuantParams | None) -> np.ndarray:
     source, target = codes.reshape(-1), real.reshape(-1)
     with np.errstate(all="ignore"):
         for start in range(0, source.size, BLOCK):
+            checkpoint()
             affine.apply(source[start : start + BLOCK], start, target[start : start + BLOCK])
     return real
 
@@ -230,15 +232,21 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     single = values.dtype.itemsize <= 4 and values.dtype.kind not in "iu" and dtype.itemsize <= 2
     single = single and quant.scale.dtype == np.float32 and values.dtype != np.float64
     work = np.float32 if single else np.float64
-    scale = scales.expand(quant.scale.astype(work), 0, values.size).reshape(values.shape if not scales.scalar else ())
+    scale = quant.scale.astype(work)
+    codes = np.empty(values.shape, dtype)
+    source, target = values.reshape(-1), codes.reshape(-1)
     with np.errstate(all="ignore"):
-        quotient = values.astype(work) / scale
-        if quant.qmin is None or quant.qmax is None:
-            return _float_codes(quotient, dtype)
-        rounded = round_values(quotient, rounding)
-        zero_point = scales.expand(quant.zero_point, 0, values.size)
-        zero_point = zero_point.reshape(values.shape if not scales.scalar else ())
-        return _integer_codes(rounded, zero_point, quant.qmin, quant.qmax).astype(dtype)
+        for start in range(0, max(source.size, 1), BLOCK):  # an unknown rounding is told for no values too
+            checkpoint()
+            stop = min(start + BLOCK, source.size)
+            quotient = source[start:stop].astype(work) / scales.expand(scale, start, stop)
+            if quant.qmin is None or quant.qmax is None:
+                target[start:stop] = _float_codes(quotient, dtype)
+                continue
+            rounded = round_values(quotient, rounding)
+            zero_point = scales.expand(quant.zero_point, start, stop)
+            target[start:stop] = _integer_codes(rounded, zero_point, quant.qmin, quant.qmax).astype(dtype)
+    return codes
 
 
 def _integer_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
