@@ -31,7 +31,7 @@ _SIGNS = (
 _NOTES = (
     "sat: codes at qmin or qmax, without those that are a Relu's zero",
     "> at the end of the heading: more columns, shown with the right arrow",
-    "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; is=" + "|".join(FLAGS),
+    "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
     "filter terms: rel>1e-2, sat>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
     "origin: from the worst input to its worst input, until a node adds as much as comes in",
     "profile: error along the topological order, largest of each stretch",

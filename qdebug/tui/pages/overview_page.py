@@ -218,7 +218,9 @@ def _share(value: float) -> str:
 def _coverage(scene: Scene) -> str:
     table = scene.table
     missing = table.size - table.comparable
-    said = f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+    many = numbers.grouped(scene.navigator.samples)
+    said = "" if scene.navigator.sample is None else f" errors of all {many} samples;"
+    said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:
         said += f", {numbers.grouped(missing)} {'has' if missing == 1 else 'have'} no partner"
@@ -226,8 +228,6 @@ def _coverage(scene: Scene) -> str:
         said += f", {numbers.grouped(unlike)} cannot be compared"
     if missing or unlike:
         said += " (f is=missing)"
-    if scene.navigator.sample is not None:
-        said += f"; errors of all {numbers.grouped(scene.navigator.samples)} samples"
     excused = int(table.acknowledged.sum())
     if excused:
         said += f", {numbers.grouped(excused)} acknowledged"

@@ -41,7 +41,8 @@ def test_with_a_sample_chosen_a_screen_says_whose_errors_it_shows(pages, make_sc
         assert "of all 3 samples" not in text(pages[view].draw(scene, 100, 24))
     scene.navigator.choose_sample(1)
     for view in (View.OVERVIEW, View.GRAPH):
-        assert "of all 3 samples" in text(pages[view].draw(scene, 100, 24))
+        for width in (60, 100):
+            assert "of all 3 samples" in text(pages[view].draw(scene, width, 24))
 
 
 def test_weights_stand_before_their_scales(make_scene):
