@@ -87,11 +87,13 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     chosen = choices or TuiChoices()
     require_terminal()
     with _uncollected(), skeleton(reference, backends):
+        from qdebug.tui.background import BackgroundQuestion
+
+        question = None if chosen.theme else BackgroundQuestion()
         from qdebug.tui.application import LIMITS_FILE, QdebugApp
-        from qdebug.tui.background import is_light
         from qdebug.tui.desk import Start
         from qdebug.tui.glyphs import locale_glyphs
-        from qdebug.tui.palette import DARK, LIGHT, named_palette
+        from qdebug.tui.palette import LIGHT, named_palette
 
         limits_file = (None if chosen.limits_file is None else chosen.limits_file()) or LIMITS_FILE
         begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
@@ -100,7 +102,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
             titles=[(reference.name, backend.name) for backend in backends],
             begin=begin,
             glyphs=locale_glyphs(),
-            palette=named_palette(chosen.theme) if chosen.theme else LIGHT if is_light() else DARK,
+            palette=LIGHT if question is not None and question.is_light() else named_palette(chosen.theme or "dark"),
             limits_file=limits_file,
             command_words=[*chosen.command, str(reference), *map(str, backends)],
         )

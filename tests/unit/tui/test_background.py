@@ -1,11 +1,13 @@
 import os
 import pty
 import sys
-import threading
+import time
+import tty
 
 import pytest
 
 from qdebug.tui import background
+from qdebug.tui.terminal import typed_before
 
 
 @pytest.mark.parametrize(
@@ -27,24 +29,14 @@ def test_the_brightness_is_read_out_of_the_answer(answer, bright):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Stand in for a terminal; what it answers is told."""
+    """Stand in for a terminal that hands over each byte as it comes; give its other end."""
     master, slave = pty.openpty()
+    tty.setraw(slave)
     opened = [os.fdopen(slave, "rb", 0, closefd=False), os.fdopen(os.dup(slave), "wb", 0)]
     monkeypatch.setattr(sys, "__stdin__", opened[0])
     monkeypatch.setattr(sys, "__stderr__", opened[1])
-
-    def answer(data):
-        def run():
-            seen = b""
-            while b"\x1b[c" not in seen:
-                seen += os.read(master, 100)
-            os.write(master, data)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        return thread
-
-    yield answer
+    typed_before()
+    yield master
     for each in opened:
         each.close()
     os.close(slave)
@@ -52,26 +44,41 @@ def terminal(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("answer", "light"),
+    ("answer", "light", "typed"),
     [
-        (b"\x1b]11;rgb:fafa/fafa/f0f0\x1b\\\x1b[?1;2c", True),
-        (b"\x1b]11;rgb:1111/1111/1111\x1b\\\x1b[?1;2c", False),
-        (b"\x1b[?1;2c", False),
+        (b"\x1b]11;rgb:fafa/fafa/f0f0\x1b\\\x1b[?1;2c", True, b""),
+        (b"\x1b]11;rgb:1111/1111/1111\x1b\\\x1b[?1;2c", False, b""),
+        (b"\x1b[?1;2c", False, b""),
+        (b"3/no\x1b]11;rgb:fafa/fafa/f0f0\x07de\r\x1b[?1;2c", True, b"3/node\r"),
+        (b"\x1b[A!\x1b[?62cq", False, b"\x1b[A!q"),
     ],
 )
-def test_the_terminal_is_asked(terminal, answer, light):
-    thread = terminal(answer)
-    assert background.is_light() is light
-    thread.join(5)
+def test_the_terminal_is_asked_and_what_is_typed_meanwhile_is_kept(terminal, answer, light, typed):
+    question = background.BackgroundQuestion()
+    assert os.read(terminal, 100).endswith(b"\x1b[c")
+    os.write(terminal, answer)
+    assert question.is_light() is light
+    assert typed_before() == typed
+
+
+def test_an_answer_that_came_while_libraries_were_loaded_is_not_waited_for(terminal, monkeypatch):
+    question = background.BackgroundQuestion()
+    os.write(terminal, b"\x1b]11;rgb:ffff/ffff/ffff\x07\x1b[?62c")
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert question.is_light() is True
 
 
 def test_a_terminal_that_says_nothing_is_taken_to_be_dark(terminal):
-    assert background.is_light() is False
+    question = background.BackgroundQuestion()
+    os.write(terminal, b"jj")
+    assert question.is_light() is False
+    assert typed_before() == b"jj"
 
 
 def test_without_a_terminal_nobody_is_asked(monkeypatch, tmp_path):
     with (tmp_path / "x").open("w+") as file:
         monkeypatch.setattr(sys, "__stdin__", file)
-        assert background.is_light() is False
+        assert background.BackgroundQuestion().is_light() is False
     monkeypatch.setattr(sys, "__stdin__", None)
-    assert background.is_light() is False
+    assert background.BackgroundQuestion().is_light() is False

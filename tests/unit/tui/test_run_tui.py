@@ -58,7 +58,7 @@ def mode_of(program):
 
 @pytest.mark.parametrize("early", [b"q", b"/n3\rq", b"2j\x1bq"])
 def test_quitting_before_there_is_anything_quits_and_leaves_no_key_behind(terminal, recordings, early):
-    program = terminal(qdebug(*recordings, "--theme", "dark"))
+    program = terminal(qdebug(*recordings))
     before = mode_of(program)
     program.send(early)
     program.wait(lambda _: program.process.poll() is not None)
@@ -67,7 +67,7 @@ def test_quitting_before_there_is_anything_quits_and_leaves_no_key_behind(termin
 
 
 def test_what_is_typed_on_the_first_frame_is_done(terminal, recordings):
-    program = terminal(qdebug(*recordings, "--theme", "dark"))
+    program = terminal(qdebug(*recordings))
     assert program.wait(lambda text: "opening" in text)
     program.send(b"2/n3\r")
     assert program.wait(lambda text: "1 match; n N walk them" in text), program.text
@@ -75,7 +75,7 @@ def test_what_is_typed_on_the_first_frame_is_done(terminal, recordings):
 
 
 def test_a_wrong_start_leaves_no_key_for_the_shell(terminal, recordings):
-    program = terminal(qdebug(*recordings, "--screen", "overview", "--node", "n22", "--theme", "dark"))
+    program = terminal(qdebug(*recordings, "--screen", "overview", "--node", "n22"))
     before = mode_of(program)
     assert program.wait(lambda text: "opening" in text)
     program.send(b"jj")
