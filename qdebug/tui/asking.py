@@ -54,14 +54,14 @@ class Asking(Moving):
         self._label_text = f" {question.label} "
         self._label.styles.width = cell_len(self._label_text)
         self._label.redraw()
-        self._input.placeholder = question.placeholder
+        fits = cell_len(self._label_text) + cell_len(question.placeholder) <= self.size.width
+        self._input.placeholder = question.placeholder if fits else ""
         with self._input.prevent(Input.Changed):
             self._input.value = question.text
         self._input.cursor_position = len(question.text)
         self._footer.display, self._asking.display = False, True
         self.set_focus(self._input)
-        hidden = question.text or cell_len(self._label_text) + cell_len(question.placeholder) > self.size.width
-        self.say(question.placeholder if hidden else "")
+        self.say(question.placeholder if question.text or not fits else "")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Answer as the user types; what is known of an older text, or of the line before, is news no more."""

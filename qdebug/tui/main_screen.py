@@ -311,15 +311,19 @@ class MainScreen(Asking):
         )
 
     def _export(self, text: str) -> str:
+        self.call_after_refresh(self._write, text)  # a picture is of the screen without the line that asks
+        return ""
+
+    def _write(self, text: str) -> None:
         scene = self.scene
         if scene is None:
-            return "there is nothing to write"
+            return self.say("there is nothing to write")
         try:
             path, write = exports.prepared(text, scene, screenshot=self.app.export_screenshot)
         except QdebugError as error:
-            return f"{error.message} {error.hint or ''}"
+            return self.say(f"{error.message} {error.hint or ''}")
         self._ask(ExportRequest(backend=self.backend, path=path, write=write))
-        return self._writing(path)
+        return self.say(self._writing(path))
 
     def _writing(self, path: Path) -> str:
         """Say that a file is on its way, and what it may have to wait for."""

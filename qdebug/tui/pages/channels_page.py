@@ -131,7 +131,9 @@ def _bar(share: float, scene: Scene) -> str:
         return "not finite"
     full = int(share * _BAR)
     rest = bars(np.array([share * _BAR - full]), scene.glyphs, top=1.0) if full < _BAR else ""
-    return (scene.glyphs.eighths[-1] * full + rest).ljust(_BAR) + f" {share:4.0%}"
+    some, most = 0 < share < 0.005, 0.995 <= share < 1  # none and all are said only of none and all
+    text = "<1%" if some else ">99%" if most else f"{share:.0%}"
+    return (scene.glyphs.eighths[-1] * full + rest).ljust(_BAR) + f" {text:>4}"
 
 
 def _columns(scene: Scene, slab: Slab) -> Sequence[tuple[str, Write]]:

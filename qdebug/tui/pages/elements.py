@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from qdebug.tui.pages.page import Line, Scene, paragraph
@@ -12,7 +12,7 @@ from qdebug.view.text import safe_text
 
 __all__ = ["FORMS", "ElementCursor", "so_far", "unjudged", "waiting", "waiting_lines"]
 
-FORMS = ("real", "codes", "hex")
+FORMS: Mapping[str, str] = {"real": "real numbers", "codes": "stored codes", "hex": "hexadecimal bits"}
 """How elements are written."""
 
 
@@ -21,7 +21,7 @@ class ElementCursor:
 
     def __init__(self) -> None:
         self.index: tuple[int, ...] = ()
-        self.form = FORMS[0]
+        self.form = "real"
         self._of: tuple[object, ...] = ()
         self._waits = False  # for the worst element to become known, unless the user moves first
 
@@ -116,12 +116,13 @@ class ElementCursor:
 
     def next_form(self, scene: Scene) -> str:
         """Write the elements in the next form."""
-        self.form = FORMS[(FORMS.index(self.form) + 1) % len(FORMS)]
+        forms = list(FORMS)
+        self.form = forms[(forms.index(self.form) + 1) % len(forms)]
         slab = self.in_part(scene)
         if self.form == "codes" and slab is not None and slab.backend_codes is None and slab.reference_codes is None:
             self.form = "hex"
             return "hex; neither side is quantized, so there are no codes"
-        return {"real": "real numbers", "codes": "stored codes", "hex": "the bits in hexadecimal"}[self.form]
+        return FORMS[self.form]
 
 
 def waiting(scene: Scene) -> str:

@@ -37,7 +37,7 @@ class MapPage(Page):
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the map, and what it is of beside it."""
         slab = self._cursor.on(scene) if self.all_channels else self._cursor.in_part(scene)
-        head = heading(scene, width, "all channels" if self.all_channels else "one plane")
+        head = heading(scene, width, "map of all channels" if self.all_channels else "map of one plane")
         if slab is None:
             return waiting_lines(scene, head, width)
         if not slab.backend.size:

@@ -126,7 +126,7 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
     tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
-    rest = f"  {scene.glyphs.plain(extra)}" if extra else ""
+    rest = f", {scene.glyphs.plain(extra)}" if extra else ""
     room = max(width - cell_len(tail) - len(rest), 8)
     name = safe_text(table.title(row))
     name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))

@@ -8,7 +8,7 @@ import numpy as np
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import bars, resample
-from qdebug.tui.pages.elements import ElementCursor, so_far, unjudged, waiting_lines
+from qdebug.tui.pages.elements import FORMS, ElementCursor, so_far, unjudged, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, window
 from qdebug.tui.slab import Slab
 from qdebug.view import numbers
@@ -36,7 +36,8 @@ class ValuesPage(Page):
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the window."""
         slab = self._cursor.in_part(scene)
-        head = heading(scene, width, self._cursor.form if slab is not None else "")
+        form = self._cursor.form
+        head = heading(scene, width, "" if slab is None or form == "real" else f"in {FORMS[form]}")
         if slab is None:
             return waiting_lines(scene, head, width)
         if not slab.backend.size:
@@ -214,6 +215,6 @@ def _histograms(scene: Scene, width: int) -> list[Line]:
     lines: list[Line] = []
     for title, side in (("reference", values.reference), ("backend", values.backend)):
         drawn = bars(np.sqrt(resample(side.counts, room)), scene.glyphs)
-        extent = f" {numbers.number(values.low, digits=3)}..{numbers.number(values.high, digits=3)}"
+        extent = f" from {numbers.number(values.low, digits=3)} to {numbers.number(values.high, digits=3)}"
         lines.append([(f" {title:<10}", "muted"), (drawn, "fine"), (extent if title == "backend" else "", "muted")])
     return lines

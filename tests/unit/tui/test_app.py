@@ -393,3 +393,27 @@ async def test_painting_everything_once_there_is_no_screen_any_more_does_nothing
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
     assert app._paint_all(None) is None
+
+
+async def test_a_picture_is_of_the_screen_without_the_line_that_asks_for_its_name(
+    make_app, make_session, settle, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("e", *["backspace"] * 60, *"here.svg", "enter")
+        await settle(pilot, until=lambda _: (tmp_path / "here.svg").exists())
+        await pilot.pause()
+    picture = (tmp_path / "here.svg").read_text()
+    assert "qlinearadd_1" in picture
+    assert "here" not in picture
+
+
+async def test_a_hint_that_is_too_long_for_the_line_is_shown_once(make_app, make_session, settle):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        await settle(pilot)
+        assert "\n".join(screen_text(app)).count("optionally") == 1

@@ -8,6 +8,7 @@ from qdebug.analysis.results.node_result import SampleError
 from qdebug.analysis.results.status import Status
 from qdebug.model import Graph, Role, TensorInfo
 from qdebug.tui.arrangement import View
+from qdebug.tui.pages.channels_page import _bar
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import BackendColumn, heading
 from qdebug.tui.pages.table import make_pages
@@ -33,6 +34,11 @@ def test_a_share_that_is_not_all_is_never_said_to_be_all(pages, make_scene):
         drawn = text(pages[view].draw(scene, 80, 22))
         assert "<0.01 %" in drawn
         assert "100" not in drawn
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, "0%"), (0.001, "<1%"), (0.5, "50%"), (0.999, ">99%"), (1.0, "100%")])
+def test_the_share_of_a_channel_is_none_or_all_only_if_it_is(make_scene, share, said):
+    assert _bar(share, make_scene()).split()[-1] == said
 
 
 def test_with_a_sample_chosen_a_screen_says_whose_errors_it_shows(pages, make_scene):
