@@ -407,7 +407,7 @@ def _to_origin(scene: Scene) -> str:
         hidden = scene.navigator.jump(row)
     at = table.results[walk.rows[-1]]
     share = None if at is None or at.declared else own_share(at)
-    own = "" if share is None else f" ({share:.0%} its own)"
+    own = "" if share is None else f" ({numbers.percent(share, 1.0)} its own)"
     steps = len(walk.rows) - 1
     if not walk.failing:
         return f"{steps} {'edge' if steps == 1 else 'edges'} back{so_far}: {walk.ended}{own}{hidden}"

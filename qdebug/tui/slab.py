@@ -72,7 +72,7 @@ class Slab:
     @property
     def so_far(self) -> str:
         """How much of the tensor all this is of; "" if all of it."""
-        return f"{1 - self.missing / self.backend.size:.0%}" if self.missing else ""
+        return f"{100 * (self.backend.size - self.missing) // self.backend.size}%" if self.missing else ""
 
     def read_of(self, index: tuple[int, ...]) -> int:
         """Give how many elements of the last two dimensions through an index are read."""

@@ -140,7 +140,7 @@ class MapPage(Page):
             share = float(slab.channels.share[channel])
             facts += [
                 (f"channel {channel}{', so far' if slab.missing else ''}:", "accent"),
-                (f"{share:.1%} of the error" if not np.isnan(share) else "NaN or infinite", "plain"),
+                (f"{numbers.percent(share, 1.0)} of the error" if not np.isnan(share) else "NaN or infinite", "plain"),
                 (f"RMSE {numbers.number(float(slab.channels.rmse[channel]))}", "muted"),
                 ("", "plain"),
             ]

@@ -102,7 +102,7 @@ def test_what_is_read_so_far_is_told_from_what_is_not(shape, last):
     for slab in (steps[0], steps[len(steps) // 2]):
         read = backend.size - slab.missing
         assert 0 < read < backend.size
-        assert slab.so_far == f"{read / backend.size:.0%}"
+        assert slab.so_far == f"{100 * read // backend.size}%"
         assert slab.largest == difference[:read].max()
         assert slab.backend.reshape(-1)[:read].tobytes() == np.ravel(backend)[:read].tobytes()
         assert slab.channels.read.sum() == read

@@ -262,7 +262,7 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     page.draw(scene, 80, 18)
     cursor.jump(scene, "0,1,4,5")
     drawn = page.draw(scene, 80, 18)
-    assert "100.0% of the error" in text(drawn)
+    assert "100 % of the error" in text(drawn)
     assert "8 x 8 elements" in text(drawn)
     assert any(style == "first" for line in drawn for _, style in line)
     assert "an element is 4 x 4" in text(drawn)
