@@ -42,7 +42,7 @@ class ExplainPage(Page):
         self._lines, self._room = len(lines), max(height - 2, 1)
         self._top = min(self._top, max(self._lines - self._room, 0))
         left = self._lines - self._top - self._room
-        more = f"{left} more, j" if left > 0 else "the end" if self._top else ""
+        more = f"j for {left} more {'line' if left == 1 else 'lines'}" if left > 0 else "the end" if self._top else ""
         return [heading(scene, width, more), [], *lines[self._top : self._top + self._room]]
 
     def move(self, _: Scene, lines: int) -> str:

@@ -466,7 +466,7 @@ def test_an_explanation_that_goes_on_says_how_far(make_scene):
     page = make_pages(ElementCursor())[View.EXPLAIN]
     scene = make_scene()
     head = text(page.draw(scene, 60, 4)).splitlines()[0]
-    assert "more, j" in head
+    assert "j for " in head
     page.move(scene, 99)
     assert "the end" in text(page.draw(scene, 60, 4)).splitlines()[0]
     assert text(page.draw(scene, 60, 40)).splitlines()[0].endswith("diverged")
