@@ -1,4 +1,7 @@
-"""Ctrl-C while something is written: noticed at the next safe moment, and at once if it comes again."""
+"""Ctrl-C while something is written: noticed at the next safe moment, and at once if it comes again.
+
+Other signals that end a program end it as Ctrl-C does where there is something to be given back first.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Self
 
 from qdebug.cli.output import OnProgress
 
-__all__ = ["Interrupts", "interrupts_kept"]
+__all__ = ["Interrupts", "ended_as_interrupted", "interrupts_kept"]
 
 _AGAIN = 0.02
 """Seconds after which a lost Ctrl-C is sent again: the destructor has long been left."""
@@ -82,3 +85,30 @@ def interrupts_kept() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+
+
+@contextmanager
+def ended_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that it gives the terminal back; then end by them.
+
+    A signal that somebody else takes care of, or that is to be ignored as under nohup, is left to them.
+    """
+    came: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        came.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    with suppress(ValueError):  # outside the main thread
+        for number in numbers:
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            for number in numbers:
+                signal.signal(number, signal.SIG_DFL)
+        if came:
+            signal.raise_signal(came[0])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
+from qdebug.cli.interrupts import ended_as_interrupted
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits
 from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_debug, add_untrusted, natural, typed
@@ -120,7 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
         limits_file=partial(_limits_file, options.limits),
         command=["qdebug", "tui", *_limit_words(options)],
     )
-    return run_tui(options.reference, options.backends, choices=choices)
+    with ended_as_interrupted():
+        return run_tui(options.reference, options.backends, choices=choices)
 
 
 def _limits_file(given: Path | None) -> Path | None:

@@ -83,6 +83,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         RecordingError: A recording cannot be read.
         AlignmentError: The two record different networks.
         QdebugError: The interface itself failed; the traceback has been printed.
+        KeyboardInterrupt: Not a key but a signal has interrupted it.
     """
     chosen = choices or TuiChoices()
     require_terminal()
@@ -116,6 +117,8 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         raise RecordingError(f"A recording cannot be read any further: {app.failure}.") from app.failure
     if app.failure is not None:
         raise app.failure
+    if code is None and not app.return_code:  # ended from outside, by a signal; no crash
+        raise KeyboardInterrupt("interrupted.")
     if code is None:
         raise QdebugError("The terminal interface stopped.", hint="For the report: qdebug diff REF BACKEND.")
     return code

@@ -59,10 +59,10 @@ def skeleton(reference: Path, backends: Sequence[Path]) -> Iterator[None]:
         return
     others = ", ".join(safe_text(backend.name, limit=60) for backend in backends[:3])
     names = f"{safe_text(reference.name, limit=60)}  vs  {others}"
-    out.write(f"{_ENTER} qdebug  {names}\r\n\r\n opening ..")
-    out.flush()
-    _keep_keys()
     try:
+        out.write(f"{_ENTER} qdebug  {names}\r\n\r\n opening ..")
+        out.flush()
+        _keep_keys()
         yield
     except BaseException:
         _restore_mode()

@@ -1,6 +1,7 @@
 """The entry, with real recordings on a real (pseudo-)terminal."""
 
 import gc
+import signal
 import subprocess
 import sys
 import termios
@@ -64,6 +65,38 @@ def test_quitting_before_there_is_anything_quits_and_leaves_no_key_behind(termin
     program.wait(lambda _: program.process.poll() is not None)
     assert program.process.poll() == 0, program.text
     assert mode_of(program) == before
+
+
+ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
+
+
+@pytest.mark.parametrize("until", ["opening ..", "VERDICT"])
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_signal_that_ends_it_gives_the_terminal_back(terminal, recordings, number, code, until):
+    program = terminal(qdebug(*recordings))
+    before = mode_of(program)
+    assert program.wait(lambda text: until in text), program.text
+    program.process.send_signal(number)
+    assert program.process.wait(20) == code
+    while program.read(0.2):
+        pass
+    assert mode_of(program) == before
+    assert not program.screen.cursor.hidden
+    assert program.written.rfind(b"\x1b[?1049l") > program.written.rfind(b"\x1b[?1049h")
+    assert program.written.rfind(b"\x1b[?1000l") >= program.written.rfind(b"\x1b[?1000h")
+    assert b"Traceback" not in program.written
+
+
+def test_a_signal_that_is_to_be_ignored_is_ignored(terminal, recordings):
+    start = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {START}"
+    program = terminal([sys.executable, "-c", start, "tui", *map(str, recordings)])
+    assert program.wait(lambda text: "VERDICT" in text), program.text
+    program.process.send_signal(signal.SIGHUP)
+    program.press(b"2")
+    assert program.process.poll() is None
+    program.send(b"q")
+    program.wait(lambda _: program.process.poll() is not None)
+    assert program.process.poll() == 0
 
 
 def test_what_is_typed_on_the_first_frame_is_done(terminal, recordings):
