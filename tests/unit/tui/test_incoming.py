@@ -46,6 +46,83 @@ def test_an_escape_is_taken_before_what_comes_after_it(bursts, expected):
 
 
 @pytest.mark.parametrize(
+    ("bursts", "expected"),
+    [
+        ([b"j\xffk"], b"jk"),
+        ([b"\x9b0;1c"], b"0;1c"),
+        ([b"\xe2\x82", b"", b"j"], b"j"),
+        ([b"\xe2\x82", b"\xac"], "€".encode()),
+        ([b"\x1b[200~a\xfeb\x1b[201~"], b"\x1b[200~ab\x1b[201~"),
+    ],
+)
+def test_bytes_that_are_no_text_are_left_out(bursts, expected):
+    assert passed(*bursts) == expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x1b[>0;276;0c",
+        b"\x1b[?1u",
+        b"\x1b[?997;1n",
+        b"\x1b[8;24;80t",
+        b"\x1bP>|xterm(370)\x1b\\",
+        b"\x1bP1+r436f=323536\x1b\\",
+        b"\x1b_Gi=1;OK\x1b\\",
+        b"\x1b]10;rgb:00/00/00\x07",
+    ],
+)
+@pytest.mark.parametrize("at", [None, 5, 6])
+def test_an_answer_to_what_another_program_asked_is_no_key(answer, at):
+    bursts = [b"j" + answer + b"k"] if at is None else [b"j" + answer[:at], b"", answer[at:] + b"k"]
+    assert passed(*bursts) == b"jk"
+
+
+@pytest.mark.parametrize(
+    "half",
+    [b"\x1b]11;rgb:ff", b"\x1b]11;rgb:ffff\x1b", b"\x1b[?62", b"\x1b[<0;1", b"\x1b[1;", b"\x1bP>|x", b"\x1b_Gq"],
+)
+def test_half_of_a_sequence_whose_other_half_never_comes_presses_no_key_and_keeps_none_back(half):
+    assert passed(half, *[b""] * 10, b"j").lstrip(b"\x1b|") == b"j"
+    assert passed(half, b"\x03j").lstrip(b"\x1b|") == b"\x03j"
+    assert passed(half, b"", b"j", b"q").lstrip(b"\x1b|") == b"jq" or half.endswith(b"\x1b")
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        b"\x1b[24;80R",
+        b"\x1b[?2026;2$y",
+        b"\x1b[48;24;80;480;640t",
+        b"\x1b[1;5A",
+        b"\x1b[97;5u",
+        b"\x1b[15;2~",
+        b"\x1b[M !!",
+    ],
+)
+def test_what_textual_knows_is_passed_on(known):
+    assert passed(known, b"j") == known + b"j"
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"), [(b"\x1b[j", b"\x1b|[j"), (b"\x1b[4j", b"\x1b|[4j"), (b"\x1b[?j", b"\x1b|[?j")]
+)
+def test_an_escape_and_keys_that_look_like_a_sequence_are_keys(typed, expected):
+    assert passed(typed) == expected
+
+
+def test_an_answer_whose_escape_was_passed_on_is_no_escape_key():
+    incoming = Incoming()
+    assert list(incoming.take(b"\x1b", escaped=False)) == [(b"\x1b", False)]
+    assert list(incoming.take(b"[?62;22cj", escaped=False)) == [(b"[I", False), (b"j", False)]  # the window's focus
+
+
+def test_ctrl_c_ends_what_is_pasted_without_an_end():
+    assert passed(b"\x1b[200~abc", b"\x03") == b"\x1b[200~abc\x1b[201~\x03"
+    assert passed(b"\x1b[200~a\x03c\x1b[201~") == b"\x1b[200~a\x03c\x1b[201~"
+
+
+@pytest.mark.parametrize(
     "answer", [b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\", b"\x1b]11;rgb:00/00/00\x07", b"\x1b[?62;22c", b"\x1b[?1;2c"]
 )
 @pytest.mark.parametrize("at", [None, 2, 5])

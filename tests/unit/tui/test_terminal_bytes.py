@@ -201,3 +201,9 @@ def test_an_escape_and_a_key_in_one_burst_are_two_keys(program):
     assert program.wait(lambda text: "search cancelled" in text or "#1 " in text), program.text
     program.settle()
     assert "qlinearadd_1" in next(line for line in program.screen.display if line.startswith("▸"))
+
+
+def test_bytes_that_are_no_text_press_no_key_and_end_nothing(program):
+    program.send(b"\xff\xfe\x80j\xe2\x82j")
+    assert program.wait(lambda text: "block0/relu_2" in text.splitlines()[-2]), program.text
+    assert program.process.poll() is None
