@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
-from qdebug.analysis.alignment.ops import ACTIVATIONS, alike, goes_into_weights, operands, plain_op, same_family
+from qdebug.analysis.alignment.ops import (
+    ACTIVATIONS,
+    MOVES_VALUES,
+    alike,
+    goes_into_weights,
+    operands,
+    plain_op,
+    same_family,
+)
 from qdebug.analysis.alignment.pairs import Match
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import FAR, weight_distance, weight_of
@@ -19,8 +27,9 @@ __all__ = ["Answer", "NodeMatcher"]
 
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
-_ACTIVATIONS_BETWEEN = 2
 _CLAMPS = ("Relu", "Clip")
+_LEFT_ASIDE = 4
+"""Nodes in a row that are left aside where a node is looked for behind a tensor."""
 _TELLING = 16
 """Elements from which a weight tells a node from others."""
 _TAKEN_IN = 4
@@ -170,16 +179,20 @@ class NodeMatcher:
             output = reader.outputs[0]
 
     def _done_later(self, tensor: str, node: Node) -> bool:
-        """Tell whether the backend does what a reference node does right after a tensor, activations left aside."""
-        waiting = [tensor]
-        for _ in range(_ACTIVATIONS_BETWEEN):
+        """Tell whether the backend does what a reference node does right after a tensor.
+
+        Activations are left aside, and what only arranges values: behind that, constants alone tell a node from others.
+        """
+        waiting, moved = [tensor], False
+        for _ in range(_LEFT_ASIDE):
             readers = [reader for name in waiting for reader in self.be.consumers(name)]
-            if any(self._does_the_same(reader, node) for reader in readers):
+            if any(self._does_the_same(reader, node, by_constants=moved) for reader in readers):
                 return True
-            waiting = [reader.outputs[0] for reader in readers if plain_op(reader) in ACTIVATIONS]
+            moved = moved or any(reader.op in MOVES_VALUES for reader in readers)
+            waiting = [reader.outputs[0] for reader in readers if plain_op(reader) in ACTIVATIONS | MOVES_VALUES]
         return False
 
-    def _does_the_same(self, ours: Node, theirs: Node) -> bool:
+    def _does_the_same(self, ours: Node, theirs: Node, *, by_constants: bool = False) -> bool:
         """Tell whether a backend node may do what a reference node does with one tensor and constants.
 
         A sum of two tensors does not add a constant, and one that adds another constant does something else.
@@ -187,7 +200,7 @@ class NodeMatcher:
         if not same_family(plain_op(ours), plain_op(theirs)) or len(self.be.data_inputs(ours)) != 1:
             return False
         distance = weight_distance(self._runs[0], theirs, self._runs[1], ours)
-        return distance is None or bool(np.less(distance, FAR))
+        return not by_constants if distance is None else bool(np.less(distance, FAR))
 
     def _is_clamped(self, tensor: str, activation: Node) -> bool:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
