@@ -69,4 +69,4 @@ def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
 
 def takes_codes(node: Node) -> bool:
     """Tell whether an operator without real form computes on the codes themselves, with scales of its own."""
-    return node.op.startswith("DynamicQuantize") or "Integer" in node.op
+    return node.op.startswith("DynamicQuantize") or "Integer" in node.op or node.op == "MatMulNBits"

@@ -14,6 +14,7 @@ __all__ = [
     "GO_INTO_WEIGHTS",
     "KEEPS_VALUES",
     "MOVES_VALUES",
+    "SUMS_OF_CODES",
     "alike",
     "clamp_bounds",
     "clamps_at_zero",
@@ -55,9 +56,11 @@ _PLAIN = {
     "DynamicQuantizeMatMul": "MatMul",
     "DynamicQuantizeLSTM": "LSTM",
     "TransposeMatMul": "MatMul",
+    "MatMulNBits": "MatMul",
 }
-_SUMS_OF_CODES = frozenset({"ConvInteger", "MatMulInteger"})
-_WITHOUT_BIAS = _SUMS_OF_CODES | {"MatMul", "FusedMatMul", "TransposeMatMul", "QLinearMatMul"}
+SUMS_OF_CODES = frozenset({"ConvInteger", "MatMulInteger"})
+"""Operators that sum up products of codes, and leave it to others to make real numbers of the sums."""
+_WITHOUT_BIAS = SUMS_OF_CODES | {"MatMul", "FusedMatMul", "TransposeMatMul", "QLinearMatMul"}
 _FAMILIES = (
     frozenset({"Gemm", "MatMul"}),
     frozenset({"Relu", "Clip"}),
@@ -110,7 +113,7 @@ def alike(one: Node, other: Node) -> bool:
 
     Such sums have no scale; what multiplies them with one answers to the other.
     """
-    return same_family(plain_op(one), plain_op(other)) and (one.op in _SUMS_OF_CODES) == (other.op in _SUMS_OF_CODES)
+    return same_family(plain_op(one), plain_op(other)) and (one.op in SUMS_OF_CODES) == (other.op in SUMS_OF_CODES)
 
 
 def fused_activation(node: Node) -> str | None:

@@ -7,9 +7,11 @@ import math
 import numpy as np
 
 from qdebug.analysis.alignment.value_classes import Run
+from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
+from qdebug.replay.blockwise_weight import blockwise_weight
 
 __all__ = ["FAR", "weight_distance", "weight_of"]
 
@@ -20,6 +22,8 @@ FAR = 0.5
 def weight_of(run: Run, node: Node) -> np.ndarray | None:
     """Give the largest recorded constant that a node reads, as real values; None if it reads no more than a scalar."""
     recording = run.recording
+    if node.op == "MatMulNBits":
+        return _of_blocks(run, node)
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
         if tensor and run.classes.folds(tensor):
@@ -31,6 +35,17 @@ def weight_of(run: Run, node: Node) -> np.ndarray | None:
     name = max(sizes)[1]
     values = dequantize(recording.load(name), recording.graph.tensors[name].quant)
     return np.asarray(values, np.float64)
+
+
+def _of_blocks(run: Run, node: Node) -> np.ndarray | None:
+    names = [name for name in node.inputs[1:4] if name]
+    if not all(run.classes.folds(name) and run.recording.has(name) for name in names):
+        return None
+    try:
+        codes, scales = blockwise_weight(node, {name: run.recording.load(name) for name in names})
+    except KernelError:
+        return None
+    return np.asarray(codes * scales, np.float64)
 
 
 def weight_distance(ref: Run, theirs: Node, be: Run, ours: Node) -> float | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import Node
+from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
 from qdebug.replay.registry import run_node
 
 __all__ = ["SPAN", "DynamicNoise", "is_dynamic", "quantizes_data", "run_dynamic"]
@@ -48,7 +49,7 @@ def is_dynamic(node: Node) -> bool:
 
 def quantizes_data(node: Node) -> bool:
     """Tell whether a node chooses a scale by the data it reads."""
-    return node.op.startswith("DynamicQuantize")
+    return node.op.startswith("DynamicQuantize") or (node.op == "MatMulNBits" and rounds_data(node))
 
 
 def run_dynamic(
@@ -99,6 +100,24 @@ class _Call:
             return x
         step = (np.max(x, initial=0) - np.min(x, initial=0)) / np.float32(_CODES)
         return np.asarray(x + noise.rng.uniform(-SPAN, SPAN, x.shape).astype(np.float32) * step / 2)
+
+    def data_in_blocks(self, slot: int, block: int) -> np.ndarray:
+        """Give data as they are, moved within codes that each block along the last axis has a scale of its own for."""
+        x = self.array(slot).astype(np.float32)
+        noise = self._noise
+        if noise is None or not noise.data:
+            return x
+        starts = np.arange(0, x.shape[-1], block)
+        reach = np.repeat(np.maximum.reduceat(np.abs(x), starts, axis=-1), block, axis=-1)[..., : x.shape[-1]]
+        return np.asarray(x + noise.rng.uniform(-SPAN, SPAN, x.shape).astype(np.float32) * reach / _CODES)
+
+    def blockwise(self, slot: int) -> np.ndarray:
+        """Give a weight of packed codes as real values, moved within a code if its rounding is looked at."""
+        codes, scales = blockwise_weight(self.node, self._values)
+        half = 0.0 if self._noise is None else self._noise.weights.get(self.node.inputs[slot], 0.0)
+        if self._noise is not None and np.any(half):
+            codes = codes + (self._noise.rng.uniform(-SPAN, SPAN, codes.shape) * half).astype(np.float32)
+        return np.asarray(codes * scales)
 
     def weight(self, slot: int, zero: np.ndarray | None, *, moved: bool = False) -> np.ndarray:
         """Give the codes of a weight less their zero point, moved within a code if its rounding is looked at.
@@ -180,6 +199,12 @@ def _quantize_and_multiply(call: _Call) -> tuple[np.ndarray, ...]:
     return (_biased(product * call.array(2).astype(np.float32), call.optional(4)),)
 
 
+def _multiply_blocks(call: _Call) -> tuple[np.ndarray, ...]:
+    block = call.node.attrs.get("block_size") if rounds_data(call.node) else None
+    data = call.data_in_blocks(0, block) if isinstance(block, int) else call.array(0).astype(np.float32)
+    return (_biased(np.matmul(data, call.blockwise(1)), call.optional(5)),)
+
+
 def _biased(product: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     return np.asarray(product if bias is None else product + bias)
 
@@ -208,5 +233,6 @@ _KERNELS: Mapping[str, Callable[[_Call], tuple[np.ndarray, ...]]] = MappingProxy
         "MatMulIntegerToFloat": _multiply_and_scale,
         "DynamicQuantizeMatMul": _quantize_and_multiply,
         "DynamicQuantizeLSTM": _remember,
+        "MatMulNBits": _multiply_blocks,
     }
 )

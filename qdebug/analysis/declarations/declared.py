@@ -53,7 +53,7 @@ _TITLES = {
     **dict.fromkeys(("RNN", "GRU", "LSTM"), ("input", "weight", "recurrent weight", "bias")),
 }
 """What an operator's inputs are called where they are constants."""
-_BIASES = {"DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6}
+_BIASES = {"DynamicQuantizeMatMul": 4, "MatMulNBits": 5, "MatMulIntegerToFloat": 6}
 """Where operators that compute with codes of a scale chosen at run time have their bias, behind scales."""
 _LIKELY = 8.0
 """Times the root of the sum of squares that many errors of rounding add up to at most; independent ones reach 3."""
