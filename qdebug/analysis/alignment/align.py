@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qdebug.analysis.alignment.clamps import bounds_of, code_span, codes_clamp, is_after_codes
+from qdebug.analysis.alignment.clamps import (
+    bounds_of,
+    code_span,
+    codes_clamp,
+    is_after_codes,
+    is_codes_without_scale,
+)
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.layouts import with_layouts
 from qdebug.analysis.alignment.leftover import Search, leftovers
@@ -57,7 +63,9 @@ def align_runs(reference: Run, backend: Run) -> Alignment:
     pairs = tuple(
         pair
         for pair in (laid_out[name] for name in order)
-        if pair.backend in be.recorded and pair.reference in ref.recorded
+        if pair.backend in be.recorded
+        and pair.reference in ref.recorded
+        and is_codes_without_scale(ref, pair.reference) == is_codes_without_scale(be, pair.backend)
     )
     if not any(pair.backend not in be.graph.inputs for pair in pairs):
         raise AlignmentError(
@@ -434,6 +442,8 @@ class _Aligner:
         pair = self.found.get(source)
         if plain_op(node) in _NEUTRAL and self._by_name(tensor, Evidence.WEAK):
             return  # what changes nothing here may change something in the reference
+        if pair is not None and self._is_turned_output(tensor, pair.reference) and self._by_name(tensor, Evidence.WEAK):
+            return
         if pair is None:
             if not self._by_name(tensor, Evidence.WEAK):
                 self.notes[tensor] = f"it is another form of {source!r}, which has no partner"
@@ -442,6 +452,17 @@ class _Aligner:
         self._clamped_later[tensor] = reference
         forms = {"QuantizeLinear": "codes of", "DequantizeLinear": "real values of the codes"}
         self._add_form(tensor, reference, f"{forms.get(node.op, 'same values as')} {source!r}")
+
+    def _is_turned_output(self, tensor: str, reference: str) -> bool:
+        """Tell whether an output of both networks is a reference tensor turned: the backend turned it further up."""
+        if tensor not in self.be.graph.outputs or tensor not in self.ref.graph.outputs:
+            return False
+        turn = self.ref.graph.producer(self.ref.classes.root(tensor))
+        return (
+            turn is not None
+            and turn.op == "Transpose"
+            and self.ref.classes.root(turn.inputs[0]) == self.ref.classes.root(reference)
+        )
 
     def _add_form(self, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> None:
         """Pair a tensor with the form of a reference tensor that is most like it."""

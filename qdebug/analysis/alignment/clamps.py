@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import clamp_bounds
+from qdebug.analysis.alignment.ops import MOVES_VALUES, SUMS_OF_CODES, clamp_bounds, operands
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Node
+from qdebug.model.dtypes import is_integer
 
-__all__ = ["bounds_of", "code_span", "codes_clamp", "is_after_codes"]
+__all__ = ["bounds_of", "code_span", "codes_clamp", "is_after_codes", "is_codes_without_scale"]
 
 
 def bounds_of(run: Run, node: Node) -> tuple[float, float] | None:
@@ -60,3 +61,23 @@ def is_after_codes(run: Run, tensor: str) -> bool:
         if source is None:
             return False
         tensor = source
+
+
+def is_codes_without_scale(run: Run, tensor: str) -> bool:
+    """Tell whether a tensor is of codes that a product sums up as they are, and nobody states what one stands for.
+
+    Its scale may have gone into a constant that the sums are multiplied with: then no real numbers are known of it.
+    """
+    info = run.graph.tensors[tensor]
+    if info.quant is not None or info.dtype is None or not is_integer(info.dtype):
+        return False
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        name = waiting.pop()
+        for node in run.graph.consumers(name):
+            if node.op in SUMS_OF_CODES and name in node.inputs[:2]:
+                return True
+            made = set(node.outputs) - seen - {""} if node.op in MOVES_VALUES and name in operands(node) else set()
+            waiting += made
+            seen |= made
+    return False

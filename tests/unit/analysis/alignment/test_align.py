@@ -457,3 +457,52 @@ def test_files_are_aligned_without_reading_values_that_their_index_answers_for(t
     watched = [Watched(sides[1]), Watched(sides[1])]
     align(*watched)
     assert [set(each.read) for each in watched] == [{"small"}, {"small"}]
+
+
+def test_what_the_backend_does_behind_an_arrangement_is_not_folded_into_the_node_before():
+    """A product that computes with channels last hands its codes on turned; what normalizes them comes after that."""
+    (codes, params), stats = qcodes(W1), {n: np.linspace(0.5, 2, 2, dtype=np.float32) for n in ("g", "b", "m", "v")}
+    norm = node("BatchNormalization", "relu g b m v", "norm")
+    ref = record(
+        [node("Conv", "x w", "c"), node("Relu", "c", "relu"), norm, node("Sigmoid", "norm", "y")],
+        constants={"w": W1, **stats},
+    )
+    be = record(
+        [
+            node("QuantizeLinear", "x s z", "x_q"),
+            node("Transpose", "x_q", "turned", perm=(0, 2, 3, 1)),
+            node("QLinearConv", "turned s z q s z s z", "c_q", channels_last=1),
+            node("Transpose", "c_q", "back", perm=(0, 3, 1, 2)),
+            node("DequantizeLinear", "back s z", "real"),
+            node("BatchNormalization", "real g b m v", "norm"),
+            node("Sigmoid", "norm", "y"),
+        ],
+        constants={"q": codes, "s": ONE, "z": ZERO, **stats},
+        quants={"x_q": quant(), "turned": quant(), "c_q": quant(), "back": quant(), "q": params},
+        shapes={"turned": (1, 3, 3, 2), "c_q": (1, 3, 3, 2)},
+    )
+    found = {pair.backend: pair.reference for pair in align(ref, be).pairs}
+    assert (found["c_q"], found["real"], found["norm"]) == ("relu", "relu", "norm")
+
+
+def test_an_output_that_the_backend_turned_further_up_is_that_output():
+    """A Cast at the end keeps the values of what it reads, and there the dimensions are the output's already."""
+    ref = record(
+        [node("Relu", "x", "h"), node("Cast", "h", "half", to=10), node("Transpose", "half", "y", perm=(0, 1, 3, 2))]
+    )
+    be = record([node("Transpose", "x", "t", perm=(0, 1, 3, 2)), node("Relu", "t", "g"), node("Cast", "g", "y", to=10)])
+    found = align(with_formats(ref), with_formats(be))
+    assert {pair.backend: pair.reference for pair in found.pairs}["y"] == "y"
+    assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]
+
+
+def with_formats(recording):
+    """State the format of every tensor: 16 bits behind a Cast, 32 before."""
+    graph = recording.graph
+    half = {name for n in graph.nodes if n.op == "Cast" for name in n.outputs} | {"y"}
+    tensors = [
+        TensorInfo(name=name, role=info.role, dtype="float16" if name in half else "float32")
+        for name, info in graph.tensors.items()
+    ]
+    made = Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs)
+    return MemoryRecording.single(made, {name: recording.load(name) for name in recording.names})

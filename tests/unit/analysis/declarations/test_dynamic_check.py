@@ -300,3 +300,107 @@ def test_codes_chosen_at_run_time_for_wrong_data_are_right():
     result = diff(after_tanh(wrong=False), after_tanh(wrong=True))
     assert [entry.node for entry in result.nodes if entry.status.value == "diverged"] == ["bend"]
     assert result.origin == "bend"
+
+
+def blockwise(weight=W, x=X, *, bias=B, bits=8, level=4, block=16):
+    """Multiply with a weight of codes in blocks, and round the data block by block to codes if it says so."""
+    rows, columns = weight.shape
+    parts = weight.T.reshape(columns, rows // block, block)
+    scale = np.float32(np.abs(parts).max(-1) / (2 ** (bits - 1) - 1))
+    codes = np.rint(parts / scale[..., None]).astype(np.int32) + 2 ** (bits - 1)
+    real = ((codes - 2 ** (bits - 1)) * scale[..., None]).reshape(columns, rows).T
+    data = x.reshape(len(x), -1, block)
+    if level == 4:
+        step = np.abs(data).max(-1, keepdims=True) / 127
+        data = np.rint(data / step) * step
+    packed = codes if bits == 8 else codes[..., ::2] | codes[..., 1::2] << 4
+    attrs = {"K": rows, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
+    inputs = ("x", "w_q", "w_s", "", "", "b")
+    node = Node(name="n", op="MatMulNBits", domain="com.microsoft", inputs=inputs, outputs=("y",), attrs=attrs)
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("w_q", "w_s", "b")]
+    graph = Graph([node], tensors=infos, inputs=["x"], outputs=["y"], opset=OPSET)
+    y = np.float32(data.reshape(x.shape) @ real + bias)
+    arrays = {"x": x, "w_q": packed.astype(np.uint8), "w_s": scale.ravel(), "b": bias, "y": y}
+    return MemoryRecording.single(graph, arrays)
+
+
+@pytest.mark.parametrize(("bits", "level"), [(8, 4), (8, 0), (4, 4), (4, 0)])
+def test_a_weight_in_blocks_and_data_rounded_inside_are_no_finding(bits, level):
+    result = diff(plain(), blockwise(bits=bits, level=level))
+    assert (result.status.value, result.origin, lost(result)) == ("within", None, [])
+
+
+def test_what_stands_for_no_rounding_is_found_in_a_product_with_a_weight_in_blocks():
+    wrong = W.copy()
+    wrong[:, 7] = W[:, 8]
+    still = blockwise(level=0)
+    row = still.load("y").copy()
+    row[ROW] += 0.01
+    for recording in (blockwise(wrong), blockwise(bias=np.zeros_like(B)), spoilt(still, y=row)):
+        result = diff(plain(), recording)
+        assert (result.status.value, result.origin) == ("diverged", "n")
+
+
+def test_a_clamp_left_to_the_codes_behind_a_weight_in_blocks_is_seen():
+    healthy = plain()
+    relu = Node(name="relu", op="Relu", inputs=("s",), outputs=("y",))
+    nodes = [healthy.graph.nodes[0], Node(name="sum", op="Add", inputs=("p", "b"), outputs=("s",)), relu]
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("w", "b")]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset=OPSET)
+    values = {name: healthy.load(name) for name in ("x", "w", "b", "p")}
+    values |= {"s": healthy.load("y"), "y": np.maximum(healthy.load("y"), 0)}
+    part = blockwise()
+    scale = np.float32(values["y"].max() / 255)
+    quant = Node(name="q", op="QuantizeLinear", inputs=("y", "s", "z"), outputs=("y_q",))
+    infos = [*(part.graph.tensors[name] for name in part.graph.tensors), TensorInfo(name="s", role=Role.CONSTANT)]
+    infos += [TensorInfo(name="z", role=Role.CONSTANT)]
+    infos += [TensorInfo(name="y_q", quant=QuantParams(dtype="uint8", scale=scale, zero_point=0), stands_for="y")]
+    be = Graph([*part.graph.nodes, quant], tensors=infos, inputs=["x"], outputs=["y_q"], opset=OPSET)
+    arrays = {name: part.load(name) for name in part.names} | {"s": np.asarray(scale), "z": np.asarray(0, np.uint8)}
+    arrays["y_q"] = np.clip(np.rint(part.load("y") / scale), 0, 255).astype(np.uint8)
+    result = diff(MemoryRecording.single(graph, values), MemoryRecording.single(be, arrays))
+    assert {n.tensor: n.reference_tensor for n in result.nodes}["y"] == "s"
+    assert result.status.value == "within"
+
+
+TABLE = RNG.normal(size=(40, 32)).astype(np.float32)
+PLACES = np.array([3, 39, 0, 17, 8, 21])
+
+
+def looked_up(weight=W):
+    nodes = [
+        Node(name="look", op="Gather", inputs=("table", "at"), outputs=("x",)),
+        Node(name="product", op="MatMul", inputs=("x", "w"), outputs=("p",)),
+        Node(name="sum", op="Add", inputs=("p", "b"), outputs=("y",)),
+    ]
+    return run(nodes, {"table": TABLE, "w": weight, "b": B}, {"at": PLACES})
+
+
+def looked_up_codes(weight=W):
+    """Look codes up whose scale is only known multiplied with that of the weight."""
+    (codes, scale), (table, step) = weight_codes(weight), weight_codes(TABLE)
+    nodes = [
+        Node(name="look", op="Gather", inputs=("t_q", "at"), outputs=("x_q",)),
+        Node(name="sums", op="MatMulInteger", inputs=("x_q", "w_q", "z", "z"), outputs=("acc",)),
+        Node(name="cast", op="Cast", inputs=("acc",), outputs=("real",), attrs={"to": 1}),
+        Node(name="scaled", op="Mul", inputs=("real", "s"), outputs=("p",)),
+        Node(name="sum", op="Add", inputs=("p", "b"), outputs=("y",)),
+    ]
+    constants = {"t_q": table, "w_q": codes, "z": np.asarray(0, np.int8), "s": np.asarray(scale * step), "b": B}
+    made = run(nodes, constants, {"at": PLACES})
+    infos = [
+        TensorInfo(name=name, role=made.graph.tensors[name].role, dtype=str(made.load(name).dtype))
+        for name in made.graph.tensors
+    ]
+    graph = Graph(nodes, tensors=infos, inputs=["at"], outputs=["y"], opset=OPSET)
+    return MemoryRecording.single(graph, {name: made.load(name) for name in made.names})
+
+
+def test_codes_whose_scale_nobody_states_are_not_taken_for_real_numbers():
+    result = diff(looked_up(), looked_up_codes())
+    assert (result.status.value, result.origin, lost(result)) == ("within", None, [])
+    assert "x_q" not in {node.tensor for node in result.nodes}
+    assert {node.tensor for node in diff(looked_up_codes(), looked_up_codes()).nodes} >= {"x_q", "acc", "y"}
+    wrong = W.copy()
+    wrong[:, 7] = W[:, 8]
+    assert diff(looked_up(), looked_up_codes(wrong)).status.value == "diverged"
