@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -96,8 +97,23 @@ class ReferenceReplay:
         self._pairs, self._layouts = pairs, layouts
         self.reference, self.backend = Rounding(ref), Rounding(be)
 
-    def values(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
+    def values(
+        self,
+        pair: Pair,
+        segment: Segment,
+        *,
+        sample: int,
+        step: int,
+        instead: Mapping[str, np.ndarray] = MappingProxyType({}),
+    ) -> np.ndarray:
         """Replay a segment on the backend's recorded inputs with the reference's constants.
+
+        Args:
+            pair: The pair that it leads to.
+            segment: The segment.
+            sample: The sample.
+            step: The step.
+            instead: Real values to take in the place of some constants.
 
         Returns:
             Real values in the order of dimensions that the pair is compared in.
@@ -106,7 +122,7 @@ class ReferenceReplay:
             KernelError: A node cannot be replayed.
             RecordingError: A constant or an input was not recorded.
         """
-        return self._values(pair, segment, (sample, step))
+        return self._values(pair, segment, (sample, step), instead=instead)
 
     def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Estimate the error of each element that rounding makes, of constants on either side and of sums.
@@ -146,10 +162,11 @@ class ReferenceReplay:
         noise: _Noise | None = None,
         *,
         saturate: bool = True,
+        instead: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> np.ndarray:
         by_root = {self._ref.classes.root(name): name for name in segment.feeds}
         last = by_root.get(self._ref.classes.root(pair.reference), pair.reference)
-        values = _Values(by_root=by_root, last=last, noise=noise, saturate=saturate)
+        values = _Values(known=dict(instead), by_root=by_root, last=last, noise=noise, saturate=saturate)
         for name, tensor in segment.feeds.items():
             stored = real_values(self._be.recording, tensor, *place)
             entry = self._pairs[tensor]

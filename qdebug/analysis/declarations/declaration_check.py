@@ -208,7 +208,7 @@ class DeclarationCheck:
             off = np.nan_to_num(np.abs(np.subtract(theirs, ours, dtype=np.float64)), nan=0.0, posinf=np.inf)
         least = _FOLDING * (attribution.samples.get(sample, attribution).allowed or 0.0)
 
-        def excess(share: float) -> np.ndarray | None:
+        def excess(share: float, off: np.ndarray = off) -> np.ndarray | None:
             """Give what lies beyond a share of the bound; None if that is nothing to speak of."""
             with np.errstate(invalid="ignore"):  # an endless bound accounts for an endless difference
                 found = np.nan_to_num(np.maximum(off - share * 1.001 * allowed, 0), nan=0.0, posinf=np.inf)
@@ -224,11 +224,26 @@ class DeclarationCheck:
 
         found = excess(1.0)
         if found is not None and exceeds(found, wandering()):
-            return True
+            known = self._beside_weight(entry, segment, ours, place)
+            found = found if known is None else excess(1.0, known)
+            return found is not None and exceeds(found, wandering())
         found = excess(_LIKELY)
         if found is None or not self._declared.other_constants(node, segment):
             return False
         return exceeds(found, wandering() / SPAN)
+
+    def _beside_weight(
+        self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
+    ) -> np.ndarray | None:
+        """Give by how much a replay is off beside what its weight's rounding makes; None where that is not known."""
+        theirs = self._declared.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
+        if theirs is None:
+            return None
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        theirs = theirs if span == (None, None) else np.clip(theirs, *span)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
+            off = np.abs(np.subtract(theirs.reshape(ours.shape), ours, dtype=np.float64))
+        return np.nan_to_num(off, nan=0.0, posinf=np.inf)
 
     def _as_theirs(self, entry: PlannedNode, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""

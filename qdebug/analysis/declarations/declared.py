@@ -219,6 +219,28 @@ class Declared:
         """Replay a segment's nodes of the reference, see `ReferenceReplay.values`."""
         return self._replay.values(pair, segment, sample=sample, step=step)
 
+    def with_rounded_weight(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray | None:
+        """Replay as `replay` does, but with the backend's weight, of which each element is the reference's rounded.
+
+        What rounding it makes of sums is then known and no matter of chance: of many weights left near nothing and data
+        of one sign the errors add up.
+
+        Returns:
+            None unless there is one product on either side, whose weight is provably the reference's but for rounding.
+        """
+        found = [[n for n in nodes if plain_op(n) in _PRODUCTS] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
+            return None
+        ours, _ = real_form(found[0][0], self._backend.graph.opset)
+        theirs, _ = real_form(found[1][0], self._reference.graph.opset)
+        others = [node for node in segment.nodes if node is not found[1][0]]
+        if not known_errors((self._ref, self._be), (theirs, ours), others, self._replay.backend.half_steps):
+            return None
+        weight = real_values(self._backend, ours.inputs[1])
+        if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")):
+            weight = np.swapaxes(weight, -1, -2)
+        return self._replay.values(pair, segment, sample=sample, step=step, instead={theirs.inputs[1]: weight})
+
     def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Estimate what rounding makes of a segment, see `ReferenceReplay.wandering`."""
         return self._replay.wandering(pair, segment, sample=sample, step=step)

@@ -104,7 +104,7 @@ class DynamicCheck:
 
         most = allowed(any_scale=False)
         likely = exceeds(difference, most / SPAN)
-        if likely and exceeds(difference, most):
+        if likely and exceeds(difference, most) and exceeds(self._beside_weight(entry, segment, ours, place), most):
             coarse = self._dynamic.coarse(segment)
             if coarse is None or exceeds(difference, allowed(any_scale=True)):
                 return self._declared.difference(node, segment)
@@ -117,6 +117,16 @@ class DynamicCheck:
         lost = self._lost(entry, theirs, difference, place)
         step = self._dynamic.steps.wrong(segment, place) if lost else None
         return lost if step is None else step.said(node)
+
+    def _beside_weight(
+        self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
+    ) -> np.ndarray:
+        """Give by how much a replay is off beside what its weight's rounding makes; all of it where that is unknown."""
+        theirs = self._declared.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
+        if theirs is None:
+            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        span = span_before(self._reference.graph, entry.reference_tensor)
+        return _minus(theirs if span == (None, None) else np.clip(theirs, *span), ours)
 
     def _clamped(self, entry: PlannedNode, values: np.ndarray) -> np.ndarray:
         """Hold a replay to what clamps the recorded tensor, on either side."""

@@ -1,6 +1,7 @@
 """What is known of a weight's error leaves less room than what rounding may make of it."""
 
 import numpy as np
+import pytest
 
 from qdebug.analysis.results.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -79,3 +80,51 @@ def test_a_channel_of_nothing_is_no_other_weight():
     codes[:, 5], scales[5] = 0, 1 / STEP
     result = diff(recorded(PRODUCT, weight), recorded(PRODUCT, codes, off=scales))
     assert [entry.declared for entry in result.nodes if entry.tensor == "p"] == [None]
+
+
+MANY = 1200
+DARK = (RNG.uniform(3, 4, size=(16, MANY))).astype(np.float32)
+FAINT = np.full((MANY, 24), 0.0042, np.float32)  # far below half a code beside those that the scale is for
+FAINT[::25] = 3 * RNG.normal(size=FAINT[::25].shape)
+
+
+def faint(*, coded=None, wrong=False):
+    """Record a product whose weights are mostly rounded to 0, on data of one sign: the errors add up."""
+    step = np.float32(np.abs(FAINT).max() / 127)
+    codes = np.rint(FAINT / step).astype(np.int8)
+    if wrong:
+        codes[7] += 1
+    quant = QuantParams(dtype="int8", scale=step, zero_point=0)
+    product, values = node("MatMul", "x w", "p"), {"x": DARK}
+    nodes = [product]
+    if coded == "weight":
+        nodes = [node("DequantizeLinear", "w_q s z", "w"), product]
+    elif coded == "data":
+        nodes = [
+            Node(name="dql", op="DynamicQuantizeLinear", inputs=("x",), outputs=("x_q", "x_s", "x_z")),
+            node("MatMulInteger", "x_q w_q x_z z", "acc"),
+            Node(name="cast", op="Cast", inputs=("acc",), outputs=("real",), attrs={"to": 1}),
+            node("Mul", "x_s s", "both"),
+            node("Mul", "real both", "p"),
+        ]
+    given = {"w_q": codes, "s": np.asarray(step), "z": np.asarray(0, np.int8)} if coded else {"w": FAINT}
+    values |= given
+    for each in nodes:
+        values.update(run_node(each, values, {"": 18}))
+    infos = [
+        TensorInfo(name=n, role=Role.CONSTANT, quant=quant if n == "w_q" else None, dtype=str(values[n].dtype))
+        for n in given
+    ]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=nodes[-1].outputs, opset={"": 18})
+    return MemoryRecording.single(graph, {name: np.asarray(array) for name, array in values.items()})
+
+
+@pytest.mark.parametrize("coded", ["weight", "data"])
+def test_errors_of_weights_that_add_up_are_rounding_all_the_same(coded):
+    """That no more than half a code of each weight is off is known; no chance is in it."""
+    real, codes = faint(), faint(coded=coded)
+    off = np.abs(real.load("p") - codes.load("p")).mean()
+    by_chance = 0.0042 * np.sqrt((DARK**2).sum(-1)).mean()
+    assert off > 8 * by_chance
+    assert diff(real, codes).status is Status.WITHIN
+    assert diff(real, faint(coded=coded, wrong=True)).status is Status.DIVERGED
