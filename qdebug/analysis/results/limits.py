@@ -40,7 +40,7 @@ class Limits:
     Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
     are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
     against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
-    `DEFAULT_MIN_SQNR`. For a tensor that a rule fits, the rule's limits hold instead of these.
+    `DEFAULT_MIN_SQNR`, or `COARSE_SQNR` where the whole error is no more than it may introduce itself. For a tensor that a rule fits, the rule's limits hold instead of these.
 
     Args:
         min_sqnr: Least SQNR in dB.
@@ -145,6 +145,8 @@ class Limits:
         if reproduced and not self.given:
             return Status.WITHIN, None
         floor = self.sqnr_in_force
+        if not self.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + _HAIR:
+            floor = COARSE_SQNR  # no code is off by more than any quantized node may introduce
         if floor is not None and stats.sqnr_db is not None and not stats.sqnr_db >= floor:
             return Status.DIVERGED, f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
         # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.

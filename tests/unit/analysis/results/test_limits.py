@@ -64,8 +64,12 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
     ("limits", "changes", "expected"),
     [
         (Limits(), {}, Status.WITHIN),
-        (Limits(), {"sqnr_db": 19.9}, Status.DIVERGED),
-        (Limits(), {"sqnr_db": 20.0}, Status.WITHIN),
+        (Limits(), {"sqnr_db": 19.9, "max_lsb": None}, Status.DIVERGED),
+        (Limits(), {"sqnr_db": 19.9, "max_lsb": 1.6}, Status.DIVERGED),
+        (Limits(), {"sqnr_db": 10.0}, Status.WITHIN),  # few codes are in use, and none is off by two
+        (Limits(), {"sqnr_db": 9.9}, Status.DIVERGED),
+        (Limits(min_sqnr=20), {"sqnr_db": 19.9}, Status.DIVERGED),
+        (Limits(), {"sqnr_db": 20.0, "max_lsb": 9.0}, Status.WITHIN),
         (Limits(), {"sqnr_db": float("nan")}, Status.DIVERGED),
         (Limits(), {"sqnr_db": -float("inf")}, Status.DIVERGED),
         (Limits(), {"mismatches": 0, "sqnr_db": float("inf")}, Status.IDENTICAL),
@@ -85,7 +89,7 @@ def test_judging(limits, changes, expected):
 
 
 def test_a_broken_limit_is_named_with_both_numbers():
-    assert Limits().judge(replace(STATS, sqnr_db=8.25))[1] == "SQNR 8.25 dB is below 20 dB"
+    assert Limits().judge(replace(STATS, sqnr_db=8.25, max_lsb=2.0))[1] == "SQNR 8.25 dB is below 20 dB"
     assert Limits(max_lsb=1).judge(STATS)[1] == "a difference of 1.5 LSB is above 1 LSB"
 
 
