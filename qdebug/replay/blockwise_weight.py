@@ -42,6 +42,8 @@ def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.n
         raise KernelError(f"Node {node.name!r} groups its rows by an index, which is not computed here.")
     blocks = -(-rows // block)
     bits = _extent(node, "bits")
+    if names[1] not in values or names[2] not in values or (names[3] and names[3] not in values):
+        raise KernelError(f"Node {node.name!r} has a weight, a scale or a zero point that is not known.")
     packed, scale = values[names[1]], values[names[2]]
     if bits not in (1, 2, 4, 8) or packed.dtype != np.uint8 or scale.size != columns * blocks:
         raise KernelError(f"Node {node.name!r} has a weight of {packed.shape} and {scale.size} scales.")

@@ -27,6 +27,7 @@ from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.unheld import unheld
 from qdebug.model import Graph, Node, Recording
+from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form, takes_codes
 
 __all__ = ["Declared"]
@@ -402,18 +403,28 @@ class Declared:
         constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
         if not (constants and self._backend.has(one) and self._reference.has(other)):
             return ""
-        mine, real = real_values(self._backend, one), real_values(self._reference, other)
+        (mine, half), real = self._rounded(one), real_values(self._reference, other)
         other_steps = self._replay.reference.half_steps(other)
         if turned:
             real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
         if mine.shape != real.shape:
             return ""
-        steps = self._replay.backend.half_steps(one) + other_steps
+        steps = half + other_steps
         beyond = np.abs(mine - real) > 1.001 * steps + hair(real)
         if not beyond.any():
             return ""
         wrong = f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
         return self._coarse(one, title, np.abs(mine - real)) or wrong
+
+    def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Give a constant of the backend as real values, and half a step of each."""
+        nodes = (node for node in self._backend.graph.consumers(name) if node.op == "MatMulNBits")
+        node = next((node for node in nodes if node.inputs[1] == name), None)
+        if node is None:
+            return real_values(self._backend, name), self._replay.backend.half_steps(name)
+        parts = [part for part in node.inputs[1:4] if part and self._backend.has(part)]
+        codes, scales = blockwise_weight(node, {part: self._backend.load(part) for part in parts})
+        return codes * scales, scales / 2
 
     def _weight_said(self, segment: Segment) -> str:
         """Say that the weight of the one product among several backend nodes is not that of the reference's one."""

@@ -40,7 +40,8 @@ class Limits:
     Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
     are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
     against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
-    `DEFAULT_MIN_SQNR`, or `COARSE_SQNR` where the whole error is no more than it may introduce itself. For a tensor that a rule fits, the rule's limits hold instead of these.
+    `DEFAULT_MIN_SQNR`, or `COARSE_SQNR` where that is no more than it may introduce itself. For a tensor that a rule
+    fits, the rule's limits hold instead of these.
 
     Args:
         min_sqnr: Least SQNR in dB.

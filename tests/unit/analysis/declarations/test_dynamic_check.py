@@ -341,6 +341,21 @@ def test_what_stands_for_no_rounding_is_found_in_a_product_with_a_weight_in_bloc
         assert (result.status.value, result.origin) == ("diverged", "n")
 
 
+@pytest.mark.parametrize("level", [0, 4])
+def test_a_weight_in_blocks_that_no_rounding_makes_is_named(level):
+    """However little of it shows: the codes of one block are off by one, and most of a step is allowed to each."""
+    wrong = blockwise(level=level)
+    codes = wrong.load("w_q").copy()
+    codes[5, 1] += 1
+    wide = spoilt(wrong, w_q=codes)
+    scale = wrong.load("w_s").reshape(24, 2)[5, 1]
+    y = wrong.load("y").copy()
+    y[:, 5] += X[:, 16:].sum(1) * scale
+    result = diff(plain(), spoilt(wide, y=y))
+    assert (result.status.value, result.origin) == ("diverged", "n")
+    assert "of 768 elements of its weight 'w_q' are not the reference's" in result.verdict.sentence
+
+
 def test_a_clamp_left_to_the_codes_behind_a_weight_in_blocks_is_seen():
     healthy = plain()
     relu = Node(name="relu", op="Relu", inputs=("s",), outputs=("y",))
