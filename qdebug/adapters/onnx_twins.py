@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+import numpy as np
+
 from qdebug.analysis.alignment.expand import expanded
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, plain_op
-from qdebug.model import Graph, Node, TensorInfo
+from qdebug.analysis.alignment.ops import ACTIVATIONS, KEEPS_VALUES, plain_op
+from qdebug.model import Graph, Node, QuantParams, TensorInfo
 
 __all__ = ["LAYOUT_CHANGES", "source_tensors"]
 
@@ -32,6 +34,10 @@ An axis is none: it turns with the tensor. Nor are the groups of a depthwise Con
 """
 
 _ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
+_ADDED_BIAS = "/MatMulAddFusion"
+"""What a Gemm is called after the product that a bias was added to (matmul_add_fusion.cc)."""
+_FUSED_MOST = 4
+"""Tensors from that of a node to its codes: a bias and an activation may lie between."""
 
 
 def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -> dict[str, str]:
@@ -43,9 +49,11 @@ def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -
         named: The graph after the same optimizations but for those that lose names; None if there are none.
     """
     found = _through_reshapes(executed, source, _by_name(executed, source))
+    found = {**_moved_codes(executed, source, found), **found}
     if named is None:
         return found
     kept = _through_reshapes(named, source, _by_name(named, source))
+    kept = {**_moved_codes(named, source, kept), **kept}
     # One graph may fuse an activation that the other leaves alone: both are walked with each in a node of its own.
     twins = _twins(expanded(executed), expanded(named), found, named.tensors)
     known = {name: kept[twin] for name, twin in twins.items() if twin in kept and name in executed.tensors}
@@ -83,6 +91,44 @@ def _through_reshapes(graph: Graph, source: Graph, found: dict[str, str]) -> dic
             if _read_by_products(after, graph) and not any(reader.op in LAYOUT_CHANGES for reader in readers):
                 both[after] = both[before]
     return both
+
+
+def _moved_codes(graph: Graph, source: Graph, found: Mapping[str, str]) -> dict[str, str]:
+    """Map codes that were moved from int8 to uint8 to the source's.
+
+    ONNX Runtime names them anew (qdq_s8_to_u8.cc), but not the nodes that make them. That they have the source's scale,
+    and a zero point that is moved as they are, bears the name out.
+    """
+    makers = {node.name: node for node in source.nodes}
+    moved: dict[str, str] = {}
+    for node in graph.nodes:
+        tensor = node.outputs[0]
+        theirs = makers.get(_ADDED.sub("", node.name).removesuffix(_ADDED_BIAS))
+        if theirs is None or tensor in found or len(node.outputs) != 1 or not theirs.outputs:
+            continue
+        codes = _codes_of(theirs.outputs[0], source)
+        if codes is not None and _is_moved(graph.tensors[tensor].quant, source.tensors[codes].quant):
+            moved[tensor] = codes
+    return moved
+
+
+def _codes_of(tensor: str, source: Graph) -> str | None:
+    """Give the codes that a tensor of the source turns into, behind what is fused into the node that makes it."""
+    for _ in range(_FUSED_MOST):
+        if source.tensors[tensor].quant is not None:
+            return tensor
+        readers = source.consumers(tensor)
+        if len(readers) != 1 or plain_op(readers[0]) not in ACTIVATIONS | {"QuantizeLinear", "Add"}:
+            return None
+        tensor = readers[0].outputs[0]
+    return None
+
+
+def _is_moved(ours: QuantParams | None, theirs: QuantParams | None) -> bool:
+    """Tell whether codes of uint8 are codes of int8 and 128."""
+    if ours is None or theirs is None or (ours.dtype, theirs.dtype) != ("uint8", "int8"):
+        return False
+    return np.array_equal(ours.scale, theirs.scale) and np.array_equal(ours.zero_point, theirs.zero_point + 128)
 
 
 def _read_by_products(tensor: str, graph: Graph) -> bool:

@@ -243,7 +243,7 @@ class DeclarationCheck:
         theirs = theirs if span == (None, None) else np.clip(theirs, *span)
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
             off = np.abs(np.subtract(theirs.reshape(ours.shape), ours, dtype=np.float64))
-        return np.nan_to_num(off, nan=0.0, posinf=np.inf)
+        return np.asarray(np.nan_to_num(off, nan=0.0, posinf=np.inf))
 
     def _as_theirs(self, entry: PlannedNode, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""

@@ -215,3 +215,40 @@ def test_of_two_convs_the_one_is_found_that_the_result_of_its_activation_is_call
     )
     found = source_tensors(named, executed, named)
     assert (found["t0"], found["t1"]) == ("b", "a")
+
+
+def coded(codes: dict[str, QuantParams], *nodes: Node) -> Graph:
+    tensors = [TensorInfo(name=name, quant=quant) for name, quant in codes.items()]
+    return Graph(nodes, tensors=tensors, inputs=["x"], outputs=["y"])
+
+
+def test_codes_that_were_moved_from_signed_to_unsigned_are_found_by_the_nodes_that_make_them():
+    """ONNX Runtime names them anew; a product, the bias added to it and the clamp behind are one node there."""
+
+    def codes(dtype: str, scale: float, zero_point: int) -> QuantParams:
+        return QuantParams(dtype=dtype, scale=scale, zero_point=zero_point)
+
+    source = coded(
+        {"x_q": codes("int8", 0.5, -3), "g_q": codes("int8", 0.25, 7), "s_q": codes("int8", 0.25, 7)},
+        node("QuantizeLinear", "x", "x_q", name="first"),
+        node("DequantizeLinear", "x_q", "x_d"),
+        node("MatMul", "x_d", "m", name="fc"),
+        node("Add", "m", "g"),
+        node("Relu", "g", "r"),
+        node("QuantizeLinear", "r", "g_q", name="second"),
+        node("DequantizeLinear", "g_q", "g_d"),
+        node("Slice", "g_d", "s", name="part"),
+        node("QuantizeLinear", "s", "s_q", name="third"),
+        node("DequantizeLinear", "s_q", "y"),
+    )
+    moved = {"u1": codes("uint8", 0.5, 125), "u2": codes("uint8", 0.25, 135), "u3": codes("uint8", 0.25, 135)}
+    nodes = (
+        node("QuantizeLinear", "x", "u1", name="first"),
+        node("QGemm", "u1", "u2", name="fc/MatMulAddFusion_token_4"),
+        node("Slice", "u2", "u3", name="part"),
+        node("DequantizeLinear", "u3", "y"),
+    )
+    found = source_tensors(source, coded(moved, *nodes))
+    assert {name: found[name] for name in moved} == {"u1": "x_q", "u2": "g_q", "u3": "s_q"}
+    others = source_tensors(source, coded({**moved, "u2": codes("uint8", 0.3, 135)}, *nodes))
+    assert "u2" not in others
