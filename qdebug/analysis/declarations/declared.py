@@ -424,7 +424,10 @@ class Declared:
             return real_values(self._backend, name), self._replay.backend.half_steps(name)
         parts = [part for part in node.inputs[1:4] if part and self._backend.has(part)]
         codes, scales = blockwise_weight(node, {part: self._backend.load(part) for part in parts})
-        return codes * scales, scales / 2
+        half = np.abs(scales) / 2
+        if not any(node.inputs[3:4]):  # one code more is below zero: the largest of the other sign is cut off
+            half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
+        return codes * scales, half
 
     def _weight_said(self, segment: Segment) -> str:
         """Say that the weight of the one product among several backend nodes is not that of the reference's one."""

@@ -302,12 +302,16 @@ def test_codes_chosen_at_run_time_for_wrong_data_are_right():
     assert result.origin == "bend"
 
 
-def blockwise(weight=W, x=X, *, bias=B, bits=8, level=4, block=16):
+def blockwise(weight=W, x=X, *, bias=B, bits=8, level=4, block=16, least=False):
     """Multiply with a weight of codes in blocks, and round the data block by block to codes if it says so."""
     rows, columns = weight.shape
     parts = weight.T.reshape(columns, rows // block, block)
     scale = np.float32(np.abs(parts).max(-1) / (2 ** (bits - 1) - 1))
+    if least:  # the largest of either sign becomes the least code, and what is nearly as large on the other is cut off
+        largest = np.take_along_axis(parts, np.abs(parts).argmax(-1)[..., None], -1)[..., 0]
+        scale = np.float32(-largest / 2 ** (bits - 1))
     codes = np.rint(parts / scale[..., None]).astype(np.int32) + 2 ** (bits - 1)
+    codes = np.minimum(codes, 2**bits - 1)
     real = ((codes - 2 ** (bits - 1)) * scale[..., None]).reshape(columns, rows).T
     data = x.reshape(len(x), -1, block)
     if level == 4:
@@ -324,9 +328,12 @@ def blockwise(weight=W, x=X, *, bias=B, bits=8, level=4, block=16):
     return MemoryRecording.single(graph, arrays)
 
 
+@pytest.mark.parametrize("seed", [0, 8, 15])
+@pytest.mark.parametrize("least", [False, True])
 @pytest.mark.parametrize(("bits", "level"), [(8, 4), (8, 0), (4, 4), (4, 0)])
-def test_a_weight_in_blocks_and_data_rounded_inside_are_no_finding(bits, level):
-    result = diff(plain(), blockwise(bits=bits, level=level))
+def test_a_weight_in_blocks_and_data_rounded_inside_are_no_finding(bits, level, least, seed):
+    weight = (np.random.default_rng(seed).normal(size=W.shape) * 0.2).astype(np.float32)
+    result = diff(plain(weight), blockwise(weight, bits=bits, level=level, least=least))
     assert (result.status.value, result.origin, lost(result)) == ("within", None, [])
 
 
