@@ -39,6 +39,8 @@ from qdebug.model import Node, Recording
 __all__ = ["align", "align_runs"]
 
 _NEUTRAL = frozenset({"Add", "Sub", "Mul", "Div"})
+_TURNED_EITHER_WAY = _NEUTRAL | ACTIVATIONS
+"""Operators that do the same before a Transpose and after it."""
 
 
 def align(reference: Recording, backend: Recording) -> Alignment:
@@ -314,6 +316,10 @@ class _Aligner:
             return None
         names = [pair.reference for pair in sources if pair is not None]
         answer = self._matcher.find(node, tensor, names, lambda name: self._is_claimed(name, tensor))
+        if answer.tensor is None and not answer.undecided and len(names) == 1 and plain_op(node) in _TURNED_EITHER_WAY:
+            turned = self._matcher.behind_turn(names[0])
+            if turned is not None and not self._is_claimed(turned, tensor):
+                answer = self._matcher.find(node, tensor, [turned], lambda name: self._is_claimed(name, tensor))
         return answer if answer.tensor is None else self._unless_made_later(tensor, answer, answer.tensor)
 
     def _unless_made_later(self, tensor: str, answer: Answer, reference: str) -> Answer:
@@ -379,6 +385,9 @@ class _Aligner:
         pair = self.found.get(node.inputs[0])
         if pair is None:
             return False
+        named = self._namesake(node.outputs[0])
+        if named is not None and self.ref.classes.root(named) == self.ref.classes.root(pair.reference):
+            return True
         readers = self.ref.classes.consumers(pair.reference)
         return not any(
             plain_op(n) == "Transpose" and not self._is_claimed(n.outputs[0], node.outputs[0]) for n in readers

@@ -170,6 +170,15 @@ class NodeMatcher:
             if len(self.ref.data_inputs(reader)) != 1:
                 return output, folded
             maker = self.be.graph.producer(tensor) if into_weights else None
+            turned = None if maker is None else self.behind_turn(output)
+            if turned is not None and maker is not None:
+                behind = self.ref.consumers(turned)
+                if len(behind) != 1 or not goes_into_weights(behind[0], maker):
+                    return output, folded
+                folded.append(reader)
+                reader, output = behind[0], turned
+                if len(self.ref.data_inputs(reader)) != 1 or self._done_later(tensor, reader):
+                    return self.ref.data_inputs(folded.pop())[0], folded
             inside = maker is not None and goes_into_weights(reader, maker)
             if not (inside or self._is_clamped(tensor, reader)):
                 return output, folded
@@ -177,6 +186,11 @@ class NodeMatcher:
                 return output, folded
             folded.append(reader)
             output = reader.outputs[0]
+
+    def behind_turn(self, output: str) -> str | None:
+        """Give what the one reader of a reference tensor makes of it if that turns it: a backend may do so later."""
+        readers = self.ref.consumers(output)
+        return readers[0].outputs[0] if len(readers) == 1 and readers[0].op == "Transpose" else None
 
     def _done_later(self, tensor: str, node: Node) -> bool:
         """Tell whether the backend does what a reference node does right after a tensor.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from qdebug.analysis.alignment.ops import plain_op, same_family
+from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op, same_family
 from qdebug.analysis.alignment.pairs import View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Node
@@ -87,9 +87,9 @@ def turned_later_by(
         The layout, perhaps one that changes nothing; None if the other run turns nothing there.
     """
     other, run = runs
-    if tensor not in partners or node.op == "Transpose":
+    if tensor not in partners or node.op == "Transpose" or node.attrs.get("channels_last"):
         return None
-    made, after = _unturned(partners[tensor], other, lambda name: _alike(other, name, node))
+    made, after = _unturned(partners[tensor], other, lambda name: _alike(other, name, node), folded=True)
     theirs = None if made is None else other.graph.producer(made)
     if theirs is None:
         return None
@@ -115,8 +115,16 @@ def _alike(run: Run, tensor: str, node: Node) -> bool:
     return maker is not None and same_family(plain_op(maker), plain_op(node))
 
 
-def _unturned(tensor: str, run: Run, ends: Callable[[str], bool]) -> tuple[str | None, tuple[int, ...] | None]:
+def _unturned(
+    tensor: str, run: Run, ends: Callable[[str], bool], *, folded: bool = False
+) -> tuple[str | None, tuple[int, ...] | None]:
     """Follow a tensor back through Transposes to one where they end.
+
+    Args:
+        tensor: The tensor.
+        run: Its run.
+        ends: Tells of a root whether it is that one.
+        folded: Also go back through what the other run may have folded into the node before the Transpose.
 
     Returns:
         The root of the tensor where that is, and for each dimension of the tensor which of that one's it is (None if
@@ -126,6 +134,10 @@ def _unturned(tensor: str, run: Run, ends: Callable[[str], bool]) -> tuple[str |
     at = run.classes.root(tensor)
     while not ends(at):
         turn = run.graph.producer(at)
+        data = () if turn is None else run.classes.data_inputs(turn)
+        if folded and turn is not None and turn.op in GO_INTO_WEIGHTS | ACTIVATIONS and len(data) == 1:
+            at = run.classes.root(data[0])
+            continue
         perm = None if turn is None or turn.op != "Transpose" else turn.attrs.get("perm")
         if turn is None or not isinstance(perm, tuple):
             return None, None

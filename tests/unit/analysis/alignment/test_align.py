@@ -390,7 +390,7 @@ def test_a_factor_behind_what_only_picks_values_is_not_taken_for_part_of_it():
         stands_for={"part": "s"},
     )
     found = align(ref, be)
-    expected = {"x": "x", "h": "h", "part": "s", "y": "y"}
+    expected = {"x": "x", "h": "h", "part": "s", "n1": "m", "y": "y"}
     assert {pair.backend: pair.reference for pair in found.pairs} == expected
     assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]
 
@@ -506,3 +506,40 @@ def with_formats(recording):
     ]
     made = Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs)
     return MemoryRecording.single(made, {name: recording.load(name) for name in recording.names})
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_normalizes_behind_a_transpose_is_found_where_the_backend_moved_that_to_the_end(bias):
+    """Nets with channels last are kept so node by node, and an optimizer leaves one Transpose of many."""
+    constants = {name: np.linspace(0.5, 2 + at, 2, dtype=np.float32) for at, name in enumerate("abc")}
+    first = [node("Add", "t a", "s")] if bias else []
+    ref = record(
+        [
+            node("Conv", "x w", "h"),
+            node("Transpose", "h", "t", perm=(0, 2, 3, 1)),
+            *first,
+            node("Sub", "s b" if bias else "t b", "d"),
+            node("Mul", "d c", "m"),
+            node("Relu", "m", "y"),
+        ],
+        constants={"w": W1, **constants},
+        shapes=dict.fromkeys("tsdmy", (1, 3, 3, 2)),
+    )
+    planes = {f"{name}1": array.reshape(1, 2, 1, 1) for name, array in constants.items()}
+    be = record(
+        [
+            node("Conv", "x w a0" if bias else "x w", "h1"),
+            node("Sub", "h1 b1", "d1"),
+            node("Mul", "d1 c1", "m1"),
+            node("Relu", "m1", "y1"),
+            node("Transpose", "y1", "y", perm=(0, 2, 3, 1)),
+        ],
+        constants={"w": W1, "a0": constants["a"], **planes},
+        shapes={"y": (1, 3, 3, 2)},
+    )
+    pairs = {pair.backend: pair for pair in align(ref, be).pairs}
+    expected = {"h1": "s" if bias else "h", "d1": "d", "m1": "m", "y1": "y", "y": "y"}
+    assert {name: pairs[name].reference for name in expected} == expected
+    turned = {name for name, pair in pairs.items() if pair.backend_view is not None}
+    assert turned == {"d1", "m1", "y1"} | ({"h1"} if bias else set())
+    assert not [entry for entry in align(ref, be).unmatched if entry.kind is Kind.LOST]
