@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-import qdebug
 from qdebug.analysis.alignment.align import align
 from qdebug.analysis.alignment.pairs import Kind, Match, Side
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.model.forwarding import ForwardingRecording
-from qdebug.model.outline import outline_of
 
 RNG = np.random.default_rng(7)
 SHAPE = (1, 2, 3, 3)
@@ -409,54 +406,6 @@ def test_of_several_compared_forms_the_first_is_named():
     backend = record(chain, constants=constants, quants=quants, skip=[f"q{at}" for at in forms])
     said = leftover(align(reference, backend), Side.REFERENCE)
     assert [said[f"q{at}"].reason for at in forms] == [f"another form of 'r{at}', which is compared" for at in forms]
-
-
-class Watched(ForwardingRecording):
-    """A recording that notes which values are read."""
-
-    def __init__(self, recording):
-        super().__init__(recording)
-        self.read = []
-
-    def outline(self, tensor, sample=0, step=0):
-        return outline_of(self._recording, tensor, sample, step)
-
-    def load(self, tensor, sample=0, step=0):
-        self.read.append(tensor)
-        return super().load(tensor, sample, step)
-
-
-def filed(path, recording):
-    """Write a recording into a file."""
-    with qdebug.Recorder(path, backend="test", graph=recording.graph) as recorder:
-        for name in recording.names:
-            put = recorder.constant if recording.graph.is_constant(name) else recorder.put
-            put(name, recording.load(name))
-    return qdebug.open_recording(path)
-
-
-def test_files_are_aligned_without_reading_values_that_their_index_answers_for(tmp_path):
-    """Weights tell branches apart by their values; all else is told by names, shapes and hashes."""
-    turned = record(
-        [
-            node("Conv", "x w1", "conv1"),
-            node("Transpose", "conv1", "t", perm=(0, 2, 3, 1)),
-            node("Relu", "t", "relu1"),
-            node("Transpose", "relu1", "back", perm=(0, 3, 1, 2)),
-            node("Conv", "back w2", "conv2"),
-            node("Mul", "conv2 small", "pool"),
-        ],
-        constants={"w1": W1, "w2": W2, "small": np.full((1, 2, 1, 1), 3, np.float32)},
-        shapes={"t": (1, 3, 3, 2), "relu1": (1, 3, 3, 2)},
-    )
-    sides = [filed(tmp_path / f"{at}.h5", each) for at, each in enumerate((float_net(), turned))]
-    held = align(float_net(), turned)
-    watched = [Watched(side) for side in sides]
-    assert align(*watched) == held
-    assert [set(each.read) for each in watched] == [set(), {"small"}]
-    watched = [Watched(sides[1]), Watched(sides[1])]
-    align(*watched)
-    assert [set(each.read) for each in watched] == [{"small"}, {"small"}]
 
 
 def test_what_the_backend_does_behind_an_arrangement_is_not_folded_into_the_node_before():

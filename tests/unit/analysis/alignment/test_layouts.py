@@ -7,6 +7,9 @@ from qdebug.analysis.alignment.align import align
 from qdebug.analysis.alignment.layouts import in_reference_order
 from qdebug.analysis.alignment.pairs import View
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.model.forwarding import ForwardingRecording
+from qdebug.model.outline import outline_of
+from qdebug.record.opening import open_recording
 from qdebug.record.recorder import Recorder
 
 RNG = np.random.default_rng(3)
@@ -138,3 +141,49 @@ def test_the_order_is_known_of_a_tensor_of_which_only_statistics_were_kept():
         sides.append(rec.recording)
     pairs = {pair.backend: pair for pair in align(*sides).pairs}
     assert pairs["y"].backend_view == View(transpose=(0, 3, 1, 2))
+
+
+class Watched(ForwardingRecording):
+    """A recording that notes which values are read."""
+
+    def __init__(self, recording):
+        super().__init__(recording)
+        self.read = []
+
+    def outline(self, tensor, sample=0, step=0):
+        return outline_of(self._recording, tensor, sample, step)
+
+    def load(self, tensor, sample=0, step=0):
+        self.read.append(tensor)
+        return super().load(tensor, sample, step)
+
+
+def filed(path, recording):
+    """Write a recording into a file."""
+    with Recorder(path, backend="test", graph=recording.graph) as recorder:
+        for name in recording.names:
+            put = recorder.constant if recording.graph.is_constant(name) else recorder.put
+            put(name, recording.load(name))
+    return open_recording(path)
+
+
+def test_files_are_aligned_without_reading_values_that_their_index_answers_for(tmp_path):
+    """Weights tell branches apart by their values; all else is told by names, shapes and hashes."""
+    nodes = [
+        node("Conv", "x w", "conv1"),
+        node("Transpose", "conv1", "t", perm=(0, 2, 3, 1)),
+        node("Relu", "t", "relu1"),
+        node("Transpose", "relu1", "back", perm=(0, 3, 1, 2)),
+        node("Mul", "back small", "pool1"),
+    ]
+    values = dict.fromkeys(("x", "conv1", "t", "relu1", "back", "pool1"), SQUARE)
+    small = np.full((1, 4, 1, 1), 3, np.float32)
+    turned = recording(nodes, {**values, "w": W, "small": small}, constants=("w", "small"))
+    sides = [filed(tmp_path / f"{at}.h5", each) for at, each in enumerate((reference(), turned))]
+    held = align(reference(), turned)
+    watched = [Watched(side) for side in sides]
+    assert align(*watched) == held
+    assert [set(each.read) for each in watched] == [set(), {"small"}]
+    watched = [Watched(sides[1]), Watched(sides[1])]
+    align(*watched)
+    assert [set(each.read) for each in watched] == [{"small"}, {"small"}]
