@@ -230,7 +230,9 @@ class DeclarationCheck:
         found = excess(_LIKELY)
         if found is None or not self._declared.other_constants(node, segment):
             return False
-        return exceeds(found, wandering() / SPAN)
+        known = self._beside_weight(entry, segment, ours, place)
+        found = found if known is None else excess(_LIKELY, known)
+        return found is not None and exceeds(found, wandering() / SPAN)
 
     def _beside_weight(
         self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]

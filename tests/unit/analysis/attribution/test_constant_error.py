@@ -88,14 +88,14 @@ FAINT = np.full((MANY, 24), 0.0042, np.float32)  # far below half a code beside 
 FAINT[::25] = 3 * RNG.normal(size=FAINT[::25].shape)
 
 
-def faint(*, coded=None, wrong=False):
+def faint(*, coded=None, wrong=False, x=DARK):
     """Record a product whose weights are mostly rounded to 0, on data of one sign: the errors add up."""
     step = np.float32(np.abs(FAINT).max() / 127)
     codes = np.rint(FAINT / step).astype(np.int8)
     if wrong:
         codes[7] += 1
     quant = QuantParams(dtype="int8", scale=step, zero_point=0)
-    product, values = node("MatMul", "x w", "p"), {"x": DARK}
+    product, values = node("MatMul", "x w", "p"), {"x": x}
     nodes = [product]
     if coded == "weight":
         nodes = [node("DequantizeLinear", "w_q s z", "w"), product]
@@ -128,3 +128,25 @@ def test_errors_of_weights_that_add_up_are_rounding_all_the_same(coded):
     assert off > 8 * by_chance
     assert diff(real, codes).status is Status.WITHIN
     assert diff(real, faint(coded=coded, wrong=True)).status is Status.DIVERGED
+
+
+DIM = RNG.normal(0.4, 3.5, size=DARK.shape).astype(np.float32)
+
+
+def biased(*, coded=False, off=0.0):
+    """Record a product as in `faint`, on data less of one sign, and a bias that may be off."""
+    made = faint(coded="weight" if coded else None, x=DIM)
+    nodes = [*(n for n in made.graph.nodes if n.op == "DequantizeLinear"), node("Gemm", "x w b", "p")]
+    values = {name: made.load(name) for name in made.names if name != "p"}
+    values["b"] = np.linspace(-2, 2, 24, dtype=np.float32) + np.float32(off)
+    values.update(run_node(nodes[-1], values, {"": 18}))
+    infos = [made.graph.tensors[name] for name in values if name in made.graph.tensors and name != "p"]
+    infos.append(TensorInfo(name="b", role=Role.CONSTANT))
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("p",), opset={"": 18})
+    return MemoryRecording.single(graph, values)
+
+
+def test_what_a_weight_s_rounding_makes_is_not_put_down_to_another_constant():
+    """A bias that is off by next to nothing is no reason to hold what rounding makes of the sums against the node."""
+    assert diff(biased(), biased(coded=True, off=1e-4)).status is Status.WITHIN
+    assert diff(biased(), biased(coded=True, off=9.0)).status is Status.DIVERGED
