@@ -17,6 +17,7 @@ from qdebug.view.rows import position
 __all__ = ["ValuesPage"]
 
 _CELL = 9
+"""Cells of an element, with the sign before it; more where codes or bits are longer."""
 _LABEL = 6
 
 
@@ -32,6 +33,7 @@ class ValuesPage(Page):
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor
         self._turned = False
+        self._cell = _CELL
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the window."""
@@ -42,7 +44,7 @@ class ValuesPage(Page):
             return waiting_lines(scene, head, width)
         if not slab.backend.size:
             return [head, [], [(" the tensor has no elements", "muted")]]
-        columns = max((width - _LABEL - 4) // (3 * _CELL), 1)
+        columns, self._cell = _across(width, _CELL), _CELL
         foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width)]
         room = max(height - 2 - len(foot) - 2, 1)
         high, wide = _plane(slab)
@@ -52,6 +54,9 @@ class ValuesPage(Page):
             said = unjudged(scene) if slab.whole else so_far(slab, width)
             lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
+        if form != "real" and (longest := self._longest(slab, columns, room)) >= _CELL:
+            self._cell = max(min(longest + 1, (width - _LABEL - 4) // 3), _CELL)
+            columns = _across(width, self._cell)
         lines += self._window(scene, slab, columns, room)
         lines += [[] for _ in range(height - len(lines) - len(foot))]
         return [*lines, *foot]
@@ -68,39 +73,68 @@ class ValuesPage(Page):
         """There is nothing below."""
         return f"this is the deepest screen on the {scene.planned.op or 'tensor'}; esc goes back"
 
-    def _window(self, scene: Scene, slab: Slab, columns: int, room: int) -> list[Line]:
-        index, turned = self._cursor.index, self._turned
+    def _shown(self, slab: Slab, columns: int, room: int) -> tuple[tuple[int, int], range, range]:
+        """Give where the cursor is, down and across, and the rows and columns around it."""
+        index = self._cursor.index
         cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
         size = _plane(slab)
-        down, across = (cursor[::-1], size[::-1]) if turned else (cursor, size)
+        down, across = (cursor[::-1], size[::-1]) if self._turned else (cursor, size)
         top, left = window(down[0], across[0], room), window(down[1], across[1], columns)
         rows = range(top, min(top + room, across[0]))
-        shown = range(left, min(left + columns, across[1]))
-        part = max(len(shown) * _CELL, len("difference"))
+        return (down[0], down[1]), rows, range(left, min(left + columns, across[1]))
+
+    def _at(self, slab: Slab, row: int, column: int) -> tuple[int, ...] | None:
+        index, place = self._cursor.index, (column, row) if self._turned else (row, column)
+        return slab.local((*index[:-2], *place[2 - min(len(index), 2) :]))
+
+    def _longest(self, slab: Slab, columns: int, room: int) -> int:
+        """Give the length of the longest text of an element that is to be seen."""
+        _, rows, shown = self._shown(slab, columns, room)
+        places = [at for row in rows for column in shown if (at := self._at(slab, row, column)) is not None]
+        return max((len(write(at)) for write in _writers(slab, self._cursor.form) for at in places), default=0)
+
+    def _window(self, scene: Scene, slab: Slab, columns: int, room: int) -> list[Line]:
+        down, rows, shown = self._shown(slab, columns, room)
+        part = max(len(shown) * self._cell, len("difference"))
         titles = " ".join(title.center(part) for title in ("reference", "backend", "difference"))
         lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
-        heads = "".join(str(column).rjust(_CELL) for column in shown).rjust(part)
+        heads = "".join(str(column).rjust(self._cell) for column in shown).rjust(part)
         lines.append([(" " * _LABEL + " " + " ".join([heads] * 3), "muted")])
         show = _writers(slab, self._cursor.form)
         for row in rows:
             here = row == down[0]
             line: Line = [(str(row).rjust(_LABEL) + " ", "cursor" if here else "muted")]
             for side, write in enumerate(show):
-                line.append((" " * (part - len(shown) * _CELL), "plain"))
+                line.append((" " * (part - len(shown) * self._cell), "plain"))
                 for column in shown:
-                    place = (column, row) if turned else (row, column)
-                    at = slab.local((*index[:-2], *place[2 - min(len(index), 2) :]))
+                    at = self._at(slab, row, column)
                     chosen = here and column == down[1]
                     if at is None:  # on its way
-                        line.append((("..").rjust(_CELL), "muted"))
+                        line.append((("..").rjust(self._cell), "muted"))
                         continue
                     railed = side == 1 and _saturated(slab, at)
                     sign = scene.glyphs.cursor if chosen else "^" if railed else " "
-                    text = sign + write(at)[: _CELL - 1].rjust(_CELL - 1)
+                    text = sign + _fitting(scene, write(at), self._cell - 1)
                     line.append((text, "unknown" if railed and not chosen else _style(slab, at, side == 2, chosen)))
                 line.append((" ", "plain"))
             lines.append(line)
         return lines
+
+
+def _across(width: int, cell: int) -> int:
+    """Give how many columns of each block there is room for."""
+    return max((width - _LABEL - 4) // (3 * cell), 1)
+
+
+def _fitting(scene: Scene, text: str, room: int) -> str:
+    """Write an element; one that is cut shows that it is."""
+    return text.rjust(room) if len(text) <= room else scene.glyphs.fit(text, room)
+
+
+def _real(value: float, digits: int) -> str:
+    """Write a number in the room of an element, with fewer digits rather than without the end of its exponent."""
+    texts = (numbers.number(value, digits=some) for some in range(digits, 0, -1))
+    return next((text for text in texts if len(text) < _CELL), numbers.number(value, digits=1))
 
 
 def _plane(slab: Slab) -> tuple[int, int]:
@@ -135,7 +169,7 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
     """Give a function for each of the three blocks that writes an element."""
 
     def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
-        return lambda at: numbers.number(float(values[at]), digits=4)
+        return lambda at: _real(float(values[at]), 4)
 
     def raw(values: np.ndarray, codes: np.ndarray | None) -> Callable[[tuple[int, ...]], str]:
         stored = values if codes is None else codes
@@ -145,10 +179,10 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
 
     def steps(at: tuple[int, ...]) -> str:
         known = slab.steps(at)
-        return numbers.number(float(slab.difference(at)) if known is None else known, digits=4)
+        return _real(float(slab.difference(at)) if known is None else known, 4)
 
     if form == "real":
-        return real(slab.reference), real(slab.backend), lambda at: numbers.number(float(slab.difference(at)), digits=3)
+        return real(slab.reference), real(slab.backend), lambda at: _real(float(slab.difference(at)), 3)
     return raw(slab.reference, slab.reference_codes), raw(slab.backend, slab.backend_codes), steps
 
 

@@ -1,0 +1,32 @@
+"""Elements side by side: none loses the end of its number."""
+
+import numpy as np
+import pytest
+
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.values_page import ValuesPage
+
+
+def drawn(scene, form="real", width=80):
+    cursor = ElementCursor()
+    page = ValuesPage(cursor)
+    cursor.form = form
+    return ["".join(text for text, _ in line) for line in page.draw(scene, width, 24)]
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, -1.2345e-5, -9.87654e-10, 1.5e-310, -123456.0])
+def test_a_number_keeps_its_exponent(make_scene, value):
+    array = np.full((1, 1, 3, 3), value)
+    lines = drawn(make_scene(arrays=(array, array)))
+    row = [line for line in lines if line.lstrip().startswith("1 ")][-1].split()
+    assert [float(each) for each in row[1:3]] == pytest.approx([value] * 2, rel=0.1)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_bits_are_written_whole_or_shown_to_be_cut(make_scene, width):
+    array = np.full((1, 1, 3, 3), np.pi)
+    lines = drawn(make_scene(arrays=(array, array)), "hex", width)
+    row = [line for line in lines if line.lstrip().startswith("1 ")][-1].split()
+    assert row[1] == "400921fb54442d18" or "…" in row[1]
+    assert all(len(line) <= width for line in lines if line.lstrip()[:2] in {"0 ", "1 ", "2 "})
+    assert width < 80 or row[1] == "400921fb54442d18"
