@@ -11,6 +11,7 @@ import numpy as np
 
 from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
+from qdebug.tui.new_file import new_file
 from qdebug.tui.recorded import RecordedFacts, recorded_facts
 from qdebug.tui.slab import Cancelled, Filling, Slab
 from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
@@ -27,7 +28,8 @@ _WORST = 20
 _OFTEN = 0.2
 """Seconds after which is shown what is read so far."""
 
-Key = tuple[int, str, int | None, int]
+Key = tuple[int, str, int, int]
+"""Backend, tensor, the sample that is shown, step."""
 
 
 @dataclass(slots=True)
@@ -93,7 +95,8 @@ def answer(
     """
     result = results[request.tensor]
     sample = shown_sample(result, request.sample)
-    known = cache.known((request.backend, request.tensor, request.sample, request.step))
+    known = cache.known((request.backend, request.tensor, sample, request.step))
+    cache.trim()  # a huge tensor that was left takes memory no longer
 
     def reply(problem: str = "", *, complete: bool) -> DetailReady:
         return DetailReady(
@@ -237,8 +240,7 @@ def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int,
         step: Which step.
 
     Raises:
-        QdebugError: The values cannot be read.
-        OSError: The file exists, or cannot be written.
+        QdebugError: The values cannot be read, or the file exists or cannot be written.
     """
     pair = source.values(tensor, sample=sample, step=step)
     known = {
@@ -248,7 +250,7 @@ def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int,
         "backend_codes": pair.backend_codes,
     }
     arrays = {name: np.asarray(array) for name, array in known.items() if array is not None}
-    with path.open("xb") as file:
+    with new_file(path, text=False) as file:
         if path.suffix == ".npy":
             np.save(file, arrays.get("backend_codes", arrays["backend"]), allow_pickle=False)
             return f"{'codes' if 'backend_codes' in arrays else 'values'} of the backend, sample {sample}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
 from qdebug.tui.arrangement import View
+from qdebug.tui.new_file import new_file
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.rows import METRIC_CHOICES
@@ -143,7 +144,7 @@ def _write_json(_: DiffSource, path: Path, *, result: DiffResult, notes: Sequenc
 
 
 def _write_text(_: DiffSource, path: Path, *, text: str, what: str) -> str:
-    with path.open("x", encoding="utf-8", newline="") as file:
+    with new_file(path, text=True) as file:
         file.write(text)
     return what
 

@@ -10,7 +10,7 @@ def ask(make_table, monkeypatch):
     """Give a function that asks for a row and gives all parts of the answer."""
     from qdebug.workflow import explain as module
 
-    def run(row=9, *, found=None, outdated=lambda: False, cache=None, **wanted):
+    def run(row=9, *, found=None, outdated=lambda: False, cache=None, chosen=None, **wanted):
         import fake_session
 
         session = fake_session.FakeSession()
@@ -21,7 +21,7 @@ def ask(make_table, monkeypatch):
         tensor = list(results)[row]
         if found is not None:
             monkeypatch.setattr(module, "explain", found)
-        request = DetailRequest(id=1, row=row, tensor=tensor, sample=None, **wanted)
+        request = DetailRequest(id=1, row=row, tensor=tensor, sample=chosen, **wanted)
         kept = AnswerCache() if cache is None else cache
         return list(answer(session, request, results, cache=kept, outdated=outdated))
 
@@ -50,6 +50,21 @@ def test_the_cache_forgets_the_oldest_beyond_its_cap_but_never_the_newest(ask):
     for row in (9, 10, 12):
         assert ask(row, elements=True, cache=cache)[-1].slab is not None
     assert len(cache._kept) == 1
+
+
+def test_a_huge_tensor_is_forgotten_as_soon_as_another_one_is_looked_at(ask):
+    cache = AnswerCache(most_bytes=4096)
+    assert ask(9, elements=True, cache=cache)[-1].slab is not None
+    assert cache.nbytes > 4096
+    assert ask(10, cache=cache)[-1].complete
+    assert cache.nbytes <= 4096
+
+
+def test_the_sample_that_is_shown_is_not_read_again_when_it_is_chosen(ask):
+    cache = AnswerCache()
+    first = ask(elements=True, cache=cache)[-1]
+    chosen = ask(elements=True, cache=cache, chosen=first.values_sample)
+    assert [part.slab for part in chosen] == [first.slab]
 
 
 def test_a_newer_question_ends_the_answer(ask):

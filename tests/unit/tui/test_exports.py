@@ -1,5 +1,7 @@
 import csv
+import errno
 import json
+import os
 
 import jsonschema
 import numpy as np
@@ -9,6 +11,7 @@ from qdebug.errors import UsageError
 from qdebug.report.schema import load_schema
 from qdebug.tui import exports
 from qdebug.tui.arrangement import View
+from qdebug.tui.new_file import new_file
 
 
 @pytest.fixture(autouse=True)
@@ -131,8 +134,9 @@ def test_nothing_is_overwritten(make_scene, folder):
         exports.prepared("x.svg", make_scene(), screenshot=str)
     path, act = exports.prepared("y.svg", make_scene(), screenshot=str)
     path.write_text("came between")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(UsageError, match=r"'y\.svg' cannot be written: File exists"):
         act(None, path)
+    assert path.read_text() == "came between"
 
 
 def test_what_is_not_compared_has_no_values_to_write(make_scene):
@@ -160,3 +164,29 @@ def test_the_json_says_too_if_nothing_was_noted(make_scene):
     path, said = write("all.json", make_scene())
     assert json.loads(path.read_text())["notes"] == []
     assert said == "the comparison"
+
+
+def test_a_file_of_which_not_all_could_be_written_is_not_left(folder):
+    path = folder / "out.json"
+
+    def write():
+        with new_file(path, text=True) as file:
+            file.write("half of it")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(UsageError, match=r"'.*out\.json' cannot be written: No space left on device"):
+        write()
+    assert not path.exists()
+
+
+def test_a_file_that_exists_or_has_no_folder_is_said_and_left_alone(folder):
+    path = folder / "there.npz"
+    path.write_bytes(b"kept")
+    with pytest.raises(UsageError, match="cannot be written: File exists"), new_file(path, text=False):
+        pass
+    assert path.read_bytes() == b"kept"
+    with (
+        pytest.raises(UsageError, match=r"o\.csv' cannot be written: No such file"),
+        new_file(folder / "no" / "o.csv", text=True),
+    ):
+        pass
