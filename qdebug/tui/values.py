@@ -15,6 +15,10 @@ BINS = 96
 """Bins of a histogram: more than any panel shows, so that each width can sum them up."""
 
 _BLOCK = 1 << 16
+_LARGE = 1e300
+_SQUARED = 1e140
+_AROUND = 2.0**-20
+"""How much wider than the value that all have a histogram is, in parts of it: 0.5 more or less may be none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,12 +85,15 @@ _Moments = tuple[float | None, float | None, float | None, float | None, int, in
 
 def _moments(values: np.ndarray) -> _Moments:
     """Give low, high, mean, std, NaN and infinite counts; means are merged as Chan et al. (1983) do."""
+    exponent = _exponent(values)
     low, high = np.inf, -np.inf
     count, mean, squares = 0, 0.0, 0.0
     nan = infinite = 0
     for start in range(0, len(values), _BLOCK):
         checkpoint()
         block = np.asarray(values[start : start + _BLOCK], dtype=np.float64)
+        if exponent:
+            block = np.ldexp(block, -exponent)
         finite = block[np.isfinite(block)]
         nan += int(np.isnan(block).sum())
         infinite += int(np.isinf(block).sum())
@@ -102,13 +109,36 @@ def _moments(values: np.ndarray) -> _Moments:
         count = total
     if not count:
         return None, None, None, None, nan, infinite
-    return low, high, mean, float(np.sqrt(squares / count)), nan, infinite
+    low, high, mean, std = (float(np.ldexp(each, exponent)) for each in (low, high, mean, np.sqrt(squares / count)))
+    return low, high, mean, std, nan, infinite
+
+
+def _exponent(values: np.ndarray) -> int:
+    """Give the exponent of values so large that their squares are too large for a number; else 0."""
+    largest = 0.0
+    if values.dtype == np.float64:
+        for start in range(0, len(values), _BLOCK):
+            size = np.abs(values[start : start + _BLOCK])
+            largest = max(largest, float(np.max(size, initial=0.0, where=np.isfinite(size))))
+    return int(np.frexp(largest)[1]) if largest > _SQUARED else 0
 
 
 def _side(values: np.ndarray, moments: _Moments, low: float, high: float) -> SideValues:
     first, last, mean, std, nan, infinite = moments
     counts = np.zeros(BINS, dtype=np.int64)
     if first is not None:
-        span = (low, high) if high > low else (low - 0.5, low + 0.5)
-        counts = value_histogram(values, BINS, span).counts
+        counts = _counts(values, low, high)
     return SideValues(low=first, high=last, mean=mean, std=std, nan=nan, infinite=infinite, counts=counts)
+
+
+def _counts(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Count values in bins, at another scale where a bin would be as wide as no number, or wider than all are."""
+    largest = max(abs(low), abs(high))
+    if largest > _LARGE or 0 < high - low < 1 / _LARGE:
+        exponent = int(np.frexp(largest)[1])
+        values = np.ldexp(np.asarray(values, np.float64), -exponent)
+        low, high = (float(np.ldexp(end, -exponent)) for end in (low, high))
+    if low == high:
+        margin = max(0.5, abs(low) * _AROUND)
+        low, high = low - margin, high + margin
+    return value_histogram(values, BINS, (low, high)).counts

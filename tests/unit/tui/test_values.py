@@ -51,6 +51,19 @@ def test_one_value_everywhere_has_a_histogram():
     assert facts.reference.std == 0
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[1e300, 1e300], [-(2.0**60)] * 3, [-1e308, 1e308, 0.0], [1.7e308] * 2, [0.0, 5e-324], [1e-310, 2e-310], [5e-324]],
+)
+def test_values_at_the_ends_of_what_there_is_have_a_histogram(values):
+    facts = value_facts(np.array(values), np.array(values))
+    assert facts.reference.counts.sum() == len(values)
+    assert np.count_nonzero(facts.reference.counts) == len(set(values))
+    assert (facts.reference.low, facts.reference.high) == (min(values), max(values))
+    assert min(values) <= facts.reference.mean <= max(values)
+    assert facts.reference.std <= max(np.abs(values))
+
+
 def test_facts_of_a_huge_tensor_can_be_given_up():
     class GivenUpError(Exception):
         pass
