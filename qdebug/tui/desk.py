@@ -15,6 +15,8 @@ from qdebug.tui.source import DetailReady, DetailRequest, Glimpsed, Opened, With
 
 __all__ = ["DetailDesk", "Start", "start"]
 
+_HELD = 64 << 20
+"""Bytes of elements that are held after another node is looked at; of larger ones the memory is given back."""
 _KEPT = 64
 
 Key = tuple[int, int, int | None, int]
@@ -150,10 +152,9 @@ class DetailDesk:
             return
         self._waiting = self._waiting and not (answer.complete and request.id == self._asked)
         self._answers.pop(key, None)
-        if answer.slab is not None:
-            for other, kept in self._answers.items():
-                if kept.slab is not None:
-                    self._answers[other] = replace(kept, slab=None)
+        for other, kept in self._answers.items():
+            if kept.slab is not None and (answer.slab is not None or kept.slab.nbytes > _HELD):
+                self._answers[other] = replace(kept, slab=None)
         self._answers[key] = answer
         while len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]

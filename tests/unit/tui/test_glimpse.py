@@ -53,6 +53,29 @@ def test_nothing_is_asked_again_once_all_is_there_or_nothing_wanted(make_navigat
     assert [type(request) for request in asked] == [DetailRequest, DetailRequest, Withdraw]
 
 
+def test_elements_that_take_much_memory_are_let_go_once_another_node_is_looked_at(
+    make_navigator, make_scene, monkeypatch
+):
+    asked = []
+    desk, navigator = DetailDesk(asked.append), make_navigator()
+
+    def look(row, *, elements):
+        navigator.go(row)
+        desk.want(navigator, elements=elements)
+        ready = make_scene(row=row, elements=elements).ready
+        object.__setattr__(ready, "request", asked[-1])
+        desk.take(ready)
+
+    look(9, elements=True)
+    look(10, elements=False)
+    navigator.go(9)
+    assert desk.ready(navigator).slab is not None, "little is kept"
+    monkeypatch.setattr("qdebug.tui.desk._HELD", 0)
+    look(12, elements=False)
+    navigator.go(9)
+    assert desk.ready(navigator).slab is None
+
+
 async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(make_app, make_session, settle):
     session = make_session(pause_at=12)
     app = make_app(session, node="block5/qlinearadd_21", screen="values")
