@@ -77,10 +77,14 @@ class Asking(Moving):
 
     async def do(self, event: Key | Paste) -> None:
         """Do what a key does now; put what is pasted where text is asked for, or say where that is."""
-        if isinstance(event, Key):
-            await (self._input.press if self.asking else self.take_late)(event)
-        elif self.asking:
-            put_in(self._input, event.text)
+        if self.asking:
+            if isinstance(event, Key):
+                await self._input.press(event)
+            else:
+                put_in(self._input, event.text)
+            self._answer()  # before anything is painted: the text and what it finds then come at once
+        elif isinstance(event, Key):
+            await self.take_late(event)
         else:  # letters are keys everywhere else
             self.say("nothing asks for text: paste after / f @ i a or e")
 

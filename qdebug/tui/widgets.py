@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from textual.binding import Binding
 from textual.events import Click, Key
@@ -140,6 +140,10 @@ class Line(Input):
     ) -> None:
         super().__init__(compact=True, id=id)
         self._given, self._unwanted = given, unwanted
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Paint anew; no text changes the size of the line, so that nothing around it is laid out for a letter."""
+        return super().refresh(*regions, repaint=repaint or layout, recompose=recompose)
 
     async def action_submit(self) -> None:
         """Hand the text over."""
