@@ -49,14 +49,16 @@ def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
 
     Args:
         text: Safe to show.
-        width: Cells of a line, at least 2: some characters take two.
-        most: Most lines, at least 1; the last one then ends with two dots. None for as many as it takes.
+        width: Cells of a line; at least 2 are needed for characters that take two, and any number is taken.
+        most: Most lines, at least 1; the last one then ends with two dots if there is room for them. None for as many
+            as it takes.
 
     Returns:
         The lines; at least one.
     """
+    width = max(width, 1)  # a terminal on its way to another size may have none
     if cell_len(text) == len(text):
-        return textwrap.wrap(text, width, max_lines=most, placeholder=" ..") or [""]
+        return textwrap.wrap(text, width, max_lines=most, placeholder=" .." if width > 3 else "") or [""]
     lines = [""]
     for word in text.split():
         for part in _parts(word, width, cell_len(lines[-1])):

@@ -205,7 +205,7 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         height: Lines there are; a message that is longer than one line takes them all.
     """
     if cell_len(message) >= width and height > 1:
-        said = wrap(glyphs.plain(safe_text(message, limit=1000)), max(width - 2, 1), most=height)
+        said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
         return [[(f" {line}", "accent")] for line in said]
     if navigator is None or not navigator.table.size:
         return [[(_ended(message, width - 1, glyphs), "accent")]]

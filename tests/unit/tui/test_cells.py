@@ -73,6 +73,13 @@ def test_every_screen_keeps_to_its_width_with_wide_names(make_scene, name, width
         assert cell_len("".join(text for text, _ in line).rstrip()) <= width, line
 
 
+@pytest.mark.parametrize("text", ["this is the screen nodes", "第一 第二 third"])
+@pytest.mark.parametrize("width", range(-2, 6))
+def test_wrapping_takes_any_width_and_keeps_to_the_lines_there_are(text, width):
+    for most in (1, 2):
+        assert 1 <= len(wrap(text, width, most=most)) <= most
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lines_around_the_panels_keep_to_their_width(make_scene, name):
     scene = make_scene(names=[f"{number}{name}" for number in range(12)], row=9)
