@@ -12,6 +12,7 @@ from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.events import Event, Key, Paste, Resize
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -29,6 +30,7 @@ from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
 from qdebug.tui.source import Event as ReaderEvent
 from qdebug.tui.source import Failed, Named, Opened, Opening
+from qdebug.tui.terminal import size_now
 from qdebug.tui.typed import Typed
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
@@ -145,10 +147,22 @@ class QdebugApp(App[int]):
         """
         if self._settling is not None:
             self._settling.stop()
-        self._settling = self.set_timer(_SETTLE_SECONDS, lambda: self._paint_all(None))
+        self._settling = self.set_timer(_SETTLE_SECONDS, self._settled)
         small = event.size.width < LEAST_WIDTH or event.size.height < LEAST_HEIGHT
         if small and isinstance(self.screen, CommandPalette):
             self.pop_screen()
+
+    def _settled(self) -> None:
+        """Paint everything in the size that the terminal has now.
+
+        Of two signals in a row the handler of the first may be interrupted by that of the second: the older size is
+        then told last, and would stay.
+        """
+        now = None if self.is_headless else size_now()
+        if now is not None and now != self.size:
+            self.post_message(Resize(Size(*now), Size(*now)))
+        else:
+            self._paint_all(None)
 
     def on_unmount(self) -> None:
         """Let the reader end after the tensor at hand."""

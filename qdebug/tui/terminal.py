@@ -18,7 +18,7 @@ from typing import Any
 from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
-__all__ = ["keep_typed", "mode_before", "require_terminal", "say_waiting", "skeleton", "typed_before"]
+__all__ = ["keep_typed", "mode_before", "require_terminal", "say_waiting", "size_now", "skeleton", "typed_before"]
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J\x1b[H"
 _MODE: list[list[Any]] = []
@@ -116,6 +116,17 @@ def _keyboard() -> int:
     if sys.__stdin__ is None:
         raise ValueError
     return sys.__stdin__.fileno()
+
+
+def size_now() -> tuple[int, int] | None:
+    """Give the columns and lines that the terminal has now; None if that is not known, or was set by hand."""
+    if os.environ.get("COLUMNS") or os.environ.get("LINES") or sys.__stdout__ is None:
+        return None
+    try:
+        columns, lines = os.get_terminal_size(sys.__stdout__.fileno())
+    except (OSError, ValueError):
+        return None
+    return (columns, lines) if columns > 0 and lines > 0 else None
 
 
 def say_waiting() -> None:

@@ -1,6 +1,7 @@
 """The entry, with real recordings on a real (pseudo-)terminal."""
 
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.tui import app
 from qdebug.tui.app import run_tui
-from qdebug.tui.terminal import keep_typed, typed_before
+from qdebug.tui.terminal import keep_typed, size_now, typed_before
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -213,3 +214,19 @@ def test_the_names_need_no_unusual_dtypes(tmp_path):
     command = [sys.executable, "-c", words, str(tmp_path / "a.h5")]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "['y'] False"
+
+
+@pytest.mark.parametrize(
+    ("told", "hand", "known"),
+    [((80, 24), "", (80, 24)), ((0, 0), "", None), (None, "", None), ((80, 24), "100", None)],
+)
+def test_the_size_of_a_terminal_is_asked_of_it_unless_it_was_set_by_hand(monkeypatch, told, hand, known):
+    def ask(_):
+        if told is None:
+            raise OSError
+        return os.terminal_size(told)
+
+    monkeypatch.setattr(os, "get_terminal_size", ask)
+    monkeypatch.setenv("COLUMNS", hand)
+    monkeypatch.delenv("LINES", raising=False)
+    assert size_now() == known
