@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import sys
 import termios
 from collections.abc import Iterator, Sequence
@@ -120,13 +121,14 @@ def _keyboard() -> int:
 
 def size_now() -> tuple[int, int] | None:
     """Give the columns and lines that the terminal has now; None if that is not known, or was set by hand."""
-    if os.environ.get("COLUMNS") or os.environ.get("LINES") or sys.__stdout__ is None:
+    if sys.__stdout__ is None:
         return None
     try:
         columns, lines = os.get_terminal_size(sys.__stdout__.fileno())
     except (OSError, ValueError):
         return None
-    return (columns, lines) if columns > 0 and lines > 0 else None
+    by_hand = shutil.get_terminal_size((0, 0)) != (columns, lines)
+    return None if by_hand or not (columns > 0 and lines > 0) else (columns, lines)
 
 
 def say_waiting() -> None:
