@@ -12,13 +12,11 @@ from rich.cells import cell_len
 from textual.events import Key, Paste
 from textual.widgets import Input
 
-from qdebug.tui.keys import KEYS
+from qdebug.tui.keys import ROW_OF
 from qdebug.tui.moving import Moving
 from qdebug.tui.widgets import put_in
 
 __all__ = ["Asking", "Question"]
-
-_ACTIONS = {key: row.action for row in KEYS for key in row.keys}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +82,7 @@ class Asking(Moving):
                 put_in(self._input, event.text)
             self._answer()  # before anything is painted: the text and what it finds then come at once
         elif isinstance(event, Key):
-            await self.take_late(event)
+            await self.do_key(event)
         else:  # letters are keys everywhere else
             self.say("nothing asks for text: paste after / f @ i a or e")
 
@@ -95,13 +93,12 @@ class Asking(Moving):
         if question is not None:
             self.say(question.given(text))
 
-    async def take_late(self, event: Key) -> bool:
+    async def do_key(self, event: Key) -> None:
         """Do what a key of the table does; what was typed before it into the line is answered first."""
         self._answer()
-        action = _ACTIONS.get(event.key)
-        if action is not None:
-            await self.run_action(action)
-        return action is not None
+        row = ROW_OF.get(event.key)
+        if row is not None:
+            await self.run_action(row.action)
 
     def action_back(self) -> None:
         """Close the line, or go back one step."""

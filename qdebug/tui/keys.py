@@ -7,10 +7,11 @@ extended keyboard protocol.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-__all__ = ["GROUPS", "KEYS", "KeyRow", "footer_keys", "key_label", "markdown_table"]
+__all__ = ["GROUPS", "KEYS", "ROW_OF", "KeyRow", "footer_keys", "key_label", "markdown_table"]
 
 GROUPS = ("Move", "Find", "Look", "Do")
 """Headings of the help, in order."""
@@ -245,6 +246,9 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(keys=("ctrl+z",), action="suspend", group="Do", help="suspend; fg comes back"),
     KeyRow(keys=("q",), action="leave", group="Do", help="quit", footer="quit", rank=6),
 )
+
+ROW_OF: Mapping[str, KeyRow] = MappingProxyType({key: row for row in KEYS for key in row.keys})
+"""The row of each key."""
 """The table. One row is one action; the order is the order of the help."""
 
 

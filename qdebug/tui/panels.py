@@ -143,7 +143,7 @@ class Panels(Screen[None]):
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
         self._label = FixedLines(look, lambda *_: [[(self._label_text, "title")]], id="label")
         self._label_text = ""
-        self._input = Line(self.take_text, self.take_late, id="input")
+        self._input = Line(self.take_text, self.do_key, id="input")
         self._asking = Horizontal(self._label, self._input, id="asking")
         yield self._banner
         yield self._tabs
@@ -222,8 +222,8 @@ class Panels(Screen[None]):
         """Take what was typed into the line."""
         raise NotImplementedError
 
-    async def take_late(self, event: Key) -> bool:
-        """Do what a key does that reached the line after it was closed; tell whether it is such a key."""
+    async def do_key(self, event: Key) -> None:
+        """Do what a key of the table does."""
         raise NotImplementedError
 
     # What the reader tells

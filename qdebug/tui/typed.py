@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from qdebug.tui.command_screen import CommandScreen
-from qdebug.tui.keys import KEYS, key_label
+from qdebug.tui.keys import ROW_OF, key_label
 from qdebug.tui.panels import NOT_OPEN
 from qdebug.tui.widgets import put_in
 
@@ -39,8 +39,7 @@ _ROUNDS = 4
 _NAMED = 8
 """Keys that wait are named up to as many as this."""
 
-_ROWS = {key: row for row in KEYS for key in row.keys}
-_ELSEWHERE = {key for key, row in _ROWS.items() if row.asks or row.action in {"help", "verdict", "palette"}}
+_ELSEWHERE = {key for key, row in ROW_OF.items() if row.asks or row.action in {"help", "verdict", "palette"}}
 """Keys after which others belong to a line or another screen."""
 
 

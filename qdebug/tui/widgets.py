@@ -134,7 +134,7 @@ class Line(Input):
     def __init__(
         self,
         given: Callable[[str], None],
-        unwanted: Callable[[Key], Awaitable[bool]],
+        unwanted: Callable[[Key], Awaitable[None]],
         *,
         id: str,  # noqa: A002  the name that Textual gives it
     ) -> None:
