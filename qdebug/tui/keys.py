@@ -246,10 +246,10 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(keys=("ctrl+z",), action="suspend", group="Do", help="suspend; fg comes back"),
     KeyRow(keys=("q",), action="leave", group="Do", help="quit", footer="quit", rank=6),
 )
+"""The table. One row is one action; the order is the order of the help."""
 
 ROW_OF: Mapping[str, KeyRow] = MappingProxyType({key: row for row in KEYS for key in row.keys})
 """The row of each key."""
-"""The table. One row is one action; the order is the order of the help."""
 
 
 def key_label(key: str) -> str:
