@@ -67,7 +67,7 @@ def check_index(tables: Tables, run: Mapping[str, Any], payloads: int) -> None:
     if np.count_nonzero(np.diff(numbers)) + (len(numbers) > 0) > payloads:
         raise ValueError("payloads are missing")
     _check_sizes(index)
-    _check_places(index, constant_rows(tables), run)
+    _check_places(index, tensors["role"] == ROLES.index(Role.CONSTANT), run)
 
 
 def _check_sizes(index: np.ndarray) -> None:
@@ -83,16 +83,18 @@ def _check_sizes(index: np.ndarray) -> None:
 def _itemsizes(codes: np.ndarray) -> np.ndarray:
     """Give the bytes of an element for the number of each dtype, which is checked."""
     sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
-    for code in np.unique(codes).tolist():  # some dtypes need a library, which most recordings can do without
+    present = np.flatnonzero(np.bincount(codes, minlength=len(sizes)))  # np.unique would load all of numpy.ma
+    for code in present.tolist():  # some dtypes need a library, which most recordings can do without
         sizes[code] = physical_dtype(LOGICAL_DTYPES[code]).itemsize
     return np.asarray(sizes[codes])
 
 
-def _check_places(index: np.ndarray, constants: list[int], run: Mapping[str, Any]) -> None:
+def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any]) -> None:
+    """Check that no two values are for one place; `constant` tells of each tensor whether it is one."""
     tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
     if int(sample.max()) >= run["samples"] or int(step.max()) >= run["steps"]:
         raise ValueError("the index has samples or steps beyond those of the run")
-    if bool((((sample > 0) | (step > 0)) & np.isin(tensor, constants)).any()):
+    if bool((((sample > 0) | (step > 0)) & constant[tensor]).any()):
         raise ValueError("a constant has values for a sample")
     order = np.lexsort((step, sample, tensor))
     twice = np.ones(len(index) - 1, dtype=bool)

@@ -177,9 +177,11 @@ class FileRecording(Closable):
     @cached_property
     def names(self) -> Sequence[str]:
         """Names of the tensors of which anything was kept, in the order they were first recorded."""
-        index = self._index.rows
-        rows, first = np.unique(index["tensor"], return_index=True)
-        return tuple(self._tensor_names[row] for row in rows[np.argsort(first)].tolist())
+        tensors = self._index.rows["tensor"]
+        first = np.full(len(self._tensor_names), len(tensors))
+        first[tensors[::-1]] = np.arange(len(tensors))[::-1]  # of several values the last one given stays
+        recorded = np.count_nonzero(first < len(tensors))
+        return tuple(self._tensor_names[row] for row in np.argsort(first)[:recorded].tolist())
 
     def digests(self, tensors: Collection[str]) -> dict[tuple[str, int, int], bytes]:
         """Give the hash that the values of some tensors were recorded with, by tensor, sample and step."""
