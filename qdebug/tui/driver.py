@@ -1,8 +1,8 @@
 """What stands between Textual and the terminal: as its own driver, but no key is lost, and quitting is at once.
 
 Textual's driver first waits for its thread that reads keys, which looks for its end no more often than every tenth of a
-second, and then leaves the screen. Here it is the other way round. And what it reads passes through a pipe, on which
-an escape and what was typed after it come one after the other.
+second, and then leaves the screen. Here it is the other way round. And what it reads passes through a pipe, into which
+an escape that is a key is put so that nothing after it can be taken for a part of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from contextlib import suppress
 from threading import Event, Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
+from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Key
-from textual.message import Message
 
 from qdebug.tui.incoming import Incoming
 from qdebug.tui.terminal import mode_before, typed_before
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PromptDriver", "terminal_is_gone"]
 
 _LOOK_SECONDS = 0.1
-"""How often it is asked whether keys are still wanted; what begins a sequence is waited for as long."""
-_TAKEN_SECONDS = 1.0
-"""How long what follows an escape waits at most."""
+"""How often it is asked whether keys are still wanted."""
 
 
 def terminal_is_gone() -> bool:
@@ -56,7 +53,7 @@ class PromptDriver(LinuxDriver):
 
     def __init__(self, app: QdebugApp, **options: Any) -> None:
         self._terminal, self._pipe, self._reader = -1, -1, 0
-        self._escaped = Event()
+        self._incoming = Incoming(mouse=options.get("mouse", True))
         super().__init__(app, **options)
         self._quitting = app
         self._restoring = self._restored = False
@@ -91,13 +88,13 @@ class PromptDriver(LinuxDriver):
 
     def _pass_on(self, writing: int, ended: Event) -> None:
         """Put what the terminal sends into the pipe until the end, or until the terminal is gone."""
-        incoming = Incoming()
+        incoming = self._incoming
         with suppress(OSError):
             while not ended.is_set():
                 data = typed_before()
                 if data:
                     pass
-                elif select.select([self._terminal], [], [], _LOOK_SECONDS)[0]:
+                elif select.select([self._terminal], [], [], ESCAPE_DELAY if incoming.begun else _LOOK_SECONDS)[0]:
                     if ended.is_set():
                         break
                     data = os.read(self._terminal, 1 << 12)
@@ -105,19 +102,8 @@ class PromptDriver(LinuxDriver):
                         break
                 elif not incoming.begun:
                     continue
-                for part, wait in incoming.take(data, escaped=self._escaped.is_set()):
-                    if part.endswith(b"\x1b"):
-                        self._escaped.clear()
-                    os.write(writing, part)
-                    if wait:
-                        self._escaped.wait(_TAKEN_SECONDS)
+                os.write(writing, incoming.take(data))
         os.close(writing)
-
-    def process_message(self, message: Message) -> None:
-        """Hand over what was read."""
-        if isinstance(message, Key) and message.key == "escape":
-            self._escaped.set()
-        super().process_message(message)
 
     def disable_input(self) -> None:
         """Take no more keys; while quitting, give the screen back before."""

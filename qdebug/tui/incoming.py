@@ -1,17 +1,17 @@
 """What a terminal sends, cut so that no key is taken for a part of another.
 
 Escape is a key, and the first byte of the sequences that stand for others. What comes in one burst with it, over a slow
-line or to a busy machine, is taken by Textual for one sequence with it: the escape is lost, or becomes a "^". Here what
-is no sequence is kept back until the escape before it has been taken. Answers that come later than anyone waits for
-them, answers to what another program asked, half of a sequence whose other half never comes, escapes in what is pasted
-and bytes that are no text are keys that nobody has pressed: they are left out.
+line or to a busy machine, is taken by Textual for one sequence with it: the escape is lost, or becomes a "^". And what
+comes slowly, it takes for several keys. Here an escape is kept back until it is known what it is, and one that is a key
+is passed on with something after it that ends it at once. Answers that come later than anyone waits for them, answers
+to what another program asked, half of a sequence whose other half never comes, escapes in what is pasted, bytes that
+are no text and a mouse that nobody asked for are keys that nobody has pressed: they are left out.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
 
 __all__ = ["Incoming"]
 
@@ -35,18 +35,29 @@ _GOES_ON = re.compile(rb"[0-9a-fA-F:;/\\rgctnyuMmR$\x07\x1b]")
 """What may follow in an answer after a pause in the midst of it."""
 _PASTE, _PASTED = b"\x1b[200~", b"\x1b[201~"
 _INTERRUPT = b"\x03"
-_FOCUSED = b"[I"
-"""Makes of an escape that has been passed on a sequence that says nothing new."""
-_SILENT = 10
-"""So often nothing has come until what has surely begun is given up; what may be keys is given up the first time."""
+_NOTHING = b"\x1b[?0;0$y"
+"""Tells how a mode is set that there is not: what comes before it is then no part of any other sequence."""
+_KEY = b"\x1b" + _NOTHING
+"""An escape that is a key."""
+_MOUSE = re.compile(rb"\x1b\[(?:<[-0-9;]*[mM]|M.{3})", re.DOTALL)
+_MOUSE_BEGUN = re.compile(rb"\x1b\[M.{0,2}\Z", re.DOTALL)
+_KEYPAD = re.compile(rb"\x1b[\[O]")
+"""How keys begin that are several bytes: who presses escape seldom presses one of these at once."""
+_SILENT, _SLOW = 10, 5
+"""So often nothing has come until what has surely begun is given up, and what is likely a key in several bytes; an
+escape alone is a key the first time."""
 
 
 class Incoming:
-    """Gives what can be passed on of what has come so far."""
+    """Gives what can be passed on of what has come so far.
 
-    def __init__(self) -> None:
+    Args:
+        mouse: Whether anybody wants to hear of the mouse: who asked for no reports may get those that others asked for.
+    """
+
+    def __init__(self, *, mouse: bool = True) -> None:
+        self._mouse = mouse
         self._kept = b""
-        self._passed = 0  # of what is kept
         self._pasting = False
         self._silent = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
@@ -54,62 +65,58 @@ class Incoming:
     @property
     def begun(self) -> bool:
         """Whether the beginning of a sequence is kept back."""
-        return len(self._kept) > self._passed
+        return bool(self._kept)
 
-    def take(self, data: bytes, *, escaped: bool) -> Iterator[tuple[bytes, bool]]:
-        """Give the parts to pass on, each with whether an escape has to be taken before the next.
+    def take(self, data: bytes) -> bytes:
+        """Give what to pass on.
 
         Args:
-            data: What has come; b"" if nothing more did for a while, so that what has begun is no sequence.
-            escaped: Whether an escape that was passed on alone has been taken for a key.
+            data: What has come; b"" if nothing more did for a while.
         """
-        if self._passed and escaped:
-            self._kept, self._passed = self._kept[self._passed :], 0
         text = self._decoder.decode(data).encode()
         if text and self._silent and _CERTAIN.fullmatch(self._kept) and not _GOES_ON.match(text):
             self._kept = b""
         self._silent = 0 if data else self._silent + 1
-        late = self._silent >= (_SILENT if _CERTAIN.match(self._kept) else 1)
         if self._pasting and data == _INTERRUPT:  # the end of what was pasted may never come
             text = _PASTED + text
-        left = self._kept + text
+        left, passed = self._kept + text, b""
+        late = self._silent >= (_SILENT if _CERTAIN.match(left) else _SLOW if _KEYPAD.match(left) else 1)
         while left:
-            part, wait, left_out = self._next(left, late=late)
+            part, known = self._next(left, late=late)
             if not part:
                 break
-            passed, self._passed = self._passed, 0
             left = left[len(part) :]
-            fresh = part[passed:] if not left_out else _FOCUSED if passed else b""
-            if fresh or (wait and not left_out):
-                yield fresh, wait
+            passed += known
         self._kept = left
-        if left == _ESCAPE and not self._passed and not self._pasting:
-            self._passed = 1
-            yield _ESCAPE, False
+        return passed
 
-    def _next(self, left: bytes, *, late: bool) -> tuple[bytes, bool, bool]:
-        """Give the first part, whether an escape has to be taken after it, and whether nobody gets it."""
+    def _next(self, left: bytes, *, late: bool) -> tuple[bytes, bytes]:
+        """Give the first part, b"" if more of it has to come, and what is passed on of it."""
         if self._pasting:
             return self._next_pasted(left, late=late)
         if not left.startswith(_ESCAPE):
-            return left[: left.find(_ESCAPE) if _ESCAPE in left else None], False, False
+            plain = left[: left.find(_ESCAPE) if _ESCAPE in left else None]
+            return plain, plain
         if (found := _ANSWER.match(left)) is not None:
-            return found[0], False, True
+            return found[0], b""
+        if not self._mouse and (found := _MOUSE.match(left) or _MOUSE_BEGUN.match(left)) is not None:
+            return (found[0] if late or _MOUSE.match(left) else b""), b""
         if (found := _SEQUENCE.match(left)) is not None and (_READ.match(found[0]) or _UNKNOWN.match(found[0])):
             self._pasting = found[0] == _PASTE
-            return found[0], False, not _READ.match(found[0])
-        if found is None and _BEGUN.match(left) and not (late and len(left) > 1):
-            return b"", False, False
+            return found[0], found[0] if _READ.match(found[0]) else b""
+        if found is None and _BEGUN.match(left) and not late:
+            return b"", b""
         if (begun := _CERTAIN.match(left)) is not None:
-            return begun[0].removesuffix(_ESCAPE), False, True
-        return _ESCAPE, True, False
+            return begun[0].removesuffix(_ESCAPE), b""
+        return _ESCAPE, _KEY
 
-    def _next_pasted(self, left: bytes, *, late: bool) -> tuple[bytes, bool, bool]:
+    def _next_pasted(self, left: bytes, *, late: bool) -> tuple[bytes, bytes]:
         if not left.startswith(_ESCAPE):
-            return left[: left.find(_ESCAPE) if _ESCAPE in left else None], False, False
+            plain = left[: left.find(_ESCAPE) if _ESCAPE in left else None]
+            return plain, plain
         if left.startswith(_PASTED):
             self._pasting = False
-            return _PASTED, False, False
+            return _PASTED, _PASTED
         if _PASTED.startswith(left) and not late:
-            return b"", False, False
-        return _ESCAPE, False, True
+            return b"", b""
+        return _ESCAPE, b""

@@ -6,16 +6,15 @@ from hypothesis import strategies as st
 
 from qdebug.tui.incoming import Incoming
 
+KEY = b"\x1b\x1b[?0;0$y"
+"""An escape as it is passed on: with what ends it at once, whatever comes next."""
 KEYS = st.sampled_from([b"j", b"/", b"q", b"\r", b"\x1b[A", b"\x1b[6~", b"\x1bOP", b"\x1b[<0;3;4M", "é".encode()])
 
 
-def passed(*bursts):
-    """Give what is passed on of bursts that follow each other at once, with "|" where an escape has to be taken."""
-    incoming, found = Incoming(), []
-    for burst in bursts:
-        for part, wait in incoming.take(burst, escaped=False):
-            found += [part, b"|"] if wait else [part]
-    return b"".join(found)
+def passed(*bursts, mouse=True):
+    """Give what is passed on of bursts that follow each other at once, with "|" for what ends an escape."""
+    incoming = Incoming(mouse=mouse)
+    return b"".join(incoming.take(burst) for burst in bursts).replace(KEY, b"\x1b|")
 
 
 @given(st.lists(KEYS, min_size=1, max_size=12), st.data())
@@ -35,10 +34,12 @@ def test_sequences_cut_anywhere_are_passed_on_whole(keys, data):
         ([b"\x1b\r"], b"\x1b|\r"),
         ([b"\x1b\x1b[A"], b"\x1b|\x1b[A"),
         ([b"\x1b", b"[", b"B"], b"\x1b[B"),
-        ([b"\x1b[", b""], b"\x1b|["),
+        ([b"\x1b[", *[b""] * 5], b"\x1b|["),
         ([b"\x1b]", b""], b"\x1b|]"),
-        ([b"\x1bO", b""], b"\x1b|O"),
-        ([b"\x1b", b""], b"\x1b"),
+        ([b"\x1bO", *[b""] * 5], b"\x1b|O"),
+        ([b"\x1b"], b""),
+        ([b"\x1b", b""], b"\x1b|"),
+        ([b"\x1b", b"", b"[B"], b"\x1b|[B"),
     ],
 )
 def test_an_escape_is_taken_before_what_comes_after_it(bursts, expected):
@@ -111,10 +112,21 @@ def test_an_escape_and_keys_that_look_like_a_sequence_are_keys(typed, expected):
     assert passed(typed) == expected
 
 
-def test_an_answer_whose_escape_was_passed_on_is_no_escape_key():
-    incoming = Incoming()
-    assert list(incoming.take(b"\x1b", escaped=False)) == [(b"\x1b", False)]
-    assert list(incoming.take(b"[?62;22cj", escaped=False)) == [(b"[I", False), (b"j", False)]  # the window's focus
+@pytest.mark.parametrize("key", [b"\x1b[A", b"\x1bOP", b"\x1b[6~", b"\x1b[1;5A"])
+def test_a_key_whose_bytes_come_slowly_is_one_key(key):
+    slowly = [key[:2], *(each for byte in key[2:] for each in (b"", b"", b"", b"", bytes([byte])))]
+    assert passed(*slowly) == key
+    assert passed(key[:1], key[1:2], *slowly[1:]) == key
+
+
+REPORTS = b"\x1b[<0;3;4M\x1b[<35;80;24m\x1b[<64;3;4M\x1b[M !!\x1b[M#\x1b["
+
+
+@pytest.mark.parametrize("at", [None, *range(1, len(REPORTS))])
+def test_the_mouse_is_told_of_only_where_somebody_asked(at):
+    bursts = [b"j" + REPORTS + b"k"] if at is None else [b"j" + REPORTS[:at], REPORTS[at:] + b"k"]
+    assert passed(*bursts, mouse=False) == b"jk"
+    assert passed(b"\x1b[M!", *[b""] * 5, b"j", mouse=False) == b"j"
 
 
 def test_ctrl_c_ends_what_is_pasted_without_an_end():
@@ -129,12 +141,6 @@ def test_ctrl_c_ends_what_is_pasted_without_an_end():
 def test_an_answer_that_comes_late_is_no_key(answer, at):
     bursts = [b"j" + answer + b"k"] if at is None else [b"j" + answer[:at], answer[at:] + b"k"]
     assert passed(*bursts) == b"jk"
-
-
-def test_an_escape_that_was_taken_for_a_key_begins_nothing():
-    incoming = Incoming()
-    assert list(incoming.take(b"\x1b", escaped=False)) == [(b"\x1b", False)]
-    assert list(incoming.take(b"[B", escaped=True)) == [(b"[B", False)]
 
 
 @pytest.mark.parametrize("cut", [None, 8, 9, 12, 14])

@@ -72,6 +72,18 @@ def test_a_key_whose_bytes_come_in_parts_is_one_key(program):
     assert program.wait(lambda text: "block0/qlinearadd_1: within" in text), program.text
 
 
+def test_a_key_whose_bytes_come_over_a_slow_line_is_one_key(program):
+    program.send(b"\x1b[")
+    time.sleep(0.3)
+    program.send(b"B")
+    assert program.wait(lambda text: "block0/qlinearadd_1: within" in text), program.text
+
+
+def test_a_mouse_that_is_left_to_the_terminal_moves_nothing(program):
+    program.send(b"\x1b[<0;5;9M\x1b[<0;5;9m" * 2 + b"\x1b[M %*j")
+    assert program.wait(lambda text: "block0/qlinearadd_1: within" in text), program.text
+
+
 def test_keys_that_come_all_at_once_are_all_taken(program):
     program.send(b"jjjj" + b"\x1b[B" * 4 + b"k" + b"\x1b[A")
     assert program.wait(lambda text: "block1/relu_6: within" in text), program.text
