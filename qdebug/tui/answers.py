@@ -11,10 +11,12 @@ import numpy as np
 
 from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
+from qdebug.tui.events import DetailReady
 from qdebug.tui.new_file import new_file
 from qdebug.tui.recorded import RecordedFacts, recorded_facts
+from qdebug.tui.requests import DetailRequest
 from qdebug.tui.slab import Cancelled, Filling, Slab
-from qdebug.tui.source import DetailReady, DetailRequest, DiffSource, PairValues
+from qdebug.tui.source import DiffSource, PairValues
 from qdebug.tui.values import ValueFacts, value_facts
 from qdebug.view.detail import NodeDetail
 

@@ -22,14 +22,15 @@ from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.command_screen import CommandScreen
 from qdebug.tui.desk import Start
 from qdebug.tui.driver import PromptDriver, terminal_is_gone
+from qdebug.tui.events import Event as ReaderEvent
+from qdebug.tui.events import Failed, Named, Opened
 from qdebug.tui.glyphs import UNICODE, GlyphSet
 from qdebug.tui.keys import KEYS, key_label
 from qdebug.tui.look import Look
 from qdebug.tui.main_screen import MainScreen
 from qdebug.tui.palette import DARK, PALETTES, Palette
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Event as ReaderEvent
-from qdebug.tui.source import Failed, Named, Opened, Opening
+from qdebug.tui.source import Opening
 from qdebug.tui.terminal import size_now
 from qdebug.tui.typed import Typed
 

@@ -9,11 +9,11 @@ from rich.cells import cell_len
 
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.cells import wrap
+from qdebug.tui.events import Opened
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.keys import footer_keys
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.profile import Piece
-from qdebug.tui.source import Opened
 from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title

@@ -10,11 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from qdebug.tui.events import Computed, Event, Named
 from qdebug.tui.pages.table import load_pages
 from qdebug.tui.plan_rows import describe, named_rows
 from qdebug.tui.row_results import Holding, KnownResults
 from qdebug.tui.rows import Batch, NodeTable
-from qdebug.tui.source import Computed, DiffSource, Event, Named, Opening
+from qdebug.tui.source import DiffSource, Opening
 
 if TYPE_CHECKING:
     from qdebug.analysis.results.held import HeldNodes

@@ -8,10 +8,11 @@ from difflib import get_close_matches
 
 from qdebug.errors import UsageError
 from qdebug.tui.arrangement import VIEWS, View
+from qdebug.tui.events import DetailReady, Glimpsed, Opened
 from qdebug.tui.filter import FilterError
 from qdebug.tui.glimpse import ROOM
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.source import DetailReady, DetailRequest, Glimpsed, Opened, Withdraw
+from qdebug.tui.requests import DetailRequest, Withdraw
 
 __all__ = ["DetailDesk", "Start", "start"]
 

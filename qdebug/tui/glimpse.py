@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
+from qdebug.tui.events import Glimpsed
+from qdebug.tui.requests import DetailRequest
 from qdebug.tui.slab import Slab, make_slab
-from qdebug.tui.source import DetailRequest, DiffSource, Glimpsed
+from qdebug.tui.source import DiffSource
 
 if TYPE_CHECKING:
     from qdebug.tui.source import PairWindow

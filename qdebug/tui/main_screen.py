@@ -10,12 +10,12 @@ from textual.binding import Binding
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.asking import Question
+from qdebug.tui.events import Event
 from qdebug.tui.filter import FilterError
 from qdebug.tui.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.source import Event
 from qdebug.tui.way_back import to_origin, to_worst_input
 from qdebug.tui.widgets import RowPicked
 from qdebug.tui.writing import Writing

@@ -17,6 +17,7 @@ from qdebug.errors import UsageError
 from qdebug.tui import chrome
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
 from qdebug.tui.desk import DetailDesk, Start, start
+from qdebug.tui.events import Computed, DetailReady, Event, Failed, Finished, Glimpsed, Named, Noted, Opened, Said
 from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.pages.elements import ElementCursor
@@ -24,19 +25,7 @@ from qdebug.tui.pages.overview_page import strip_lines
 from qdebug.tui.pages.page import BackendColumn, Page, Scene
 from qdebug.tui.pages.table import make_pages
 from qdebug.tui.profile import ErrorProfile, Piece, column_to_row
-from qdebug.tui.source import (
-    Computed,
-    DetailReady,
-    Event,
-    Failed,
-    Finished,
-    Glimpsed,
-    Named,
-    Noted,
-    Opened,
-    Request,
-    Said,
-)
+from qdebug.tui.requests import Request
 from qdebug.tui.widgets import FixedLines, Line, NodeList, TextScroll
 
 if TYPE_CHECKING:  # there are results long after the first frame

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qdebug.tui.events import Opened
 from qdebug.tui.planned import MadeRows, PlannedRow, PlannedRows
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DiffSource, Entry, Opened
+from qdebug.tui.source import DiffSource, Entry
 
 if TYPE_CHECKING:
     from qdebug.model import Graph, TensorInfo

@@ -16,23 +16,11 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.comparing import Comparison
+from qdebug.tui.events import Event, Failed, Finished, Noted, Said
 from qdebug.tui.glimpse import Glimpser
+from qdebug.tui.requests import AcceptRequest, DetailRequest, ExportRequest, Job, NoteRequest, Request, Withdraw
 from qdebug.tui.slab import Cancelled
-from qdebug.tui.source import (
-    AcceptRequest,
-    DetailRequest,
-    Event,
-    ExportRequest,
-    Failed,
-    Finished,
-    Job,
-    Noted,
-    NoteRequest,
-    Opening,
-    Request,
-    Said,
-    Withdraw,
-)
+from qdebug.tui.source import Opening
 from qdebug.tui.turns import short_turns
 from qdebug.view.text import safe_text
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from qdebug.errors import QdebugError
 from qdebug.tui import exports
 from qdebug.tui.asking import Asking, Question
-from qdebug.tui.source import AcceptRequest, ExportRequest, NoteRequest
+from qdebug.tui.requests import AcceptRequest, ExportRequest, NoteRequest
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.cells import wrap
 from qdebug.tui.draw import bars, pool, resample
+from qdebug.tui.events import DetailReady
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.profile import Piece
 from qdebug.tui.recorded import recorded_rows
-from qdebug.tui.source import DetailReady
 from qdebug.tui.states import State
 from qdebug.tui.values import SideValues, ValueFacts
 from qdebug.view import numbers

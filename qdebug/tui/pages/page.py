@@ -10,12 +10,12 @@ from rich.cells import cell_len
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.cells import wrap
+from qdebug.tui.events import DetailReady, Glimpsed, Opened
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.profile import Piece
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DetailReady, Glimpsed, Opened
 from qdebug.tui.states import State
 from qdebug.view.text import safe_text
 

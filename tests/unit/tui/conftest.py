@@ -14,8 +14,9 @@ from qdebug.tui.glyphs import UNICODE
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.plan_rows import describe, planned_rows
+from qdebug.tui.requests import DetailRequest
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DetailRequest, Opening
+from qdebug.tui.source import Opening
 
 
 def _load(name):

@@ -2,7 +2,7 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.tui.answers import AnswerCache, answer
-from qdebug.tui.source import DetailRequest
+from qdebug.tui.requests import DetailRequest
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import threading
 
 from qdebug.tui.comparing import Comparison
-from qdebug.tui.source import Computed, Opened, Opening
+from qdebug.tui.events import Computed, Opened
+from qdebug.tui.source import Opening
 
 
 def compared(make_session):

@@ -3,9 +3,10 @@
 import numpy as np
 
 from qdebug.tui.desk import DetailDesk
+from qdebug.tui.events import Glimpsed
 from qdebug.tui.glimpse import EXTENTS, ROOM, part_of
+from qdebug.tui.requests import DetailRequest, Withdraw
 from qdebug.tui.slab import make_slab
-from qdebug.tui.source import DetailRequest, Glimpsed, Withdraw
 
 
 def part(start, whole=(1, 4, 5000, 5000)):

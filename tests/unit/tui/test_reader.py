@@ -6,24 +6,10 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.tui.events import Computed, DetailReady, Failed, Finished, Glimpsed, Named, Noted, Opened, Said
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import (
-    AcceptRequest,
-    Computed,
-    DetailReady,
-    DetailRequest,
-    ExportRequest,
-    Failed,
-    Finished,
-    Glimpsed,
-    Named,
-    Noted,
-    NoteRequest,
-    Opened,
-    Opening,
-    Said,
-    Withdraw,
-)
+from qdebug.tui.requests import AcceptRequest, DetailRequest, ExportRequest, NoteRequest, Withdraw
+from qdebug.tui.source import Opening
 
 
 @pytest.fixture

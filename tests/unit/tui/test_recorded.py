@@ -14,7 +14,7 @@ from qdebug.tui.pages.elements import waiting_lines
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.plan_rows import describe
 from qdebug.tui.recorded import recorded_facts, recorded_rows
-from qdebug.tui.source import DetailRequest
+from qdebug.tui.requests import DetailRequest
 
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=-2)
 BY_CHANNEL = QuantParams(dtype="int8", scale=[0.5, 1.0], zero_point=[0, 0], axis=1)

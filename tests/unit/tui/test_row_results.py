@@ -8,10 +8,11 @@ import pytest
 import qdebug
 from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.session import DiffSession, diff, open_recording
+from qdebug.tui.events import Computed, Finished, Opened, Said
 from qdebug.tui.plan_rows import describe
 from qdebug.tui.reader import Reader
 from qdebug.tui.row_results import Holding, KnownResults, RowResults
-from qdebug.tui.source import Computed, Finished, Opened, Opening, Said
+from qdebug.tui.source import Opening
 
 
 def recorded(off, path=None):

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
+from qdebug.tui.events import Finished
 from qdebug.tui.reader import Reader
-from qdebug.tui.source import Finished, Opening
+from qdebug.tui.source import Opening
 from qdebug.tui.turns import short_turns
 
 

@@ -6,12 +6,13 @@ from rich.cells import cell_len
 
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
+from qdebug.tui.events import DetailReady
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.pages.detail_lines import detail_lines
 from qdebug.tui.planned import PlannedRow
+from qdebug.tui.requests import DetailRequest
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DetailReady, DetailRequest
 from qdebug.tui.values import value_facts
 from qdebug.view.detail import NodeDetail
 

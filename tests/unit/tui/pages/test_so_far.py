@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.tui.events import Glimpsed
 from qdebug.tui.pages.channels_page import ChannelsPage
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.map_page import MapPage
 from qdebug.tui.pages.values_page import ValuesPage
+from qdebug.tui.requests import DetailRequest
 from qdebug.tui.slab import Filling, make_slab
-from qdebug.tui.source import DetailRequest, Glimpsed
 
 
 @pytest.fixture
