@@ -2,7 +2,7 @@
 
 import sys
 
-from qdebug.cli.main import main
+from qdebug.cli.start import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,7 +6,7 @@ import argparse
 import faulthandler
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -82,11 +82,12 @@ def build_parser(verb: str | None = None) -> Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None = None) -> int:
     """Run the command line and give its exit code.
 
     Args:
         argv: Arguments after the program's name; those of the process if None.
+        begin: Called once Ctrl-C is taken care of here; None if nobody else takes care of it before.
     """
     _hold_streams()
     _tell_of_crashes()
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.run is None:
         parser.print_help(sys.stderr)
         return COULD_NOT_RUN
-    return _run(arguments)
+    return _run(arguments, begin)
 
 
 def _hold_streams() -> None:
@@ -127,8 +128,10 @@ def _tell_of_crashes() -> None:
             faulthandler.enable(all_threads=False)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, begin: Callable[[], None] | None) -> int:
     try:
+        if begin is not None:
+            begin()
         if arguments.untrusted:
             verify_sources(arguments)
         with interrupts_kept():

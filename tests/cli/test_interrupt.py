@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -230,3 +231,46 @@ def test_other_mistakes_of_destructors_are_told_as_ever(monkeypatch):
     with interrupts_kept():
         Swallowing()
     assert len(told) == 1
+
+
+EARLY = """
+import os, runpy, signal, sys
+
+class Interrupting:
+    def __init__(self, module):
+        self.module = module
+
+    def find_spec(self, name, *_):
+        if name == self.module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting(sys.argv.pop(1)))
+runpy.run_module("qdebug", run_name="__main__")
+"""
+"""The program, with Ctrl-C pressed when it looks for a module."""
+
+
+@pytest.mark.parametrize("module", ["qdebug.cli.main", "argparse", "qdebug.cli.parser", "qdebug.cli.diff"])
+def test_while_the_program_is_loaded(module):
+    words = [sys.executable, "-c", EARLY, module, "diff", "a.h5", "b.h5"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "qdebug: interrupted; nothing was kept.\n")
+
+
+def test_while_a_verb_is_at_work():
+    words = [sys.executable, "-c", EARLY, "qdebug.session", "diff", "a.h5", "b.h5"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "qdebug: interrupted; nothing was kept.\n")
+
+
+def test_ctrl_c_that_is_to_be_ignored_is_ignored():
+    ignoring = EARLY.replace("sys.meta_path", "signal.signal(signal.SIGINT, signal.SIG_IGN); sys.meta_path")
+    words = [sys.executable, "-c", ignoring, "qdebug.cli.diff", "diff", "a.h5", "b.h5"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "a.h5" in done.stderr
+
+
+def test_the_command_begins_where_ctrl_c_is_taken_care_of():
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["scripts"] == {"qdebug": "qdebug.cli.start:main"}

@@ -1,0 +1,42 @@
+"""The first lines of the program: from here on Ctrl-C ends it without a traceback.
+
+What is pressed before, while Python itself and what a script of pip imports are being loaded, is Python's to answer;
+no line of this project runs by then.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+__all__ = ["main"]
+
+_CANCELLED = 130
+_STDERR = 2
+
+
+def main() -> int:
+    """Load the command line, run it and give its exit code."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # somebody else decides
+        from qdebug.cli.main import main as run
+
+        return run()
+    signal.signal(signal.SIGINT, _leave)
+    from qdebug.cli.main import main as run
+
+    return run(begin=_hand_over)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End at once: modules are being loaded, and there is nothing yet to be given back or kept."""
+    del number, frame
+    try:
+        os.write(_STDERR, b"qdebug: interrupted; nothing was kept.\n")
+    finally:
+        os._exit(_CANCELLED)
+
+
+def _hand_over() -> None:
+    """Let Ctrl-C be an exception again: what runs from here on catches it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
