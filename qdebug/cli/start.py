@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from types import FrameType
 
 __all__ = ["main"]
@@ -29,12 +30,11 @@ def main() -> int:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """End at once: modules are being loaded, and there is nothing yet to be given back or kept."""
+    """End: modules are being loaded, and there is nothing yet to be given back or kept."""
     del number, frame
-    try:
+    with suppress(OSError):  # nobody reads it any more
         os.write(_STDERR, b"qdebug: interrupted; nothing was kept.\n")
-    finally:
-        os._exit(_CANCELLED)
+    raise SystemExit(_CANCELLED)
 
 
 def _hand_over() -> None:
