@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual.events import Key, Paste
 from textual.widgets import Input
 
-from qdebug.tui.keys import ROW_OF
+from qdebug.tui.keys import ROW_OF, key_label
 from qdebug.tui.moving import Moving
 from qdebug.tui.widgets import put_in
 
@@ -99,6 +99,11 @@ class Asking(Moving):
         row = ROW_OF.get(event.key)
         if row is not None:
             await self.run_action(row.action)
+        elif not self.asking and (
+            event.is_printable or event.key.startswith("ctrl+")
+        ):  # others nobody may have pressed
+            name = (event.character or "").strip() if event.is_printable else ""
+            self.say(f"{name or key_label(event.key)} does nothing here; ? lists the keys")
 
     def action_back(self) -> None:
         """Close the line, or go back one step."""

@@ -16,9 +16,9 @@ from qdebug.tui.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.way_back import to_origin, to_worst_input
+from qdebug.tui.waiting import Waiting
+from qdebug.tui.way_back import to_worst_input
 from qdebug.tui.widgets import RowPicked
-from qdebug.tui.writing import Writing
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MainScreen"]
 
 
-class MainScreen(Writing):
+class MainScreen(Waiting):
     """Shows one comparison and answers the keys of the table."""
 
     BINDINGS = [Binding(",".join(row.keys), row.action, row.help, show=False) for row in KEYS]  # noqa: RUF012
@@ -41,25 +41,9 @@ class MainScreen(Writing):
 
     # Find
 
-    def action_first_divergence(self) -> None:
-        """Go to the first divergence."""
-        if self.now.opened is None:  # names alone have none
-            return self.refuse()
-        return self.with_navigator(Navigator.first_divergence)
-
-    def action_failing(self, direction: int) -> None:
-        """Go to the next or previous failing node."""
-        if self.now.opened is None:
-            return self.refuse()
-        return self.with_navigator(lambda navigator: navigator.failing(direction))
-
     def action_worst_input(self) -> None:
         """Go to the input that carries most error."""
         self.with_scene(to_worst_input)
-
-    def action_origin(self) -> None:
-        """Run to the origin of the error."""
-        self.with_scene(to_origin)
 
     def _anchor(self, navigator: Navigator) -> Callable[[], int]:
         """Remember where the cursor is, by its tensor: more of a recording may come in while someone types."""
@@ -252,5 +236,6 @@ class MainScreen(Writing):
             self.action_open()
         else:
             self._untouched = False
+            self.stay()
             self.navigator.go(event.row)
             self.say("")

@@ -273,6 +273,12 @@ class Moving(Panels):
         """Show the next metric."""
         self.with_navigator(Navigator.next_metric)
 
+    @property
+    def failing_are_matches(self) -> bool:
+        """Whether the keys of matches go to failing nodes: nothing is searched for, and no elements are walked."""
+        searched = self.navigator is not None and self.navigator.pattern
+        return not searched and self.view not in {View.SAMPLES, View.VALUES, View.MAP}
+
     def action_match(self, direction: int) -> None:
         """Go to the next match: of the search, or of what the screen shows the worst of."""
         if self.view is View.SAMPLES:

@@ -183,16 +183,21 @@ class Navigator:
 
     def failing(self, direction: int) -> str:
         """Go to the next or previous failing row, in topological order."""
-        rows = self.table.failing(self.sample)
-        if not len(rows):
+        if not len(self.table.failing(self.sample)):
             return self._no_failing()
+        row = self.failing_from_here(direction)
+        if row is None:
+            return f"no failing node {'after' if direction > 0 else 'before'} this one{self._so_far()}"
+        self.jump(row)
+        return ""
+
+    def failing_from_here(self, direction: int) -> int | None:
+        """Give the next or previous failing row that the filter lets through; None if there is none so far."""
+        rows = self.table.failing(self.sample)
         if self._kept is not None:
             rows = rows[self._kept[rows]]
         rows = rows[rows > self.cursor] if direction > 0 else rows[rows < self.cursor]
-        if not len(rows):
-            return f"no failing node {'after' if direction > 0 else 'before'} this one{self._so_far()}"
-        self.jump(int(rows[0] if direction > 0 else rows[-1]))
-        return ""
+        return int(rows[0] if direction > 0 else rows[-1]) if len(rows) else None
 
     def match(self, direction: int) -> str:
         """Go to the next or previous match of the search, in the list's order and around its end."""

@@ -170,7 +170,7 @@ def slowly_opened(terminal):
 @pytest.mark.parametrize(
     ("early", "said"),
     [
-        (b"!", "no failing node so far"),
+        (b"!", "at the first divergence"),
         (b"3", "this is the screen nodes"),
         (b"/_17\r", "1 match; n N walk them"),
         (b"fop=relu\rjj", "line 3 of 6 shown of 26"),
@@ -219,3 +219,22 @@ def test_bytes_that_are_no_text_press_no_key_and_end_nothing(program):
     program.send(b"\xff\xfe\x80j\xe2\x82j")
     assert program.wait(lambda text: "block0/relu_2" in text.splitlines()[-2]), program.text
     assert program.process.poll() is None
+
+
+@pytest.mark.parametrize("key", ["x", "o", "B", "é", "~", "u", " ", "\x12"])
+def test_a_key_that_does_nothing_says_so(program, key):
+    program.send(key.encode())
+    name = {" ": "space", "\x12": "ctrl+r"}.get(key, key)
+    assert program.wait(lambda text: f" {name} does nothing here; ? lists the keys" in text), program.text
+
+
+def test_what_is_no_key_of_anybody_says_nothing(program):
+    before = program.image
+    program.send(b"\x1b[I\x1b[O\x1b[I\x1b[<35;4;5M\x1b[?62;22c\x1b[99;99x\x1b]11;rgb:0/0/0\x07\x1b[24;1R\x1b[25~\x1bOP")
+    assert not program.wait(lambda _: program.image != before, seconds=1), program.text
+
+
+def test_letters_in_a_line_that_are_no_keys_are_letters(program):
+    program.send(b"/xoB")
+    assert program.wait(lambda text: "no match" in text), program.text
+    assert "does nothing" not in program.text
