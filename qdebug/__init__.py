@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as type checkers know it; until `typing` is loaded Ctrl-C would end in a traceback
 
 __version__ = "0.1.0"
 
@@ -27,6 +26,8 @@ _HOME = {
 __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in the table above
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from qdebug.analysis.explaining.explanation import Explanation as Explanation
     from qdebug.analysis.results.limits import Limits as Limits
     from qdebug.analysis.results.result import DiffResult as DiffResult
@@ -52,6 +53,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used (PEP 562), so that `import qdebug` stays light."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-from types import FrameType
+
+TYPE_CHECKING = False  # each import is a moment in which Ctrl-C is not taken care of yet
+if TYPE_CHECKING:
+    from types import FrameType
 
 __all__ = ["main"]
 
@@ -32,9 +34,10 @@ def main() -> int:
 def _leave(number: int, frame: FrameType | None) -> None:
     """End: modules are being loaded, and there is nothing yet to be given back or kept."""
     del number, frame
-    with suppress(OSError):  # nobody reads it any more
+    try:
         os.write(_STDERR, b"qdebug: interrupted; nothing was kept.\n")
-    raise SystemExit(_CANCELLED)
+    finally:  # it may be that nobody reads it any more
+        raise SystemExit(_CANCELLED)
 
 
 def _hand_over() -> None:
