@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ SOFT_FUNCTION_LINES = 50
 
 settings.register_profile("steady", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+def pytest_configure() -> None:
+    """Take signals as in a terminal: what is started in the background, or by nohup, inherits that they are ignored."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -98,6 +98,8 @@ def ended_as_interrupted() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         del frame
         came.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]

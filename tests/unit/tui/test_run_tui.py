@@ -88,6 +88,22 @@ def test_a_signal_that_ends_it_gives_the_terminal_back(terminal, recordings, num
     assert b"Traceback" not in program.written
 
 
+@pytest.mark.parametrize("until", ["opening ..", "VERDICT"])
+def test_where_ctrl_c_is_ignored_another_signal_ends_it_all_the_same(terminal, recordings, until):
+    start = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {START}"
+    program = terminal([sys.executable, "-c", start, "tui", *map(str, recordings)])
+    before = mode_of(program)
+    assert program.wait(lambda text: until in text), program.text
+    program.process.send_signal(signal.SIGINT)
+    program.process.send_signal(signal.SIGTERM)
+    assert program.process.wait(20) == -signal.SIGTERM
+    while program.read(0.2):
+        pass
+    assert mode_of(program) == before
+    assert program.written.rfind(b"\x1b[?1049l") > program.written.rfind(b"\x1b[?1049h")
+    assert b"Traceback" not in program.written
+
+
 def test_a_signal_that_is_to_be_ignored_is_ignored(terminal, recordings):
     start = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {START}"
     program = terminal([sys.executable, "-c", start, "tui", *map(str, recordings)])
