@@ -13,15 +13,19 @@ import numpy as np
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.kept import Kept
+from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.record.recovery import Account
-from qdebug.store.journal_bodies import JournalEvent
+from qdebug.store.journal_bodies import HashKind, JournalEvent
 from qdebug.store.journal_reader import JournalReader, journal_at
 from qdebug.store.lifetime import Closable
 from qdebug.store.lock import lock_holder
 from qdebug.store.reader import FileRecording
+from qdebug.store.target import journal_of, part_of
 
 __all__ = ["FollowState", "FollowedRecording"]
+
+_ANEW, _TRUNCATED, _REMOVED = "was written anew", "was truncated", "was removed"
 
 
 class FollowState(StrEnum):
@@ -50,7 +54,8 @@ class FollowedRecording(Closable):
                 print(name, recording.samples)
             time.sleep(0.02)
 
-    A recording that is finished already can be opened too: `refresh` has nothing new then.
+    A recording that is finished already can be opened too: `refresh` has nothing new then. When another run records to
+    the same path, or somebody replaces or cuts off the file, `changed` says so.
 
     Args:
         path: What the recorder was told to record to.
@@ -64,9 +69,11 @@ class FollowedRecording(Closable):
         self.path = Path(path)
         self._reader: JournalReader | None = None
         self._file: FileRecording | None = None
-        journal = journal_at(Path(os.path.realpath(path)))
+        self._target = Path(os.path.realpath(path))
+        journal = journal_at(self._target)
         self._reader = None if journal is None else _reader_of(journal)
         if journal is None or self._reader is None:
+            self._looks = _looks(self._target)
             self._file = FileRecording(self.path)
             return
         self._target = journal.with_name(journal.name.removesuffix(".journal"))
@@ -128,6 +135,30 @@ class FollowedRecording(Closable):
             return FollowState.FINISHED if self._reader.ends() else FollowState.STOPPED
         return FollowState.WRITING
 
+    def changed(self) -> str:
+        """Say what became of the files otherwise than by the recorder that was followed; "" if nothing did.
+
+        What is held then is of the past: the same path, opened again, has what is there now.
+
+        Returns:
+            "was written anew", "was truncated", "was removed" or "".
+        """
+        reader = self._reader
+        if reader is None:
+            if journal_of(self._target).is_file() and part_of(self._target).is_file():
+                return _ANEW
+            now = _looks(self._target)
+            return "" if now == self._looks else _REMOVED if now is None else _ANEW
+        if not reader.replaced():
+            return _TRUNCATED if reader.shortened() else ""
+        if reader.path.exists():
+            return _ANEW
+        if not self._target.exists():
+            return _REMOVED
+        if reader.has_part and not reader.is_named(self._target):
+            return _ANEW
+        return _TRUNCATED if reader.shortened() else ""
+
     # -- what it holds
 
     @property
@@ -187,6 +218,15 @@ class FollowedRecording(Closable):
             raise no_values(tensor, sample, step, self.names)
         return self._reader.load(event)
 
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Give dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        if self._reader is None:
+            return self._whole().outline(tensor, sample, step)
+        event = self._events.get(self._key(tensor, sample, step))
+        if event is None or event.hash_kind is not HashKind.XXH3:
+            return None
+        return Outline(event.dtype, event.shape, event.row["hash"].tobytes())
+
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Give what was kept of values that were not kept in full; None if they were, or there are none."""
         if self._reader is None:
@@ -213,6 +253,15 @@ class FollowedRecording(Closable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FollowedRecording, (self.path.absolute(),)
+
+
+def _looks(path: Path) -> tuple[int, ...] | None:
+    """Give what changes when somebody writes over a file; None if there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _reader_of(journal: Path) -> JournalReader | None:

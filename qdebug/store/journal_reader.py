@@ -77,7 +77,7 @@ class JournalReader:
         self.path = journal
         self._fd = _open(journal)
         self._part = -1
-        self._end = 0
+        self._end = self._payloads = 0
         self._rows = self._noted = 0
         self.head: Mapping[str, Any] = {}
         """The frame that begins the journal: facts of the run as JSON has them."""
@@ -114,6 +114,8 @@ class JournalReader:
                 if frame.inline != int(event.row["nbytes"]):
                     raise ValueError(f"the values of {event.name!r} are not as many as it says")
                 event = replace(event, offset=frame.payload)
+            elif event.where is Where.PART:
+                self._payloads = max(self._payloads, event.offset + int(event.row["nbytes"]))
             entries.append(event)
             return
         self._noted += len(frame.body)
@@ -148,6 +150,18 @@ class JournalReader:
             return not os.path.samestat(os.fstat(self._fd), self.path.stat())
         except OSError:
             return True
+
+    def shortened(self) -> bool:
+        """Tell whether the files no longer hold all that `refresh` has told of."""
+        part = self._payloads if self._part < 0 else os.fstat(self._part).st_size
+        return os.fstat(self._fd).st_size < self._end or part < self._payloads
+
+    def is_named(self, path: Path) -> bool:
+        """Tell whether the file with the payloads has this name by now, as it has when the recording is finished."""
+        try:
+            return self._part >= 0 and os.path.samestat(os.fstat(self._part), path.stat())
+        except OSError:
+            return False
 
     def load(self, event: JournalEvent) -> np.ndarray:
         """Give the values of an event in their logical dtype, read-only.

@@ -13,10 +13,12 @@ import pytest
 
 import qdebug
 from qdebug.errors import NotARecordingError, RecordingError
+from qdebug.model.outline import outline_of
 from qdebug.model.recording import quant_of
 from qdebug.record.follow import FollowState
 from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
+from qdebug.store.journal_reader import JournalReader
 from qdebug.store.target import journal_of, part_of
 
 
@@ -233,3 +235,72 @@ def test_a_journal_that_was_not_removed_does_not_hide_the_recording(recorder, pa
     with Recorder(path, backend="b", force=True) as again:
         again.put("y", np.arange(3))
     assert [entry.name for entry in path.parent.iterdir()] == ["run.h5"]
+
+
+def test_what_is_written_anew_is_noticed(recorder, followed, path):
+    recorder.put("x", np.arange(3))
+    assert followed.changed() == ""
+    followed.refresh()
+    recorder.discard()
+    assert followed.changed() == "was removed"
+    other = Recorder(path, backend="b")
+    assert followed.changed() == "was written anew"
+    with qdebug.open_recording(path, follow=True) as again:
+        other.put("x", np.arange(4))
+        assert again.refresh() == ("x",)
+        other.close()
+        assert again.refresh() == ()
+        assert again.changed() == ""
+        assert followed.changed() == "was written anew"
+        path.unlink()
+        assert again.changed() == "was removed"
+    assert followed.load("x").tolist() == [0, 1, 2]
+
+
+def test_a_finished_recording_that_is_written_anew_is_noticed(recorder, path):
+    recorder.put("x", np.arange(3))
+    recorder.close()
+    with qdebug.open_recording(path, follow=True) as recording:
+        assert recording.changed() == ""
+        other = Recorder(path, backend="b", force=True)
+        assert recording.changed() == "was written anew"
+        other.discard()
+        assert recording.changed() == ""
+        path.write_bytes(path.read_bytes()[:100])
+        assert recording.changed() == "was written anew"
+        path.unlink()
+        assert recording.changed() == "was removed"
+
+
+@pytest.mark.parametrize("which", [journal_of, part_of])
+def test_a_file_that_is_cut_off_is_noticed(recorder, followed, path, which):
+    recorder.put("x", np.arange(30_000))
+    followed.refresh()
+    os.truncate(which(path), 50)
+    assert followed.changed() == "was truncated"
+
+
+def test_a_journal_that_was_not_removed_is_nothing_new(recorder, path):
+    recorder.put("x", np.arange(3))
+    content = journal_of(path).read_bytes()
+    recorder.close()
+    journal_of(path).write_bytes(content)
+    with qdebug.open_recording(path, follow=True) as recording:
+        assert recording.changed() == ""
+
+
+def test_what_is_known_of_values_is_told_without_reading_them(recorder, followed, path, monkeypatch):
+    recorder.constant("w", np.ones((2, 3), np.float32))
+    recorder.put("x", np.arange(30_000, dtype=np.int8), scale=0.5)
+    recorder.next_sample()
+    recorder.put("x", np.arange(30_000, dtype=np.int8), scale=0.5)
+    followed.refresh()
+    monkeypatch.setattr(JournalReader, "load", None)
+    seen = {place: outline_of(followed, *place) for place in (("w", 1), ("x", 0), ("x", 1), ("x", 2), ("y", 0))}
+    assert seen["w", 1][:2] == ("float32", (2, 3))
+    assert seen["x", 0] == seen["x", 1]
+    assert seen["x", 2] is seen["y", 0] is None
+    recorder.close()
+    with qdebug.open_recording(path) as whole, qdebug.open_recording(path, follow=True) as finished:
+        assert {place: outline_of(whole, *place) for place in seen} == seen
+        assert {place: outline_of(finished, *place) for place in seen} == seen
