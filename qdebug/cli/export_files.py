@@ -158,9 +158,9 @@ def run_npz(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.recording], regular=True)
     recording = open_source(options.recording)
     from qdebug.report.npz import write_npz
+    from qdebug.store.whole_file import whole_file
 
-    partial = options.output.with_name(f".{options.output.name[:80]}.part")
-    try:
+    with whole_file(options.output) as partial:
         many = write_npz(
             recording,
             partial,
@@ -169,8 +169,5 @@ def run_npz(arguments: argparse.Namespace) -> int:
             step=options.step,
             real=options.real,
         )
-        partial.replace(options.output)
-    finally:
-        partial.unlink(missing_ok=True)
     say(f"wrote {many} arrays to {safe_text(options.output)}")
     return 0

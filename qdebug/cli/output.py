@@ -147,25 +147,15 @@ def write_result(text: str, output: Path | None) -> None:
     if output is None:
         emit(text)
         return
-    import tempfile
+    from qdebug.store.whole_file import whole_file
 
     content = text if text.endswith("\n") else text + "\n"
     if output.exists() and not output.is_file():  # a file put in the place of /dev/null would spoil the machine
         with output.open("w", encoding="utf-8", errors="backslashreplace") as device, suppress(BrokenPipeError):
             device.write(content)
         return
-    target = output.resolve()  # a link stays, what it points to is written
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole_file(output) as partial:
+        partial.write_text(content, encoding="utf-8", errors="backslashreplace")
     say(f"wrote {safe_text(output)}")
 
 

@@ -20,6 +20,7 @@ from qdebug.errors import NotARecordingError, RecordingError, UsageError
 from qdebug.store.joined import JoinedRecording, Part
 from qdebug.store.reader import FileRecording
 from qdebug.store.target import check_target
+from qdebug.store.whole_file import whole_file
 
 __all__ = ["is_manifest", "join", "read_manifest"]
 
@@ -114,9 +115,8 @@ def join(
         {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample} for part in parts
     ]
     text = json.dumps({"format": FORMAT, "version": VERSION, "parts": entries}, indent=1)
-    scratch = out.with_name(out.name + ".part")
-    scratch.write_text(text + "\n", encoding="utf-8")
-    scratch.replace(out)
+    with whole_file(out) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def _check_part(path: Path, prefix: str, before: Sequence[Part], out: Path) -> None:

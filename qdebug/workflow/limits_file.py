@@ -30,8 +30,6 @@ There `limits = "FILE"` names a file that holds them instead.
 from __future__ import annotations
 
 import datetime as dt
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +37,7 @@ from typing import Any
 from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.analysis.results.limits import Limits
 from qdebug.errors import LimitsError
+from qdebug.store.whole_file import whole_file
 from qdebug.workflow.limits_place import find_limits, prefix_of, read_text, tables_of
 from qdebug.workflow.limits_text import LimitsText, without_entries
 
@@ -249,18 +248,8 @@ def _write(path: Path, text: str) -> None:
     Raises:
         LimitsError: It cannot be written.
     """
-    target = path.resolve()
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
+        with whole_file(path) as partial:
+            partial.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise LimitsError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(target)
-    except OSError as error:
-        raise LimitsError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from qdebug.model import Recording
 from qdebug.record.environment import recorded_facts
 from qdebug.record.recorder import Recorder
 from qdebug.store.target import check_target
+from qdebug.store.whole_file import whole_file
 
 __all__ = ["save_recording"]
 
@@ -31,12 +32,8 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
     source = getattr(recording, "path", None)
     if isinstance(source, Path):
         check_target(path, force=force)
-        partial = path.with_name(f".{path.name[:80]}.part")
-        try:
+        with whole_file(path) as partial:
             shutil.copyfile(source, partial)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
         return
     info = recording.info
     with Recorder(path, graph=recording.graph, force=force, **recorded_facts(info)) as recorder:
