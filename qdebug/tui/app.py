@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
 if TYPE_CHECKING:
     from qdebug.analysis.results.limits import Limits
     from qdebug.model import Recording
+    from qdebug.tui.following import Following
     from qdebug.tui.source import DiffSource, Opening
 
 __all__ = ["TuiChoices", "run_tui"]
@@ -130,7 +132,6 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
 
     sides: dict[str, Recording] = {}
     found: dict[Path, tuple[int, ...]] = {}
-    states: list[str] = []
 
     def opened(side: str, path: Path) -> Recording:
         from qdebug.record.opening import open_recording
@@ -153,18 +154,19 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
             opened("reference", reference)
         return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=not choices.follow)
 
-    def refresh() -> bool:
-        from qdebug.record.follow import FollowedRecording
+    @cache
+    def following() -> Following:
+        from qdebug.tui.following import Following
 
-        followed = [side for side in sides.values() if isinstance(side, FollowedRecording)]
-        new = [bool(side.refresh()) for side in followed]
-        before, states[:] = list(states), [side.state for side in followed]
-        return any(new) or (bool(before) and before != states)  # a recorder that closed its file is news too
+        paths = {"reference": reference, "backend": backend}
+        return Following(sides, lambda side: opened(side, paths[side]))
 
     def writing() -> bool:
         return any(getattr(side, "state", None) == "writing" for side in sides.values())
 
     def changed() -> str:
+        if choices.follow:
+            return following().changed()
         from qdebug.view.text import safe_text
 
         other = [path for path, before in found.items() if path.exists() and _looks(path) != before]
@@ -179,10 +181,11 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
     return Opening(
         names=names,
         compare=compare,
-        refresh=refresh if choices.follow else None,
+        refresh=(lambda: following().refresh()) if choices.follow else None,
+        news=(lambda: following().news()) if choices.follow else None,
         writing=writing,
         notes=notes,
-        changed=None if choices.follow else changed,
+        changed=changed,
     )
 
 

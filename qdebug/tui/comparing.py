@@ -45,8 +45,9 @@ class Comparison:
     ) -> None:
         self.at = at
         self.opening = opening
-        self.named = False
+        self.named = self.opened = False
         self.done = False
+        self.why = ""
         self.begun, self.took = time.monotonic(), 0.0
         self._lock = lock
         self._post = post
@@ -73,10 +74,15 @@ class Comparison:
         held, table = self.held, self.table
         return held is not None and table is not None and len(held) == table.comparable
 
-    def restart(self) -> None:
-        """Forget what was compared: there is more to compare now."""
+    def restart(self, *, why: str = "") -> None:
+        """Forget what was compared: there is more to compare now.
+
+        Args:
+            why: What became of the recordings; "" if they have grown.
+        """
         with self._lock:
             self._forget()
+        self.why = why
         self.done = False
         self.begun = time.monotonic()
 
@@ -112,6 +118,7 @@ class Comparison:
         self.table, self.left = opened.table, source.results()
         self.holding = source if isinstance(source, Holding) else None  # asked once: it takes 80 microseconds
         self.results = KnownResults(None if self.holding is None else self.holding.found)
+        self.opened = True
         self._post(opened)
 
     def next_result(self) -> NodeResult | None:

@@ -135,10 +135,16 @@ class Reader(threading.Thread):
     def _look_for_more(self) -> None:
         """Compare anew what a recorder has added to."""
         for comparison in self._comparisons:
-            refresh = comparison.opening.refresh
-            if refresh is not None and comparison.done and refresh():
-                comparison.restart()
+            opening = comparison.opening
+            if opening.refresh is None or not comparison.done:
+                continue
+            grown = opening.refresh()
+            said = "" if opening.news is None else opening.news()
+            if grown:
+                comparison.restart(why=said)
                 self._cache = None
+            if said:
+                self._post(Said(message=said))
 
     def _next(self) -> Comparison | None:
         preferred = self._comparisons[self._preferred]
@@ -152,8 +158,11 @@ class Reader(threading.Thread):
             self._step(comparison)
         except (QdebugError, OSError, ValueError) as error:
             comparison.done = True
-            if comparison.opening.refresh is not None and isinstance(error, AlignmentError):
-                self._post(Said(message=f"waiting for more of the recording: {safe_text(error, limit=120)}"))
+            unripe = isinstance(error, AlignmentError)
+            if comparison.opening.refresh is not None and (unripe or comparison.opened):
+                what = "more of the recording" if unripe else "another recording"  # who writes over a file may go on
+                why = f"{comparison.why}; " if comparison.why else ""
+                self._post(Said(message=f"{why}waiting for {what}: {safe_text(error, limit=200)}"))
             else:
                 self._post(Failed(backend_at=comparison.at, error=error))
 

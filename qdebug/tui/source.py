@@ -160,6 +160,7 @@ class Opening:
             their graphs; None if there is no such short cut.
         refresh: Takes in what a recorder has written since, and tells whether that is anything: then `compare` is
             called again; None for recordings that are finished.
+        news: Says what became of the files when something was taken in, "" for nothing; None where nobody looks.
         writing: Tells whether a recorder still adds to one of them; None if none does.
         notes: Gives what was noted on nodes earlier, by node; None if nothing is kept.
         changed: Says which of the files is no longer the one that was opened; "" if all are. None if they may change.
@@ -168,6 +169,7 @@ class Opening:
     compare: Callable[[], DiffSource]
     names: Callable[[], Sequence[str]] | None = None
     refresh: Callable[[], bool] | None = None
+    news: Callable[[], str] | None = None
     writing: Callable[[], bool] | None = None
     notes: Callable[[], Mapping[str, str]] | None = None
     changed: Callable[[], str] | None = None

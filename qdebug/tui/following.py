@@ -1,0 +1,76 @@
+"""Recordings that are followed while they are written: what is new in them, and what becomes of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING
+
+from qdebug.errors import QdebugError
+from qdebug.record.follow import FollowedRecording
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.model import Recording
+
+__all__ = ["Following"]
+
+
+class Following:
+    """Takes in what recorders add, and opens again what was written anew; called on the reader thread.
+
+    Args:
+        sides: The open recordings, by side.
+        reopen: Opens one again and puts it among them.
+    """
+
+    def __init__(self, sides: MutableMapping[str, Recording], reopen: Callable[[str], object]) -> None:
+        self._sides, self._reopen = sides, reopen
+        self._states: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+        self._news: list[str] = []
+
+    def refresh(self) -> bool:
+        """Take in what is new; tell whether that is anything."""
+        new = [self._look(side, recording) for side, recording in self._followed().items()]
+        before, self._states = self._states, {side: each.state for side, each in self._followed().items()}
+        return any(new) or (bool(before) and before != self._states)  # a recorder that closed its file is news too
+
+    def changed(self) -> str:
+        """Say which file is no longer what is read here; "" if none is. What was removed can be read all the same."""
+        for recording in self._followed().values():
+            what = recording.changed()
+            if what and recording.path.exists():
+                return f"{_named(recording)} {what}"
+        return ""
+
+    def news(self) -> str:
+        """Say what became of the files, once."""
+        said, self._news = "; ".join(self._news), []
+        return said
+
+    def _followed(self) -> dict[str, FollowedRecording]:
+        return {side: each for side, each in self._sides.items() if isinstance(each, FollowedRecording)}
+
+    def _look(self, side: str, recording: FollowedRecording) -> bool:
+        """Take in what is new of one recording, or of another one in its place."""
+        what = recording.changed()
+        try:
+            if not what:
+                return bool(recording.refresh())
+            self._reopen(side)  # who still reads the one before may do so to the end
+        except QdebugError as error:
+            said = f"{_named(recording)} {what}" if what else safe_text(error, limit=200)
+            self._tell(side, f"{said}; shown is what was read of it before")
+            return False
+        self._told.pop(side, None)
+        self._news.append(f"{_named(recording)} {what}, and is opened again")
+        return True
+
+    def _tell(self, side: str, what: str) -> None:
+        if self._told.get(side) != what:
+            self._told[side] = what
+            self._news.append(what)
+
+
+def _named(recording: FollowedRecording) -> str:
+    return safe_text(recording.path.name, limit=60)
