@@ -34,6 +34,8 @@ WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", 
 """Headings of `worst_rows`."""
 
 _SAMPLES_SHOWN = 16
+_EXACT = 9
+"""Digits that tell any two scales of float32 apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,9 +249,14 @@ def quant_summary(quant: QuantParams | None) -> str:
         return f"{numbers.values(scales.tolist())} / {numbers.values(zeros.tolist())}"
     blocks = f" in blocks of {quant.block_size}" if quant.block_size else ""
     low, high = int(scales.argmin()), int(scales.argmax())
-    least, most = (numbers.number(float(scales[channel]), digits=4) for channel in (low, high))
+    extremes = f"{numbers.number(float(scales[low]), digits=4)} in each"
+    for digits in (4, _EXACT) if scales[low] != scales[high] else ():
+        least, most = (numbers.number(float(scales[channel]), digits=digits) for channel in (low, high))
+        extremes = f"{least} (#{low}) to {most} (#{high})"
+        if least != most:
+            break
     return (
-        f"{scales.size} along axis {quant.axis}{blocks}: scale {least} (#{low}) to {most} (#{high})"
+        f"{scales.size} along axis {quant.axis}{blocks}: scale {extremes}"
         f" / zero point {numbers.values(zeros.tolist(), most=1)}"
     )
 

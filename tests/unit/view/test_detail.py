@@ -53,7 +53,9 @@ def test_many_channels_are_summed_up_with_the_extreme_ones():
     quant = QuantParams(dtype="int8", scale=[0.2, 0.1, 0.4], zero_point=[0, 1, 2], axis=1)
     assert quant_summary(quant) == "3 along axis 1: scale 0.1000 (#1) to 0.4000 (#2) / zero point 3 values, 0 to 2"
     blocks = QuantParams(dtype="int4", scale=np.full((2, 3), 0.5), axis=1, block_size=32)
-    assert "along axis 1 in blocks of 32" in quant_summary(blocks)
+    assert quant_summary(blocks) == "6 along axis 1 in blocks of 32: scale 0.5000 in each / zero point 0"
+    close = QuantParams(dtype="int8", scale=np.array([0.1, 0.1000001]), axis=0)
+    assert "scale 0.100000000 (#0) to 0.100000100 (#1)" in quant_summary(close)
     assert quant_summary(None) == "-"
 
 
