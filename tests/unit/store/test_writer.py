@@ -390,23 +390,29 @@ def test_two_processes_racing_for_a_path_never_mix(tmp_path):
         from qdebug.model import Graph, RunInfo
         from qdebug.store.writer import RecordingWriter
         won = 0
-        while time.time() < float(sys.argv[2]):
+        print("ready", flush=True)
+        until = float(input())
+        while time.time() < until:
             try:
                 writer = RecordingWriter(sys.argv[1], force=True)
             except RecordingError:
                 continue
             for number in range(3):
-                writer.append(f"t{number}", np.full(50, float(sys.argv[3])))
-            writer.close(Graph(), RunInfo(backend=sys.argv[3]))
+                writer.append(f"t{number}", np.full(50, float(sys.argv[2])))
+            writer.close(Graph(), RunInfo(backend=sys.argv[2]))
             won += 1
         print(won)
     """
+    arguments = [sys.executable, "-c", textwrap.dedent(code), tmp_path / "run.h5"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    racers = [subprocess.Popen([*arguments, str(number)], **pipes, text=True) for number in range(2)]
+    assert [racer.stdout.readline() for racer in racers] == [
+        "ready\n"
+    ] * 2  # libraries are loaded, however long it took
     until = time.time() + 3
-    arguments = [sys.executable, "-c", textwrap.dedent(code), tmp_path / "run.h5", str(until)]
-    racers = [
-        subprocess.Popen([*arguments, str(number)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for number in range(2)
-    ]
+    for racer in racers:
+        racer.stdin.write(f"{until}\n")
+        racer.stdin.flush()
     results = [racer.communicate(timeout=60) for racer in racers]
     assert [error for _, error in results] == ["", ""]
     assert any(int(won) for won, _ in results)
