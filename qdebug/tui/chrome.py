@@ -247,11 +247,12 @@ def _place(navigator: Navigator) -> str:
 
 def _row_words(navigator: Navigator) -> str:
     table, row = navigator.table, navigator.cursor
-    word = State(int(table.states(navigator.sample)[row])).word
+    missing = table.rows[row].missing
+    word = State(int(table.states(navigator.sample)[row])).word if missing is None else safe_text(missing)
     if table.acknowledged[row]:
         word += ", acknowledged"
     result = table.results[row]
-    why = table.rows[row].missing if result is None else result.reason if navigator.sample is None else None
+    why = result.reason if result is not None and navigator.sample is None else None
     note = navigator.trail.notes.get(row)
     said = f" ({safe_text(note)})" if note else ""
     return f"{safe_text(table.names[row], limit=60)}: {word}{said}" + (f", {safe_text(why)}" if why else "")

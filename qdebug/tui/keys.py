@@ -69,7 +69,12 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow(keys=("pagedown",), action="page(1)", group="Move", help="a page down"),
     KeyRow(keys=("pageup",), action="page(-1)", group="Move", help="a page up"),
     KeyRow(keys=("g", "home"), action="edge(-1)", group="Move", help="to the top"),
-    KeyRow(keys=("G", "end"), action="edge(1)", group="Move", help="to the bottom"),
+    KeyRow(
+        keys=("G", "end"),
+        action="edge(1)",
+        group="Move",
+        help="to the bottom; of the nodes: first to the backend's last",
+    ),
     KeyRow(
         keys=("l", "right"), action="side(1)", group="Move", help="right: more columns; in the graph: walk to an output"
     ),

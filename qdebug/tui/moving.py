@@ -121,7 +121,10 @@ class Moving(Panels):
 
     def action_edge(self, direction: int) -> None:
         """Move to the top or the bottom."""
-        self.action_move(direction * 1_000_000_000)
+        if self.page_now is None and self.view is not View.TENSOR:
+            self.with_navigator(lambda navigator: navigator.edge(direction))
+        else:
+            self.action_move(direction * 1_000_000_000)
 
     def action_side(self, direction: int) -> None:
         """Move left or right: columns, edges of the graph, elements of a tensor, backends."""

@@ -55,6 +55,13 @@ def test_a_long_message_takes_two_lines_and_loses_no_word():
     assert len(words(status(None, message, 80, UNICODE))) == 80
 
 
+def test_a_row_that_only_the_reference_has_says_so(make_scene):
+    scene = make_scene()
+    scene.navigator.go(scene.table.size - 1)
+    drawn = words(status(scene.navigator, "", 120, UNICODE))
+    assert "folded: benign, reference only: computed inside QLinearConv" in drawn
+
+
 def test_file_names_are_kept_whole_before_what_made_them(make_scene):
     opened = make_scene().opened
     wide = words(banner(("ref.h5", "npu.h5"), opened, 80, UNICODE))

@@ -17,9 +17,35 @@ def test_moving_stops_at_both_ends_and_says_so(make_navigator):
     assert "first line" in navigator.move(-1)
     assert navigator.move(3) == ""
     assert navigator.cursor == 3
+    assert navigator.edge(1) == "the backend's last tensor; again: the end of 1 that only the reference has"
+    assert navigator.table.rows[navigator.cursor].tensor == "loose_out"
     assert navigator.edge(1) == ""
     assert navigator.cursor == navigator.table.size - 1
+    assert "last line" in navigator.edge(1)
     assert "last line" in navigator.move(5)
+    navigator.edge(-1)
+    assert navigator.cursor == 0
+
+
+@pytest.mark.parametrize("way", ["reverse", "next_sort"])
+def test_the_end_of_a_list_that_is_sorted_is_its_last_line(make_navigator, way):
+    navigator = make_navigator(8)
+    getattr(navigator, way)()
+    navigator.edge(-1)
+    assert navigator.edge(1) == ""
+    assert navigator.place == navigator.table.size - 1
+
+
+def test_the_end_of_a_filtered_list_is_among_what_it_shows(make_navigator):
+    navigator = make_navigator(8)
+    navigator.choose_filter("relu | folded")
+    assert "that only the reference has" in navigator.edge(1)
+    assert navigator.cursor == 6
+    assert navigator.edge(1) == ""
+    navigator.choose_filter("relu")
+    navigator.edge(-1)
+    assert navigator.edge(1) == ""
+    assert navigator.cursor == 6
 
 
 def test_the_failing_walk_goes_both_ways_and_ends(make_navigator):
