@@ -13,7 +13,7 @@ from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
+from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.double_block import add_double, read_block, real_values
 from qdebug.numerics.lsb import Steps
@@ -22,7 +22,7 @@ from qdebug.numerics.single_block import add_single
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.tally import Block, Tally
 
-__all__ = ["ErrorAccumulator", "one_lattice", "same_elements"]
+__all__ = ["ErrorAccumulator", "same_elements", "steps_of"]
 
 
 class ErrorAccumulator:
@@ -51,7 +51,6 @@ class ErrorAccumulator:
     ) -> None:
         self._reference_quant = reference_quant
         self._backend_quant = backend_quant
-        self._quants = reference_quant, backend_quant
         self._reference_clamp = reference_clamp
         self._backend_clamp = backend_clamp
         self._step = step
@@ -70,15 +69,15 @@ class ErrorAccumulator:
             UsageError: The shapes differ, a dtype holds no real numbers, or quantization parameters do not
                 fit a shape.
         """
-        first = RealBlocks(reference, self._reference_quant, self._reference_clamp)
-        second = RealBlocks(backend, self._backend_quant, self._backend_clamp)
+        first, second = settled(
+            RealBlocks(reference, self._reference_quant, self._reference_clamp),
+            RealBlocks(backend, self._backend_quant, self._backend_clamp),
+        )
         if not same_elements(first.shape, second.shape):
             raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
-        clamped = self._reference_clamp != (None, None) or self._backend_clamp != (None, None)
-        whole = self._step is None and not clamped and one_lattice(reference, backend, *self._quants)
-        steps = Steps(self._backend_quant, second.shape, self._step, whole=whole)
+        steps = steps_of(first, second, self._step)
         if self._rails is not None:
-            self._rails.start(second.shape, np.asarray(backend).dtype)
+            self._rails.start(second.shape, double=not second.single)
         tally = self._tally
         tally.sample, tally.shape = sample, second.shape
         buffers = scratch()
@@ -115,13 +114,25 @@ def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     return first == second or [d for d in first if d != 1] == [d for d in second if d != 1]
 
 
-def one_lattice(
-    reference: np.ndarray, backend: np.ndarray, reference_quant: QuantParams | None, backend_quant: QuantParams | None
-) -> bool:
-    """Tell whether two tensors are codes of up to 16 bits of one scale, so that they differ by whole steps."""
-    if reference_quant is None or backend_quant is None:
+def steps_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None) -> Steps:
+    """Give the size of an LSB of a pair of tensors: the backend's scale.
+
+    Args:
+        reference: The reference's tensor.
+        backend: The backend's.
+        step: One size for all elements instead; None to take the scale.
+    """
+    return Steps(backend.quant, backend.shape, step, whole=step is None and _one_lattice(reference, backend))
+
+
+def _one_lattice(reference: RealBlocks, backend: RealBlocks) -> bool:
+    """Tell whether two tensors are integer codes of the same scales, so that they differ by whole steps."""
+    ours, theirs = reference.quant, backend.quant
+    if ours is None or theirs is None or reference.clamped or backend.clamped:
         return False
-    ours, theirs = reference_quant.scale, backend_quant.scale
-    if ours.size != 1 or theirs.size != 1 or ours.item() != theirs.item():
+    if not (is_integer(reference.dtype.name) and is_integer(backend.dtype.name)):
         return False
-    return all(is_integer(a.dtype.name) and a.dtype.itemsize <= 2 for a in map(np.asarray, (reference, backend)))
+    if ours.scale.size == 1 and theirs.scale.size == 1:
+        return bool(ours.scale.item() == theirs.scale.item())
+    along = (ours.axis, ours.block_size, reference.shape) == (theirs.axis, theirs.block_size, backend.shape)
+    return along and np.array_equal(ours.scale, theirs.scale)

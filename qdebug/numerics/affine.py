@@ -3,6 +3,10 @@
 The real value of a code is a float32: the product of the exact code - zero_point and the scale,
 rounded once to float32 (through float64 where the scale or the difference does not fit float32),
 which is what ONNX DequantizeLinear gives for codes of up to 16 bits. Codes kept as float64 give float64.
+
+float32 does not tell neighbouring codes beyond 2**24 apart. Where 32- and 64-bit codes are compared (`blocks.settled`),
+their real value is the product rounded once to float64, `dequantize(double=True)`, and differences are taken before
+that is rounded (`wide_codes`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.rounding import round_values
+from qdebug.numerics.wide_codes import is_wide_code, wide_parts
 
 __all__ = ["BLOCK", "Affine", "ScaleMap", "centred", "dequantize", "quantize", "to_single"]
 
@@ -114,7 +119,7 @@ class Affine:
         UsageError: The parameters do not fit the shape.
     """
 
-    __slots__ = ("_scale", "_scale_single", "_single", "_zero_point", "_zero_point_single", "scales")
+    __slots__ = ("_exact_parts", "_scale", "_scale_single", "_single", "_zero_point", "_zero_point_single", "scales")
 
     def __init__(self, quant: QuantParams, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.scales = ScaleMap(quant, shape)
@@ -133,6 +138,13 @@ class Affine:
         narrow = dtype.itemsize <= 2 or dtype == np.float32
         # (narrow code) - (zero point below 2**23) is exact in float32, so the product is rounded once.
         self._single = narrow and same and most < _EXACT_IN_SINGLE
+        self._exact_parts = (
+            is_wide_code(dtype)
+            and dtype.itemsize == 4
+            and same
+            and most < 2**48
+            and bool(np.isfinite(self._scale).all())
+        )
 
     def apply(self, codes: np.ndarray, start: int, out: np.ndarray) -> None:
         """Write the real values of consecutive codes to `out`.
@@ -149,9 +161,27 @@ class Affine:
                 np.subtract(out, self.scales.expand(self._zero_point_single, start, stop), out=out)
             np.multiply(out, self.scales.expand(self._scale_single, start, stop), out=out)
             return
+        if out.dtype == np.float64 and is_wide_code(codes.dtype):
+            rest = np.empty(codes.size)
+            self.apply_wide(codes, start, out, rest)
+            np.add(out, rest, out=out)
+            return
         real = centred(codes, self.scales.expand(self._zero_point, start, stop))
         np.multiply(real, self.scales.expand(self._scale, start, stop), out=real)
         np.copyto(out, real, casting="same_kind")
+
+    def apply_wide(self, codes: np.ndarray, start: int, high: np.ndarray, low: np.ndarray) -> None:
+        """Write the real values of consecutive codes as sums of two.
+
+        Args:
+            codes: 1-D stored codes, beginning at flat element `start`.
+            start: Flat index of the first.
+            high: 1-D float64 of the same length.
+            low: What is to be added to it.
+        """
+        span = start, start + codes.size
+        zero_point, scale = (self.scales.expand(each, *span) for each in (self._zero_point, self._scale))
+        wide_parts(codes, zero_point, scale, (high, low), exact=self._exact_parts)
 
 
 def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
@@ -179,15 +209,16 @@ def to_single(values: np.ndarray, out: np.ndarray) -> None:
         np.copyto(out, values, casting="unsafe")
 
 
-def dequantize(codes: np.ndarray, quant: QuantParams | None) -> np.ndarray:
+def dequantize(codes: np.ndarray, quant: QuantParams | None, *, double: bool = False) -> np.ndarray:
     """Give the real values of stored elements: scale * (code - zero_point).
 
     Args:
         codes: Stored elements of any shape and dtype.
         quant: How they stand for real numbers; None if they are the numbers.
+        double: Round the product to float64 and not to float32, which does not tell codes of 32 bits apart.
 
     Returns:
-        Quantized: float32 (float64 for codes kept as float64). Not quantized: float16, bfloat16
+        Quantized: float32 (float64 if asked for, and for codes kept as float64). Not quantized: float16, bfloat16
         and 8-bit floats widened to float32; everything else as it is.
 
     Raises:
@@ -199,7 +230,7 @@ def dequantize(codes: np.ndarray, quant: QuantParams | None) -> np.ndarray:
             return codes
         return codes.astype(np.float32)
     affine = Affine(quant, codes.shape, codes.dtype)
-    real = np.empty(codes.shape, np.float64 if codes.dtype == np.float64 else np.float32)
+    real = np.empty(codes.shape, np.float64 if double or codes.dtype == np.float64 else np.float32)
     source, target = codes.reshape(-1), real.reshape(-1)
     with np.errstate(all="ignore"):
         for start in range(0, source.size, BLOCK):

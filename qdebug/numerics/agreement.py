@@ -10,7 +10,9 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import RealBlocks, scratch
+from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, settled
+from qdebug.numerics.double_block import exact_difference, read_block
+from qdebug.numerics.lsb import Steps
 
 __all__ = ["Agreement", "count_agreement"]
 
@@ -39,7 +41,7 @@ class Agreement:
 def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement:
     """Count the elements in which all backends differ from the reference, and in which of these they agree.
 
-    Real values are compared as float64; NaN equals NaN.
+    Real values are compared as they are for error metrics; NaN equals NaN.
 
     Args:
         pairs: For each backend the reference's tensor and its own, all of one shape but for extents of 1.
@@ -53,25 +55,32 @@ def count_agreement(pairs: Sequence[tuple[RealBlocks, RealBlocks]]) -> Agreement
             if not same_elements(shape, side.shape):
                 raise UsageError(f"The reference has shape {shape} and a backend {side.shape}.")
     size, buffers, differ, same = pairs[0][0].size, scratch(), 0, 0
+    against = [settled(*pair) for pair in pairs]
+    together = [settled(pairs[0][1], backend) for _, backend in pairs[1:]]
     with np.errstate(all="ignore"):
         for start in range(0, size, BLOCK):
             span = start, min(start + BLOCK, size)
-            first = pairs[0][1].read_double(*span, buffers.doubles[0], buffers.singles[0])
-            everywhere = np.ones(first.size, np.bool_)
-            together = everywhere.copy()
-            for position, (reference, backend) in enumerate(pairs):
-                values = first
-                if position:
-                    values = backend.read_double(*span, buffers.doubles[1], buffers.singles[0])
-                    together &= ~_unequal(first, values)
-                everywhere &= _unequal(reference.read_double(*span, buffers.doubles[2], buffers.singles[0]), values)
+            everywhere = _unequal(against[0], span, buffers)
+            for pair in against[1:]:
+                everywhere &= _unequal(pair, span, buffers)
             differ += int(np.count_nonzero(everywhere))
-            same += int(np.count_nonzero(together & everywhere))
+            for pair in together:
+                everywhere &= ~_unequal(pair, span, buffers)
+            same += int(np.count_nonzero(everywhere))
     return Agreement(elements=size, differ=differ, same=same)
 
 
-def _unequal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    unequal = one != other
+def _unequal(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], buffers: Scratch) -> np.ndarray:
+    """Tell where two tensors differ."""
+    if sides[0].wide or sides[1].wide:
+        block = read_block(sides, span, Steps(None, ()), buffers)
+        one, other = block.reference, block.backend
+        difference = exact_difference(block)
+        unequal = np.where(np.isfinite(difference), difference != 0.0, one != other)
+    else:
+        one = sides[0].read_double(*span, buffers.doubles[0], buffers.singles[0])
+        other = sides[1].read_double(*span, buffers.doubles[1], buffers.singles[0])
+        unequal = one != other
     if unequal.any():
         unequal &= ~(np.isnan(one) & np.isnan(other))
     return np.asarray(unequal)

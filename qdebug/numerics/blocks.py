@@ -13,8 +13,9 @@ from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, Affine, to_single
 from qdebug.numerics.mapped import passed_pages
 from qdebug.numerics.row_sums import ROW
+from qdebug.numerics.wide_codes import is_wide_code
 
-__all__ = ["Clamp", "RealBlocks", "Scratch", "scratch", "why_incomparable"]
+__all__ = ["Clamp", "RealBlocks", "Scratch", "scratch", "settled", "why_incomparable"]
 
 Clamp = tuple[float | None, float | None]
 """Lowest and highest real value; None for no bound."""
@@ -68,10 +69,11 @@ def _whole(dtype: np.dtype) -> bool:
 class RealBlocks:
     """Reads stretches of a stored tensor as real values.
 
-    A tensor is `single` if float32 holds its real values exactly: quantized codes (whose real values are
-    float32 by definition), floats of up to 32 bits, integers of up to 16 bits, bool. Any other is read as float64;
-    unquantized 64-bit integers as an unevaluated sum of two float64 (`wide`), which holds them exactly. `integer`
-    says that the real values are the stored integers themselves.
+    A tensor is `single` if float32 holds its real values exactly: quantized codes of up to 16 bits and of float types
+    (whose real values are float32 by definition), floats of up to 32 bits, integers of up to 16 bits, bool. Any other
+    is read as float64; 64-bit integers, and codes of 32 and 64 bits, as an unevaluated sum of two float64 (`wide`),
+    which holds the integers exactly and the codes as `wide_codes` says. `integer` says that the real values are the
+    stored integers themselves. What is compared with each other goes through `settled` first.
 
     Args:
         array: Stored elements, of any shape; may be read-only, mapped, of foreign byte order or strided.
@@ -88,8 +90,9 @@ class RealBlocks:
         "_direct",
         "_flat",
         "_pages",
+        "dtype",
         "integer",
-        "quantized",
+        "quant",
         "shape",
         "single",
         "size",
@@ -103,18 +106,38 @@ class RealBlocks:
             raise UsageError(f"The {reason[0]}{reason[1:]}.")
         self.shape = array.shape
         self.size = array.size
-        self.quantized = quant is not None
+        self.dtype = array.dtype
+        self.quant = quant
         # A flat iterator copies stretch by stretch where reshape would copy the whole tensor.
         contiguous = array.flags.c_contiguous
         self._flat: np.ndarray | np.flatiter = array.reshape(-1) if contiguous else array.flat
         self._pages = passed_pages(array) if contiguous else None
         self._affine = None if quant is None else Affine(quant, array.shape, array.dtype)
         self._clamp = clamp
-        self.single = array.dtype != np.float64 if quant is not None else _fits_single(array.dtype)
+        coded = array.dtype != np.float64 and not is_wide_code(array.dtype)
+        self.single = coded if quant is not None else _fits_single(array.dtype)
         self.integer = quant is None and clamp == (None, None) and _whole(array.dtype)
-        self.wide = quant is None and array.dtype.kind in "iu" and array.dtype.itemsize == 8
+        self.wide = is_wide_code(array.dtype) and (quant is not None or array.dtype.itemsize == 8)
         plain = array.dtype.isnative and array.flags.aligned and contiguous and quant is None and clamp == (None, None)
         self._direct = array.dtype if plain else None
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the stored elements are codes."""
+        return self.quant is not None
+
+    @property
+    def wide_codes(self) -> bool:
+        """Whether the stored elements are codes that float32 does not tell apart."""
+        return self.quant is not None and is_wide_code(self.dtype)
+
+    def read_as(self, *, single: bool, wide: bool) -> RealBlocks:
+        """Give the same tensor, to be read as float32, as sums of two float64, or as float64."""
+        other = RealBlocks.__new__(RealBlocks)
+        for name in RealBlocks.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.single, other.wide = single, wide
+        return other
 
     @property
     def clamped(self) -> bool:
@@ -164,12 +187,15 @@ class RealBlocks:
         return out
 
     def read_wide(self, start: int, stop: int, out: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Give 64-bit integers start to stop as two float64 arrays whose exact sum they are."""
+        """Give 64-bit integers, or codes, start to stop as two float64 arrays whose sum they are."""
         stored = self.stored(start, stop)
         high, low = out[: stop - start], low[: stop - start]
-        np.copyto(high, (stored >> 32), casting="unsafe")
-        np.multiply(high, 2.0**32, out=high)
-        np.copyto(low, (stored & 0xFFFFFFFF), casting="unsafe")
+        if self._affine is not None:
+            self._affine.apply_wide(stored, start, high, low)
+        else:
+            np.copyto(high, (stored >> 32), casting="unsafe")
+            np.multiply(high, 2.0**32, out=high)
+            np.copyto(low, (stored & 0xFFFFFFFF), casting="unsafe")
         for bound, outside in ((self._clamp[0], np.less), (self._clamp[1], np.greater)):
             if bound is not None:
                 beyond = outside((high - bound) + low, 0.0)
@@ -182,3 +208,19 @@ class RealBlocks:
             np.maximum(values, low, out=values)
         if high is not None:
             np.minimum(values, high, out=values)
+
+
+def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, RealBlocks]:
+    """Give two tensors to be compared, read so that equal real values are equal numbers.
+
+    Beside codes of 32 or 64 bits other codes are read as these are. Beside a float tensor, of up to 32 bits or of 64,
+    such codes are rounded to float32 or float64, since that is all that the other side can say of them: a dequantized
+    tensor equals the codes it was made of.
+    """
+    sides = reference, backend
+    if not any(side.wide_codes for side in sides):
+        return sides
+    floats = [side for side in sides if not (side.quantized or _whole(side.dtype))]
+    single = any(side.single for side in floats)
+    first, second = (side.read_as(single=single, wide=not floats and (side.wide or side.quantized)) for side in sides)
+    return first, second

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from qdebug.numerics.blocks import RealBlocks, Scratch
-from qdebug.numerics.lsb import Steps, difference_in_steps, sum_in_steps
+from qdebug.numerics.lsb import Steps, difference_in_steps, sum_in_steps, whole_steps
 from qdebug.numerics.row_sums import ROW, row_dots
 from qdebug.numerics.tally import Block, Tally
 
@@ -54,7 +54,9 @@ def add_double(tally: Tally, block: Block) -> None:
         atol, rtol = tally.tolerance
         tally.beyond += int(np.count_nonzero(error > atol + rtol * size))
     if steps.known:
-        most = float(np.fmax.reduce(np.absolute(difference_in_steps(a, b, step))))
+        whole = steps.whole and bool(np.isfinite(error[first]))
+        apart = whole_steps(difference, step) if whole else difference_in_steps(a, b, step)
+        most = float(np.fmax.reduce(np.absolute(apart)))
         if not np.isnan(most):
             tally.offer_lsb(most)
         _add_bias(tally, a, b, difference, step)

@@ -14,7 +14,7 @@ import numpy as np
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import ScaleMap
 
-__all__ = ["Steps", "difference_in_steps", "steps_between", "sum_in_steps"]
+__all__ = ["Steps", "difference_in_steps", "steps_between", "sum_in_steps", "whole_steps"]
 
 
 class Steps:
@@ -24,8 +24,8 @@ class Steps:
         quant: Quantization of the tensor, whose scale is the step; None if it has none.
         shape: Its shape.
         step: One size for all elements instead; None to take the scale.
-        whole: Whether both sides are codes of up to 16 bits on one lattice, so that every difference is a whole
-            number of steps.
+        whole: Whether both sides are integer codes on one lattice, so that every difference is a whole number of
+            steps.
 
     Raises:
         UsageError: The parameters do not fit the shape.
@@ -68,6 +68,16 @@ class Steps:
 
 def _positive(scale: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(scale) & (scale > 0), scale, np.nan)
+
+
+def whole_steps(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    """Give differences of codes on one lattice in steps.
+
+    Args:
+        difference: backend - reference in real units, float64.
+        step: Size of one step for all elements, or for each; where it is NaN so is the result.
+    """
+    return np.asarray(np.rint(difference / step))
 
 
 def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.ndarray | float) -> np.ndarray:

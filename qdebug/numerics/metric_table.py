@@ -3,7 +3,11 @@
 What holds for every row
 - Real values are compared: codes are dequantized first (`affine.dequantize`), bounds of a view applied next. Real
   values that fit float32 are float32; difference = backend - reference is rounded to float64, once (once more
-  where a 64-bit integer meets a float).
+  where a 64-bit integer meets a float, and between 64-bit codes that are far apart).
+- Integers are compared as what they are, whatever their width. Codes of 32 and 64 bits are dequantized exactly where
+  the scale is a float32, and to 2**-24 of a step where it is not (`wide_codes`); `max_lsb` between such codes of one
+  scale is exact up to 2**50 steps. Beside a float tensor they are rounded to its width, float32 at the least, since it
+  cannot hold more of them. Extremes of 64-bit integers are rounded to float64.
 - An element is *finite* if it is finite on both sides. NaN on both sides, or the same infinity, is a match
   (`matched_nonfinite`). Any other NaN or infinity is a disagreement (`nonfinite`), also a mismatch, and is left out of
   every sum, mean and maximum. Beside one, `max_abs` is infinite and `rel_l2`, `sqnr_db` and `cosine` are NaN: what

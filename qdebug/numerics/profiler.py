@@ -14,8 +14,8 @@ import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.accumulate import same_elements
-from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch
+from qdebug.numerics.accumulate import same_elements, steps_of
+from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch, settled
 from qdebug.numerics.channels import ChannelCounter, Stretch, stretches
 from qdebug.numerics.double_block import exact_difference, read_block
 from qdebug.numerics.exponents import ExponentCounter, count_rows
@@ -111,14 +111,14 @@ class Profiler:
         few = 0 < backend.size <= MOST_PACKED
         if few:  # it waits for others, and the caller may write to its own until they come
             reference, backend = reference.copy(), backend.copy()
-        sides = (
+        sides = settled(
             RealBlocks(reference, self._quants[0], self._clamps[0]),
             RealBlocks(backend, self._quants[1], self._clamps[1]),
         )
         shape = sides[1].shape
         if not same_elements(sides[0].shape, shape):
             raise UsageError(f"The reference has shape {sides[0].shape} and the backend {shape}.")
-        steps = Steps(self._quants[1], shape)
+        steps = steps_of(*sides)
         few = few and sides[0].single and sides[1].single
         if self._waiting and not (few and self._waiting.takes(shape)):
             self._count_waiting()

@@ -7,8 +7,9 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, ScaleMap, centred
-from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
+from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
 from qdebug.numerics.stats import Rails
+from qdebug.numerics.wide_codes import wide_parts
 
 __all__ = ["RailsCounter", "count_rails", "merge_rails"]
 
@@ -34,27 +35,33 @@ class RailsCounter:
         self._scales: ScaleMap | None = None
         self._lowest = self._highest = np.zeros(1, np.float32)
         self._zero_at_qmin = quant.zero_point == quant.qmin
-        self._kind: tuple[tuple[int, ...], np.dtype] | None = None
+        self._kind: tuple[tuple[int, ...], bool] | None = None
 
-    def start(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        """Begin with a tensor of a shape and stored dtype.
+    def start(self, shape: tuple[int, ...], *, double: bool) -> None:
+        """Begin with a tensor.
+
+        Args:
+            shape: Its shape.
+            double: Whether real values of codes are float64 and not float32.
 
         Raises:
             UsageError: The parameters do not fit the shape.
         """
-        if self._kind != (shape, dtype):
+        if self._kind != (shape, double):
             self._scales = ScaleMap(self._quant, shape)
-            self._lowest, self._highest = self._limits(dtype)
-            self._kind = shape, dtype
+            self._lowest, self._highest = self._limits(double=double)
+            self._kind = shape, double
 
-    def _limits(self, dtype: np.dtype) -> np.ndarray:
+    def _limits(self, *, double: bool) -> np.ndarray:
         """Give the real values of both ends of the range for each scale, by the arithmetic of `dequantize`."""
-        scale = self._quant.scale
-        ends = np.array([self._qmin, self._qmax], np.uint64 if self._qmax >= 2**63 else np.int64)
+        scale, zero_point = self._quant.scale.reshape(-1).astype(np.float64), self._quant.zero_point.reshape(-1)
+        ends = np.array([self._qmin, self._qmax], np.uint64 if self._qmax >= 2**63 else np.int64)[:, np.newaxis]
         with np.errstate(all="ignore"):
-            real = centred(ends[:, np.newaxis], self._quant.zero_point.reshape(-1))
-            real *= scale.reshape(-1).astype(np.float64)
-            return real.astype(np.float64 if dtype == np.float64 else np.float32).reshape(2, *scale.shape)
+            if not double:
+                return (centred(ends, zero_point) * scale).astype(np.float32).reshape(2, *self._quant.scale.shape)
+            high, low = np.empty((2, 2, scale.size))
+            wide_parts(ends, zero_point, scale, (high, low))
+            return (high + low).reshape(2, *self._quant.scale.shape)
 
     def add(self, codes: np.ndarray, reference: np.ndarray | None, start: int) -> None:
         """Count a stretch of codes.
@@ -129,11 +136,13 @@ def count_rails(
     """
     codes = np.asarray(codes)
     counter = RailsCounter(quant, relu_floor=relu_floor)
-    counter.start(codes.shape, codes.dtype)
-    stored = RealBlocks(codes)
+    backend = RealBlocks(codes, quant)
     reference = None if reference_values is None else RealBlocks(reference_values, reference_quant, reference_clamp)
-    if reference is not None and reference.shape != codes.shape:
-        raise UsageError(f"The codes have shape {codes.shape} and the reference {reference.shape}.")
+    if reference is not None:
+        if reference.shape != codes.shape:
+            raise UsageError(f"The codes have shape {codes.shape} and the reference {reference.shape}.")
+        reference, backend = settled(reference, backend)
+    counter.start(codes.shape, double=not backend.single)
     buffers = scratch()
     with np.errstate(all="ignore"):
         for start in range(0, codes.size, BLOCK):
@@ -141,7 +150,7 @@ def count_rails(
             values = None
             if reference is not None:
                 values = reference.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
-            counter.add(stored.stored(start, stop), values, start)
+            counter.add(backend.stored(start, stop), values, start)
     return counter.rails()
 
 

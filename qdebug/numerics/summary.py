@@ -10,6 +10,7 @@ from qdebug.model.dtypes import is_float, is_integer, logical_name
 from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT, Statistics
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.wide_codes import is_wide_code
 
 __all__ = ["take_statistics"]
 
@@ -27,11 +28,12 @@ def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
     if not (is_float(dtype) or is_integer(dtype) or dtype == "bool"):
         return _statistics(array.size, _Sums())
     flat = array.reshape(-1)
-    whole = dequantize(array, quant).reshape(-1) if quant is not None and quant.scale.size > 1 else None
+    double = is_wide_code(array.dtype)
+    whole = dequantize(array, quant, double=double).reshape(-1) if quant is not None and quant.scale.size > 1 else None
     sums = _Sums()
     for start in range(0, flat.size, _BLOCK):
         stored = flat[start : start + _BLOCK]
-        real = whole[start : start + _BLOCK] if whole is not None else dequantize(stored, quant)
+        real = whole[start : start + _BLOCK] if whole is not None else dequantize(stored, quant, double=double)
         sums.add(stored, np.asarray(real, dtype=np.float64), quant)
     return _statistics(array.size, sums)
 
@@ -58,8 +60,9 @@ class _Sums:
                 float(np.fmax(self.high, known.max())),
             )
         if quant is not None and quant.qmin is not None and quant.qmax is not None:
-            self.at_qmin += int(np.count_nonzero(plain == quant.qmin))
-            self.at_qmax += int(np.count_nonzero(plain == quant.qmax))
+            codes = plain if stored.dtype.kind == "V" else stored  # int4 and its kin
+            self.at_qmin += int(np.count_nonzero(codes == quant.qmin))
+            self.at_qmax += int(np.count_nonzero(codes == quant.qmax))
         values = real[np.isfinite(real)]
         if values.size:
             self._add_finite(values)

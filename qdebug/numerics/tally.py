@@ -23,7 +23,8 @@ class Block:
         backend: Backend values of the same length and dtype; not to be written to.
         start: Flat index of the first element.
         steps: Size of an LSB.
-        reference_rest: For 64-bit integers, what is to be added to the values (see `RealBlocks.read_wide`).
+        reference_rest: For 64-bit integers and wide codes, what is to be added to the values (see
+            `RealBlocks.read_wide`).
         backend_rest: The same for the backend.
     """
 

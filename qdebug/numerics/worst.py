@@ -12,11 +12,11 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.accumulate import same_elements, steps_of
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import Clamp, RealBlocks, scratch
+from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
 from qdebug.numerics.double_block import exact_difference, read_block, real_values
-from qdebug.numerics.lsb import Steps, difference_in_steps
+from qdebug.numerics.lsb import Steps, difference_in_steps, whole_steps
 from qdebug.numerics.stats import WorstElement
 from qdebug.numerics.tally import Block
 
@@ -54,13 +54,14 @@ def worst_elements(
     Raises:
         UsageError: The shapes differ, a dtype holds no real numbers, or quantization does not fit a shape.
     """
-    first = RealBlocks(reference, reference_quant, clamps[0])
-    second = RealBlocks(backend, backend_quant, clamps[1])
+    first, second = settled(
+        RealBlocks(reference, reference_quant, clamps[0]), RealBlocks(backend, backend_quant, clamps[1])
+    )
     if not same_elements(first.shape, second.shape):
         raise UsageError(f"The reference has shape {first.shape} and the backend {second.shape}.")
     keeper, buffers, no_steps = WorstPlaces(k), scratch(), Steps(None, ())
     with np.errstate(all="ignore"):
-        keeper.start((first, second), Steps(backend_quant, second.shape), sample)
+        keeper.start((first, second), steps_of(first, second), sample)
         for start in range(0, second.size, BLOCK):
             block = read_block((first, second), (start, min(start + BLOCK, second.size)), no_steps, buffers)
             keeper.add(block, np.absolute(exact_difference(block)))
@@ -251,11 +252,14 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndar
     reference = real_values(picked.reference, picked.reference_rest)
     backend = real_values(picked.backend, picked.backend_rest)
     numbers, flat = tensors.locate(places + block.start)
+    difference = exact_difference(picked)
     lsb = _nothing(places.size)
     if tensors.steps.known:
-        lsb = difference_in_steps(reference, backend, tensors.steps.at(flat)).astype(object)
+        step = tensors.steps.at(flat)
+        whole = tensors.steps.whole and bool(np.isfinite(difference).all())
+        lsb = whole_steps(difference, step) if whole else difference_in_steps(reference, backend, step)
     codes = (tensors.codes(position, numbers, flat) for position in range(2))
-    return (ranks, numbers, flat, reference, backend, exact_difference(picked), lsb, *codes)
+    return (ranks, numbers, flat, reference, backend, difference, lsb.astype(object), *codes)
 
 
 def _nothing(size: int) -> np.ndarray:

@@ -21,9 +21,8 @@ from qdebug.analysis.comparison.partly import (
 from qdebug.analysis.comparison.places import Place, by_sample, find_places
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
-from qdebug.numerics.accumulate import ErrorAccumulator, one_lattice, same_elements
-from qdebug.numerics.blocks import RealBlocks, why_incomparable
-from qdebug.numerics.lsb import Steps
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
+from qdebug.numerics.blocks import RealBlocks, settled, why_incomparable
 from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
@@ -146,15 +145,14 @@ def _small(reference: Recording, backend: Recording, request: Request) -> Packed
     quants = _turned_quants(reference, backend, pair)
     clamps = clamp_of(pair.reference_view), clamp_of(pair.backend_view)
     try:
-        sides = RealBlocks(ours, quants[0], clamps[0]), RealBlocks(theirs, quants[1], clamps[1])
-        whole = clamps == ((None, None), (None, None)) and one_lattice(ours, theirs, *quants)
-        steps = Steps(quants[1], sides[1].shape, whole=whole)
+        sides = settled(RealBlocks(ours, quants[0], clamps[0]), RealBlocks(theirs, quants[1], clamps[1]))
+        if not (sides[0].single and sides[1].single):
+            return None
         rails = _rails_counter(quants[1], relu_floor=request.relu_floor)
         if rails is not None:
-            rails.start(sides[1].shape, theirs.dtype)
+            rails.start(sides[1].shape, double=False)
+        steps = steps_of(*sides)
     except UsageError:  # quantization that does not fit its tensor; `compare_pair` says so
-        return None
-    if not (sides[0].single and sides[1].single):
         return None
     return PackedPair(reference=sides[0], backend=sides[1], steps=steps, sample=place.sample, rails=rails)
 

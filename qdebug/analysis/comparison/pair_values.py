@@ -14,9 +14,10 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.blocks import RealBlocks
+from qdebug.numerics.blocks import RealBlocks, settled
 from qdebug.numerics.full_tier import Profiler, TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
+from qdebug.numerics.wide_codes import is_wide_code
 from qdebug.numerics.worst import worst_elements
 
 __all__ = ["PairReader", "PairedValues", "channel_axis"]
@@ -99,9 +100,8 @@ class PairReader:
         Raises:
             UsageError: The elements are no real numbers, or quantization does not fit a shape.
         """
-        return (
-            RealBlocks(theirs, self._quants[0], self._clamps[0]),
-            RealBlocks(ours, self._quants[1], self._clamps[1]),
+        return settled(
+            RealBlocks(theirs, self._quants[0], self._clamps[0]), RealBlocks(ours, self._quants[1], self._clamps[1])
         )
 
     def values(self, sample: int, step: int) -> PairedValues:
@@ -111,15 +111,24 @@ class PairReader:
             RecordingError: There are no values for this sample and step.
         """
         theirs, ours = self.stored(sample, step)
-        reference = _viewed(dequantize(theirs, self._quants[0]), self._pair.reference_view)
+        double = self._double(theirs, ours)
+        reference = _viewed(dequantize(theirs, self._quants[0], double=double[0]), self._pair.reference_view)
         return PairedValues(
             reference=reference.reshape(ours.shape) if reference.size == ours.size else reference,
-            backend=_viewed(dequantize(ours, self._quants[1]), self._pair.backend_view),
+            backend=_viewed(dequantize(ours, self._quants[1], double=double[1]), self._pair.backend_view),
             reference_codes=None if self._quants[0] is None else theirs,
             backend_codes=None if self._quants[1] is None else ours,
             reference_quant=self._quants[0],
             backend_quant=self._quants[1],
         )
+
+    def _double(self, theirs: np.ndarray, ours: np.ndarray) -> tuple[bool, bool]:
+        """Tell of each side whether its codes are shown as float64, as float32 does not tell them apart."""
+        coded = zip((theirs, ours), self._quants, strict=True)
+        if not any(quant is not None and is_wide_code(side.dtype) for side, quant in coded):
+            return False, False
+        first, second = self.blocks_of(theirs, ours)
+        return not first.single, not second.single
 
     def worst(self, k: int, sample: int, step: int) -> tuple[WorstElement, ...]:
         """Give the elements of one sample and step that differ most, the worst first."""

@@ -9,7 +9,7 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, why_incomparable
+from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, settled, why_incomparable
 
 F32 = np.float32
 ARRAY_OF = {
@@ -43,13 +43,49 @@ def test_each_dtype_is_read_in_the_width_that_holds_it(kind, dtype):
         assert blocks.read_single(1, 4, np.empty(4, F32)).tolist() == [1.0, 1.0, 0.0]
 
 
-def test_quantized_codes_of_any_width_are_single():
-    quant = QuantParams(dtype="int32", scale=F32(0.5))
-    blocks = RealBlocks(np.int32([3, 5]), quant)
-    assert blocks.single
-    assert not blocks.wide
-    assert blocks.quantized
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "float32"])
+def test_quantized_codes_of_up_to_16_bits_or_of_floats_are_single(dtype):
+    blocks = RealBlocks(np.array([3, 5], dtype), QuantParams(dtype=dtype, scale=F32(0.5)))
+    assert (blocks.single, blocks.wide, blocks.quantized) == (True, False, True)
     assert blocks.read_single(0, 2, np.empty(2, F32)).tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_quantized_codes_that_float32_does_not_tell_apart_are_wide(dtype):
+    codes = np.array([2**24, 2**24 + 1], dtype)
+    blocks = RealBlocks(codes, QuantParams(dtype=dtype, scale=F32(0.5)))
+    assert (blocks.single, blocks.wide, blocks.wide_codes) == (False, True, True)
+    high, low = blocks.read_wide(0, 2, np.empty(2), np.empty(2))
+    assert (high + low).tolist() == blocks.read_double(0, 2, np.empty(2), np.empty(2, F32)).tolist()
+    assert (high + low).tolist() == [2**23, 2**23 + 0.5]
+
+
+def widths(first, second):
+    return [(side.single, side.wide) for side in settled(first, second)]
+
+
+def test_what_is_compared_is_read_in_one_width():
+    def of(dtype, scale=None):
+        return RealBlocks(
+            np.array([1, 2], dtype), None if scale is None else QuantParams(dtype=dtype, scale=F32(scale))
+        )
+
+    single, double, wide = (True, False), (False, False), (False, True)
+    assert widths(of("int8", 0.5), of("int8", 0.5)) == [single, single]
+    assert widths(of("int32", 0.5), of("int32", 0.5)) == [wide, wide]
+    assert widths(of("int8", 0.5), of("int32", 0.5)) == [wide, wide]
+    assert widths(of("int64", 0.5), of("float32", 0.5)) == [wide, wide]
+    assert widths(of("float32"), of("int32", 0.5)) == [single, single]
+    assert widths(of("int64", 0.5), of("float16")) == [single, single]
+    assert widths(of("float64"), of("int64", 0.5)) == [double, double]
+    assert widths(of("int8"), of("int32", 0.5)) == [double, wide]
+    assert widths(of("int64"), of("int8", 0.5)) == [wide, single]  # no codes that need it
+
+
+def test_reading_beside_something_else_leaves_a_tensor_as_it_is():
+    blocks = RealBlocks(np.int32([1]), QuantParams(dtype="int32", scale=F32(0.5)))
+    settled(blocks, RealBlocks(F32([1.0])))
+    assert (blocks.single, blocks.wide) == (False, True)
 
 
 def test_plain_float_tensors_are_not_copied():
