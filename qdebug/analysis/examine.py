@@ -21,6 +21,7 @@ from qdebug.analysis.results.limits import Limits
 from qdebug.analysis.results.result import NodeResult, SampleError, SampleResult, Status
 from qdebug.analysis.timing import Timing
 from qdebug.model import Node, Recording
+from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["Examiner"]
 
@@ -194,6 +195,13 @@ def _node_result(
     firm = reproduced is not None and reproduced.firm
     unknown = attribution is not None and attribution.in_range is None
     lenient = judged[0] is Status.WITHIN and (firm or unknown)
+    differs = declared is not None and judged == (Status.DIVERGED, declared)
+
+    def status_of(stats: ErrorStats, part: Attribution | None) -> Status:
+        """Judge a sample; a graph that differs does so in all of them, and shows wherever anything is unequal."""
+        status = limits.judge(stats, part, reproduced=lenient)[0]
+        return Status.DIVERGED if differs and status is Status.WITHIN else status
+
     return NodeResult(
         index=entry.index,
         node=entry.node,
@@ -221,7 +229,7 @@ def _node_result(
                 sample=sample.sample,
                 max_abs=sample.max_abs,
                 sqnr_db=sample.sqnr_db,
-                status=limits.judge(sample.stats, part, reproduced=lenient)[0],
+                status=status_of(sample.stats, part),
                 introduced=None if part is None else SampleError.of(part.introduced),
                 propagated=None if part is None else SampleError.of(part.propagated),
             )

@@ -70,3 +70,30 @@ def test_a_node_without_kernel_that_is_far_more_off_than_what_it_reads_is_found(
 def test_a_limit_that_is_given_holds_for_a_node_without_kernel_too():
     result = DiffSession(reference(), backend(of_unknown(HELD)), limits=Limits(min_sqnr=20)).result()
     assert result.status is Status.DIVERGED
+
+
+def scaled(factor):
+    """Record three samples of a product with a constant; of the second everything is zero."""
+    graph = Graph(
+        [Node(name="mul", op="Mul", inputs=("x", "k"), outputs=("y",), attrs={})],
+        tensors=[
+            TensorInfo(name="x", role=Role.INPUT),
+            TensorInfo(name="k", role=Role.CONSTANT),
+            TensorInfo(name="y", role=Role.OUTPUT),
+        ],
+        inputs=("x",),
+        outputs=("y",),
+        opset={"": 17},
+    )
+    inputs = [X, np.zeros_like(X), X[::-1].copy()]
+    arrays = {("x", number, 0): each for number, each in enumerate(inputs)}
+    arrays |= {("y", number, 0): (each * np.float32(factor)).astype(np.float32) for number, each in enumerate(inputs)}
+    return MemoryRecording(graph, {**arrays, ("k", 0, 0): np.float32(factor)})
+
+
+def test_a_graph_that_differs_does_so_in_every_sample_that_shows_it():
+    result = DiffSession(scaled(2.0), scaled(2.5)).result()
+    mul = next(node for node in result.nodes if node.node == "mul")
+    assert mul.declared is not None
+    assert mul.status is Status.DIVERGED
+    assert [sample.status for sample in mul.samples] == [Status.DIVERGED, Status.IDENTICAL, Status.DIVERGED]
