@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from sys import intern
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from qdebug.model import AttrValue, Fidelity, Graph, Node, QuantParams, RunInfo,
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.frozen import frozen_mapping
 from qdebug.store.attributes import decode_attrs
-from qdebug.store.check_tables import Tables, check_rows, check_runs
+from qdebug.store.check_tables import Tables, check_rows
 from qdebug.store.layout import ROLES, UNKNOWN, Has
 
 __all__ = [
@@ -21,27 +20,9 @@ __all__ = [
     "decode_info",
     "decode_quants",
     "decode_run",
-    "decode_texts",
 ]
 
 _ROWS_AT_ONCE = 1000
-
-
-def decode_texts(tables: Tables) -> list[str]:
-    """Give the rows of the table of strings; recordings of one net share those that are the same in both.
-
-    Raises:
-        ValueError: A row lies outside the text, or the text is no UTF-8.
-    """
-    data = tables["names"].tobytes()
-    starts = tables["strings"]["offset"]
-    lengths = tables["strings"]["length"]
-    check_runs("strings", starts, lengths, len(data))
-    spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
-    if data.isascii():
-        text = data.decode("ascii")
-        return [intern(text[start:stop]) for start, stop in spans]
-    return [intern(data[start:stop].decode("utf-8", "surrogatepass")) for start, stop in spans]
 
 
 def decode_run(tables: Tables) -> dict[str, Any]:

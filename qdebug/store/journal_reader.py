@@ -23,7 +23,7 @@ from qdebug.model import Graph
 from qdebug.model.kept import Kept
 from qdebug.store.check_tables import check_graph
 from qdebug.store.container import BAD_FILE, damaged
-from qdebug.store.decode import decode_graph, decode_run, decode_texts
+from qdebug.store.decode import decode_graph, decode_run
 from qdebug.store.journal import Frame, Kind, decode_json, read_frames
 from qdebug.store.journal_bodies import HashKind, JournalEvent, Where, decode_event, decode_tables
 from qdebug.store.kept_rows import check_positions, statistics_of
@@ -31,6 +31,7 @@ from qdebug.store.layout import Flag, physical_dtype
 from qdebug.store.payload import from_physical, payload_hash
 from qdebug.store.safety import MAX_ROWS, read_bytes
 from qdebug.store.target import journal_of, part_of
+from qdebug.store.texts import TextTable
 
 __all__ = ["Entry", "JournalReader", "journal_at"]
 
@@ -126,7 +127,7 @@ class JournalReader:
         elif frame.kind == Kind.GRAPH:
             tables = decode_tables(frame.body)
             check_graph(tables)
-            self.graph = decode_graph(tables, decode_texts(tables), decode_run(tables))
+            self.graph = decode_graph(tables, TextTable(tables).shared(), decode_run(tables))
         elif frame.kind == Kind.NOTE:
             entries.append(decode_json(frame.body))
         elif frame.kind == Kind.END:

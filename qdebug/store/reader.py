@@ -27,7 +27,6 @@ from qdebug.store.decode import (
     decode_info,
     decode_quants,
     decode_run,
-    decode_texts,
 )
 from qdebug.store.event_index import EventIndex
 from qdebug.store.kept_reader import KeptReader
@@ -36,6 +35,7 @@ from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES
 from qdebug.store.lifetime import Closable
 from qdebug.store.payload import from_physical
 from qdebug.store.payload_reader import Expected, payload_digest, read_payload
+from qdebug.store.texts import TextTable
 
 __all__ = ["Event", "FileRecording", "open_file"]
 
@@ -68,7 +68,7 @@ class _Undecoded:
     """The part of a file that its graph is made of."""
 
     tables: Mapping[str, np.ndarray]
-    texts: Sequence[str]
+    texts: TextTable
     run: Mapping[str, Any]
 
 
@@ -107,11 +107,8 @@ class FileRecording(Closable):
             check_optional(self._container.optional, tables["index"])
             check_graph(tables)
             self.info: RunInfo = decode_info(run, complete=self._container.complete)
-            texts = decode_texts(tables)
-            self._tensor_names = [texts[row] for row in tables["tensors"]["name"].tolist()]
-            self._tensor_rows = {name: row for row, name in enumerate(self._tensor_names)}
-            if len(self._tensor_rows) != len(self._tensor_names):
-                raise ValueError("two tensors have one name")
+            texts = TextTable(tables)
+            self._name_tensors(texts.at(tables["tensors"]["name"]))
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
@@ -157,11 +154,20 @@ class FileRecording(Closable):
                 return
             try:
                 with garbage_left_alone():
-                    graph = decode_graph(given.tables, given.texts, given.run)
+                    rows = given.tables["tensors"]["name"]
+                    texts = given.texts.shared(rows, self._tensor_names)
+                    self._name_tensors([texts[row] for row in rows.tolist()])
+                    graph = decode_graph(given.tables, texts, given.run)
                 self._event_quants = self._decode_event_quants(given.tables)
             except (*BAD_FILE, GraphError) as exc:
                 raise damaged(self.path, exc) from None
             self._graph, self._undecoded = graph, None
+
+    def _name_tensors(self, names: list[str]) -> None:
+        rows = {name: row for row, name in enumerate(names)}
+        if len(rows) != len(names):
+            raise ValueError("two tensors have one name")
+        self._tensor_names, self._tensor_rows = names, rows
 
     def _decode_event_quants(self, tables: Mapping[str, np.ndarray]) -> Mapping[tuple[str, int, int], QuantParams]:
         index, names = self._index.rows, self._tensor_names
