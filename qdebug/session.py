@@ -79,6 +79,10 @@ def diff(
     return session.result(progress=progress)
 
 
+def _nobody(stage: str) -> None:
+    """Hear nothing."""
+
+
 class DiffSession:
     """A reference and a backend recording, aligned, and what has been computed of their comparison.
 
@@ -88,6 +92,7 @@ class DiffSession:
         limits: What counts as divergence and what may be missing; a stated default if None.
         cache: Take results from the cache of `qdebug.store.cache`, and keep them there when all are computed; holds
             for recordings in files alone.
+        told: Called with what is being done while both are aligned; what it raises gives that up.
 
     Raises:
         AlignmentError: The two record different networks.
@@ -98,15 +103,24 @@ class DiffSession:
     """
 
     def __init__(
-        self, reference: Recording, backend: Recording, *, limits: Limits | None = None, cache: bool = False
+        self,
+        reference: Recording,
+        backend: Recording,
+        *,
+        limits: Limits | None = None,
+        cache: bool = False,
+        told: Callable[[str], object] | None = None,
     ) -> None:
         files = reference, backend
         self.reference = reference = real_where_varying(reference)
         self.backend = backend = real_where_varying(backend)
         self.limits = checked_limits(limits)
         with garbage_left_alone():
+            told = told or _nobody
+            told("reading both graphs")
             runs = Run.of(reference), Run.of(backend)
-            self.alignment: Alignment = align_runs(*runs)
+            self.alignment: Alignment = align_runs(*runs, told=told)
+            told("planning what to compare")
             self._plan = plan(reference, backend, self.alignment)
             self._by_tensor = {entry.tensor: entry for entry in self._plan}
             self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits, runs=runs)

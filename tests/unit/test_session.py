@@ -12,6 +12,7 @@ from qdebug.analysis.results.result import Status
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.session import DiffSession, diff
+from qdebug.workflow.demo import run_demo
 
 QUANT = QuantParams(dtype="int8", scale=np.float32(0.25), zero_point=-3)
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
@@ -219,3 +220,20 @@ def test_a_worker_opens_the_files_once_for_all_its_chunks(tmp_path, monkeypatch)
             file.unlink()
         assert diff(*paths, executor=executor).to_json() == first.to_json()
     assert opened == paths * 4  # another comparison may be of other files under the same names
+
+
+def test_who_aligns_tells_how_far_it_is(tmp_path):
+    told, paths = [], run_demo(tmp_path)
+    with qdebug.open_recording(paths.reference) as reference, qdebug.open_recording(paths.backend) as backend:
+        DiffSession(reference, backend, told=told.append)
+        assert told[0] == "reading both graphs"
+        pairing = [stage for stage in told if stage.startswith("pairing")]
+        assert pairing[0] == "pairing tensors 0%"
+        assert len(pairing) > 5
+        assert told[-3:] == ["comparing layouts", "looking at what has no partner", "planning what to compare"]
+
+        def leave(stage):
+            raise InterruptedError(stage)
+
+        with pytest.raises(InterruptedError, match="reading both graphs"):
+            DiffSession(reference, backend, told=leave)

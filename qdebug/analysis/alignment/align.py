@@ -8,7 +8,7 @@ paired by a name's ending or by position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from qdebug.analysis.alignment.clamps import (
     bounds_of,
@@ -41,6 +41,8 @@ __all__ = ["align", "align_runs"]
 _NEUTRAL = frozenset({"Add", "Sub", "Mul", "Div"})
 _TURNED_EITHER_WAY = _NEUTRAL | ACTIVATIONS
 """Operators that do the same before a Transpose and after it."""
+_STAGES = 90
+"""Into how many parts the walk is divided for who wants to know how far it is."""
 
 
 def align(reference: Recording, backend: Recording) -> Alignment:
@@ -55,11 +57,19 @@ def align(reference: Recording, backend: Recording) -> Alignment:
     return align_runs(Run.of(reference), Run.of(backend))
 
 
-def align_runs(reference: Run, backend: Run) -> Alignment:
-    """Pair the tensors of two recordings whose value classes are known, see `align`."""
+def align_runs(reference: Run, backend: Run, *, told: Callable[[str], object] | None = None) -> Alignment:
+    """Pair the tensors of two recordings whose value classes are known, see `align`.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        told: Called with what is being done, a hundred times at the most; what it raises gives the search up.
+    """
+    told = told or _nobody
     ref, be = reference.expanded(), backend.expanded()
     aligner = _Aligner(ref, be)
-    aligner.walk()
+    aligner.walk(told)
+    told("comparing layouts")
     order = [name for name in aligner.order if name in aligner.found]
     laid_out = with_layouts(aligner.found, order, ref, be)
     pairs = tuple(
@@ -74,10 +84,15 @@ def align_runs(reference: Run, backend: Run) -> Alignment:
             f"No tensor of {_title(be.recording)} answers to a tensor of {_title(ref.recording)}.",
             hint="Check that both record the same network: qdebug info FILE --tensors.",
         )
+    told("looking at what has no partner")
     alignment = Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.search()))
     for run in (ref, be):
         run.classes.forget_numbers()
     return alignment
+
+
+def _nobody(stage: str) -> None:
+    """Hear nothing."""
 
 
 def _title(recording: Recording) -> str:
@@ -107,14 +122,17 @@ class _Aligner:
                 sources[info.stands_for] = info.name
         return sources
 
-    def walk(self) -> None:
-        """Find the partner of each tensor, in topological order."""
+    def walk(self, told: Callable[[str], object]) -> None:
+        """Find the partner of each tensor, in topological order; tell now and then how many are done."""
         order = [name for name in self.order if not self.be.classes.folds(name)]
         for tensor in order:
             if self.be.graph.producer(tensor) is None:
                 self._by_name(tensor, Evidence.WEAK)
         self._by_lone_input()
-        for tensor in order:
+        often = max(len(order) // _STAGES, 1)
+        for number, tensor in enumerate(order):
+            if not number % often:
+                told(f"pairing tensors {100 * number // len(order)}%")
             node = self.be.graph.producer(tensor)
             if node is not None and tensor not in self.found:
                 self._place(tensor, node)
