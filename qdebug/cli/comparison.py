@@ -35,12 +35,15 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
         UsageError: There is no such sample.
     """
     from qdebug.analysis.comparison.one_sample import OneSample
+    from qdebug.cli.output import stages
     from qdebug.session import DiffSession
 
     sides = (open_source(reference), open_source(backend))
-    if sample is not None:
-        return DiffSession(OneSample(sides[0], sample), OneSample(sides[1], sample), limits=limits)
-    return DiffSession(*sides, limits=limits, cache=True)
+    with stages("aligning") as told:
+        if sample is not None:
+            one, other = (OneSample(side, sample) for side in sides)
+            return DiffSession(one, other, limits=limits, told=told)
+        return DiffSession(*sides, limits=limits, cache=True, told=told)
 
 
 def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnProgress) -> DiffResult:

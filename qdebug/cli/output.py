@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from io import StringIO
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from qdebug.cli.failures import say
@@ -16,6 +17,7 @@ from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.status import Status
 
 __all__ = [
     "OnProgress",
@@ -24,6 +26,7 @@ __all__ = [
     "natural_width",
     "progress",
     "rendered",
+    "stages",
     "terminal_width",
     "write_result",
 ]
@@ -31,6 +34,8 @@ __all__ = [
 
 _NARROWEST, _WIDEST = 80, 400
 """Characters a line may take where there is no terminal."""
+_LONG_SECONDS = 0.5
+"""What takes longer is told of."""
 
 
 class OnProgress(Protocol):
@@ -188,3 +193,32 @@ def progress(title: str) -> Iterator[OnProgress]:
 
     with shown:
         yield note
+
+
+@contextmanager
+def stages(title: str) -> Iterator[Callable[[str], None]]:
+    """Show on stderr which part of some work is being done, if somebody watches and it takes long.
+
+    Args:
+        title: What is being done, in a word.
+    """
+    if not sys.stderr.isatty():
+        yield lambda stage: None  # noqa: ARG005  nobody hears it
+        return
+    with ExitStack() as shown:
+        status: list[Status] = []
+        begun = monotonic()
+
+        def tell(stage: str) -> None:
+            if not status and monotonic() - begun < _LONG_SECONDS:
+                return
+            from rich.console import Console
+            from rich.text import Text
+
+            words = Text(f"{title}: {safe_text(stage, limit=60)}")
+            if status:
+                status[0].update(words)
+            else:
+                status.append(shown.enter_context(Console(stderr=True).status(words)))
+
+        yield tell

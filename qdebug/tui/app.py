@@ -132,6 +132,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
 
     sides: dict[str, Recording] = {}
     found: dict[Path, tuple[int, ...]] = {}
+    heard: list[Callable[[str], object]] = []
 
     def opened(side: str, path: Path) -> Recording:
         from qdebug.record.opening import open_recording
@@ -152,7 +153,8 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         limits = None if choices.limits is None else choices.limits()
         if "reference" not in sides:
             opened("reference", reference)
-        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=not choices.follow)
+        cache, told = not choices.follow, (heard[0] if heard else None)
+        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=told)
 
     @cache
     def following() -> Following:
@@ -179,6 +181,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         return load_notes(limits_file)
 
     return Opening(
+        hear=heard.append,
         names=names,
         compare=compare,
         refresh=(lambda: following().refresh()) if choices.follow else None,

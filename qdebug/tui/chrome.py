@@ -43,6 +43,10 @@ class Verdictable(Protocol):
     """A comparison on its way to a verdict."""
 
     @property
+    def stage(self) -> str:
+        """What is being done while the recordings are opened."""
+
+    @property
     def navigator(self) -> Navigator | None:
         """The table; None while names are being read."""
 
@@ -146,7 +150,7 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     elif now.opened is None:
         many = numbers.grouped(navigator.table.size)
         since = f" {now.waited} s" if now.waited else ""
-        return [[(" READING ", "accent"), (f"aligning both graphs, {many} tensors ..{since}", "muted")]]
+        return [[(" READING ", "accent"), (f"{now.stage}, {many} tensors ..{since}", "muted")]]
     elif result is not None and not now.opened.writing:
         from qdebug.view.sentences import verdict_sentence
 

@@ -29,6 +29,7 @@ __all__ = [
     "Noted",
     "Opened",
     "Said",
+    "Staged",
 ]
 
 
@@ -43,6 +44,19 @@ class Named:
 
     backend_at: int = 0
     table: NodeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The two recordings are being aligned, which takes long.
+
+    Args:
+        backend_at: Which comparison.
+        stage: What is being done, in a few words.
+    """
+
+    backend_at: int = 0
+    stage: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,5 +198,5 @@ class Failed:
     error: BaseException
 
 
-Event = Named | Opened | Computed | Finished | DetailReady | Glimpsed | Noted | Said | Failed
+Event = Named | Staged | Opened | Computed | Finished | DetailReady | Glimpsed | Noted | Said | Failed
 """Whatever the reader thread has to say."""

@@ -17,7 +17,19 @@ from qdebug.errors import UsageError
 from qdebug.tui import chrome
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
 from qdebug.tui.desk import DetailDesk, Start, start
-from qdebug.tui.events import Computed, DetailReady, Event, Failed, Finished, Glimpsed, Named, Noted, Opened, Said
+from qdebug.tui.events import (
+    Computed,
+    DetailReady,
+    Event,
+    Failed,
+    Finished,
+    Glimpsed,
+    Named,
+    Noted,
+    Opened,
+    Said,
+    Staged,
+)
 from qdebug.tui.look import Look
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.pages.elements import ElementCursor
@@ -57,6 +69,7 @@ class Compared:
         self.result: DiffResult | None = None
         self.failure: BaseException | None = None
         self.named_at = 0.0
+        self.stage = "reading both graphs"
 
     @property
     def waited(self) -> int:
@@ -223,11 +236,11 @@ class Panels(Screen[None]):
             self._take_named(event)
         elif isinstance(event, Opened):
             self._take_opened(event)
+        elif isinstance(event, Staged):
+            self.compared[event.backend_at].stage = event.stage
+            self._verdict.redraw()
         elif isinstance(event, Computed):
-            opened = self.compared[event.backend_at].opened
-            for batch in event.take() if opened is not None else ():
-                opened.table.apply(batch)  # type: ignore[union-attr]  # nothing is taken where nothing is open
-            self._redraw_soon()
+            self._take_computed(event)
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
             self._desk.forget()
@@ -244,6 +257,13 @@ class Panels(Screen[None]):
         elif isinstance(event, Failed):
             self.compared[event.backend_at].failure = event.error
             self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
+
+    def _take_computed(self, event: Computed) -> None:
+        opened = self.compared[event.backend_at].opened
+        if opened is not None:
+            for batch in event.take():
+                opened.table.apply(batch)
+        self._redraw_soon()
 
     def _take_named(self, event: Named) -> None:
         now = self.compared[event.backend_at]

@@ -12,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.comparing import Comparison
-from qdebug.tui.events import Event, Failed, Finished, Noted, Said
+from qdebug.tui.events import Event, Failed, Finished, Noted, Said, Staged
 from qdebug.tui.glimpse import Glimpser
 from qdebug.tui.requests import AcceptRequest, DetailRequest, ExportRequest, Job, NoteRequest, Request, Withdraw
 from qdebug.tui.slab import Cancelled
@@ -36,6 +37,9 @@ _FOLLOW_SECONDS = 0.5
 
 _PAINT_SECONDS = 0.3
 """How long the graphs wait at most until the names are on the screen: two threads at once would only delay them."""
+
+_STAGE_SECONDS = 0.2
+"""How often it is told at most how far the alignment is."""
 
 _TOGETHER_SECONDS = 0.002
 """Pairs are compared without looking for questions in between for as long as this."""
@@ -67,6 +71,10 @@ class Reader(threading.Thread):
         self._stopped = False
         self._shown = False
         self._cache: AnswerCache | None = None
+        self._staged = time.monotonic()
+        for comparison in self._comparisons:
+            if comparison.opening.hear is not None:
+                comparison.opening.hear(partial(self._hear, comparison))
         self._serving = self._working = False
         self._glimpser = Glimpser(self._to_glimpse, post)
 
@@ -183,6 +191,14 @@ class Reader(threading.Thread):
         if changed is not None and (why := changed()):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
         self._post(Finished(backend_at=comparison.at, result=source.result()))
+
+    def _hear(self, comparison: Comparison, stage: str) -> None:
+        """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""
+        if self._stopped:
+            raise Cancelled
+        if time.monotonic() - self._staged > _STAGE_SECONDS:
+            self._staged = time.monotonic()
+            self._post(Staged(backend_at=comparison.at, stage=stage))
 
     def _compare_some(self, comparison: Comparison) -> bool:
         """Compare a pair, and others as long as that takes next to no time; tell whether there was one."""

@@ -156,6 +156,8 @@ class Opening:
 
     Args:
         compare: Opens both recordings, where that is not done yet, and aligns them.
+        hear: Takes who is told in a few words what `compare` is doing, and may raise an error to give it up; None where
+            nobody tells.
         names: Opens the recordings and gives the names of the backend's tensors, which takes much less time than
             their graphs; None if there is no such short cut.
         refresh: Takes in what a recorder has written since, and tells whether that is anything: then `compare` is
@@ -167,6 +169,7 @@ class Opening:
     """
 
     compare: Callable[[], DiffSource]
+    hear: Callable[[Callable[[str], object]], None] | None = None
     names: Callable[[], Sequence[str]] | None = None
     refresh: Callable[[], bool] | None = None
     news: Callable[[], str] | None = None

@@ -9,7 +9,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from qdebug.cli.output import check_target, emit, natural_width, progress, rendered, write_result
+from qdebug.cli.output import check_target, emit, natural_width, progress, rendered, stages, write_result
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.session import open_recording
 from qdebug.testing import random_recording
@@ -145,3 +145,21 @@ def test_no_recording_takes_the_place_of_a_pipe(tmp_path, run):
     ):
         assert run(*map(str, words), "--force").code == 2
     assert pipe.is_fifo()
+
+
+def test_stages_are_told_to_a_terminal_once_they_take_long(monkeypatch):
+    shown, times = Terminal(), iter([0.0, 0.1, 1.0])
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr("qdebug.cli.output.monotonic", lambda: next(times))
+    with stages("aligning") as told:
+        told("reading both graphs")
+        assert shown.getvalue() == ""
+        told("comparing layouts")
+        told("pairing [red]tensors 40%")
+    assert "aligning: pairing [red]tensors 40%" in shown.getvalue()
+
+
+def test_stages_are_told_to_nobody_else(capsys):
+    with stages("aligning") as told:
+        told("reading both graphs")
+    assert capsys.readouterr() == ("", "")

@@ -33,8 +33,9 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
 
 def test_aligning_counts_its_seconds(make_scene):
     facts = {"navigator": make_scene().navigator, "opened": None, "result": None, "failure": None}
+    facts["stage"] = "pairing tensors 40%"
     drawn = [words(verdict_lines(SimpleNamespace(**facts, waited=seconds), 80, 1, UNICODE)) for seconds in (0, 7)]
-    assert drawn[0].endswith("tensors ..")
+    assert drawn[0] == " READING pairing tensors 40%, 26 tensors .."
     assert drawn[1] == f"{drawn[0]} 7 s"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.tui.events import Computed, DetailReady, Failed, Finished, Glimpsed, Named, Noted, Opened, Said
+from qdebug.tui.events import Computed, DetailReady, Failed, Finished, Glimpsed, Named, Noted, Opened, Said, Staged
 from qdebug.tui.reader import Reader
 from qdebug.tui.requests import AcceptRequest, DetailRequest, ExportRequest, NoteRequest, Withdraw
 from qdebug.tui.source import Opening
@@ -167,6 +167,32 @@ def test_a_recording_that_grows_is_compared_anew(make_session):
     assert taken[-1].result.coverage.compared == 12
     reader.stop()
     reader.join(10)
+
+
+def test_stages_of_a_long_alignment_are_told_now_and_then(make_session, monkeypatch):
+    told, events, go = [], Queue(), threading.Event()
+    monkeypatch.setattr("qdebug.tui.reader._STAGE_SECONDS", 0.05)
+
+    def compare():
+        for number in range(300):
+            told[0](f"pairing tensors {number // 3}%")
+            time.sleep(0.001)
+        go.wait(20)
+        told[0]("comparing layouts")
+        return make_session()
+
+    reader = Reader([Opening(compare=compare, hear=told.append)], events.put)
+    reader.start()
+    first = events.get(timeout=20)
+    assert isinstance(first, Staged)
+    assert first.stage.startswith("pairing tensors ")
+    reader.stop()  # whoever quits does not wait for the rest
+    go.set()
+    reader.join(20)
+    assert not reader.is_alive()
+    left = [events.get() for _ in range(events.qsize())]
+    assert {type(event) for event in left} <= {Staged}
+    assert len(left) < 20
 
 
 def test_names_come_before_the_graphs(make_session):
