@@ -304,3 +304,17 @@ def test_what_is_known_of_values_is_told_without_reading_them(recorder, followed
     with qdebug.open_recording(path) as whole, qdebug.open_recording(path, follow=True) as finished:
         assert {place: outline_of(whole, *place) for place in seen} == seen
         assert {place: outline_of(finished, *place) for place in seen} == seen
+
+
+@pytest.mark.parametrize("keep", ["full", "stats", "elements:4", "none"])
+def test_what_was_kept_in_part_is_not_cut_off(path, keep):
+    with Recorder(path, backend="npu", keep=keep) as recorder:
+        recorder.constant("w", np.ones(3))
+        for number in range(3):
+            recorder.put(f"x{number}", np.arange(100_000.0) + number)
+            recorder.put(f"empty{number}", np.zeros((0, 3)))
+        with qdebug.open_recording(path, follow=True) as followed:
+            assert followed.changed() == ""
+            recorder.close()
+            followed.refresh()
+            assert followed.changed() == ""
