@@ -26,6 +26,7 @@ Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
 
 _FAMILIES = (
     "activation",
+    "attention",
     "cast",
     "constant",
     "conv",

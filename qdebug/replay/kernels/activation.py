@@ -132,6 +132,15 @@ def _bias_gelu(call: Call) -> np.ndarray:
     return elementwise(lambda part, b: narrow(_gelu(widen(part) + widen(b), "none"), x.dtype), x, bias)
 
 
+@kernel("FastGelu", domain="com.microsoft")
+def _fast_gelu(call: Call) -> np.ndarray:
+    """Add a bias along the last axis, if there is one, then apply Gelu by way of tanh."""
+    x, bias = call.array(0), call.optional(1)
+    if bias is None:
+        return elementwise(lambda part: narrow(_gelu(widen(part), "tanh"), x.dtype), x)
+    return elementwise(lambda part, b: narrow(_gelu(widen(part) + widen(b), "tanh"), x.dtype), x, bias)
+
+
 @kernel("PRelu")
 def _prelu(call: Call) -> np.ndarray:
     """Multiply negative elements by a slope that broadcasts to x."""

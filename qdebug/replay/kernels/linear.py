@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdebug.model import Node
+from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.precision import float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -63,6 +65,22 @@ def _transposed(call: Call, position: int, side: str) -> np.ndarray:
     if call.integer(f"transBatch{side}") and array.ndim > 2:
         array = np.moveaxis(array, 0, -2)
     return np.swapaxes(array, -1, -2) if call.integer(f"trans{side}") and array.ndim > 1 else array
+
+
+@kernel("MatMulNBits", domain="com.microsoft")
+def _matmul_of_codes(call: Call) -> np.ndarray:
+    """Multiply x (..., K) by a weight of packed codes, block by block with a scale of its own; add a bias.
+
+    Data stay real here also where the node allows the runtime to round them to codes (accuracy level 4).
+    """
+    names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
+    node = Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
+    codes, scales = blockwise_weight(
+        node, {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
+    )
+    x, bias = call.array(0), call.optional(5)
+    out = _product(x, codes * scales)
+    return narrow(out if bias is None else out + widen(bias), x.dtype)
 
 
 @kernel("Einsum")

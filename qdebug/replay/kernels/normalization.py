@@ -84,18 +84,54 @@ def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return _scaled(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
 
 
-@kernel("RMSNormalization")
-def _rms_normalization(call: Call) -> np.ndarray:
-    """Divide by the root mean square over the axes from `axis` on, and scale."""
+@kernel("EmbedLayerNormalization", domain="com.microsoft")
+def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
+    """Add the rows of words, positions and segments, standardize over the last axis, scale and shift.
+
+    Output 1 counts the ones of the mask of each sample, 0 without a mask; output 2 is the sum.
+    """
+    ids, segments, places = call.array(0), call.optional(1), call.optional(8)
+    rows = np.arange(ids.shape[1])[None] if places is None else places
+    x = widen(call.array(2))[ids] + widen(call.array(3))[rows]
+    if segments is not None:
+        x = x + widen(call.array(4))[segments]
+    out, _, _ = _standardized(x, (2,), call.real("epsilon", 1e-12))
+    dtype, mask = call.array(2).dtype, call.optional(7)
+    counts = np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
+    return _scaled(out, call.array(5), call.array(6), dtype), counts, narrow(x, dtype)
+
+
+def _by_root_mean_square(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Give x / sqrt(mean(x^2) + epsilon), and the reciprocal of the root."""
+    least = x.dtype.type(epsilon)
+
+    def divided(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        root = np.sqrt(np.mean(part * part, axis=axes, keepdims=True) + least)
+        return part / root, 1 / root
+
+    out, inverse = by_rows(divided, x, min(axes, default=0))
+    return out, inverse
+
+
+@kernel("RMSNormalization", "SimplifiedLayerNormalization")
+def _rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
+    """Divide by the root mean square over the axes from `axis` on, and scale; also give 1 / root."""
     x = widen(call.array(0))
     axis = call.integer("axis", -1)
     axes = tuple(range(axis + x.ndim if axis < 0 else axis, x.ndim))
-    epsilon = x.dtype.type(call.real("epsilon", 1e-5))
+    out, inverse = _by_root_mean_square(x, axes, call.real("epsilon", 1e-5))
+    return _scaled(out, call.array(1), None, call.array(0).dtype), inverse
 
-    def divided(part: np.ndarray) -> tuple[np.ndarray]:
-        return (part / np.sqrt(np.mean(part * part, axis=axes, keepdims=True) + epsilon),)
 
-    return _scaled(by_rows(divided, x, min(axes, default=0))[0], call.array(1), None, call.array(0).dtype)
+@kernel("SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def _skip_rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
+    """Add a skip and a bias, divide by the root mean square over the last axis, and scale; output 3 is the sum."""
+    x = elementwise(_sum, call.array(0), call.array(1))
+    extra, dtype = call.optional(3), call.array(0).dtype
+    if extra is not None:
+        x = elementwise(_sum, x, extra)
+    out, inverse = _by_root_mean_square(x, (x.ndim - 1,), call.real("epsilon", 1e-12))
+    return _scaled(out, call.array(2), None, dtype), np.zeros_like(inverse), inverse, narrow(x, dtype)
 
 
 @kernel("InstanceNormalization")

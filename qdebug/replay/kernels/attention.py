@@ -1,0 +1,256 @@
+"""Attention of transformers as ONNX Runtime fuses it, and rotary embeddings (its docs/ContribOperators.md).
+
+Shapes: B batch, N heads, S positions of the query, P those kept from earlier, T = P + new ones, h extent of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qdebug.errors import KernelError
+from qdebug.replay.kernels.activation import softmax
+from qdebug.replay.precision import narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+_MICROSOFT = "com.microsoft"
+_MASKED = -10000.0
+"""What is added where a mask hides something, unless the node says another number."""
+
+
+def _refuse(call: Call, what: str) -> KernelError:
+    return KernelError(f"Node {call.node!r} ({call.op}) {what}, which is not computed here.")
+
+
+def _heads(x: np.ndarray, heads: int) -> np.ndarray:
+    """Turn (B, S, N h) into (B, N, S, h)."""
+    return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def _merged(x: np.ndarray) -> np.ndarray:
+    """Turn (B, N, S, h) into (B, S, N h)."""
+    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+
+
+def _scale(call: Call, extent: int) -> np.float32:
+    return np.float32(call.real("scale") or 1 / np.sqrt(extent))
+
+
+def _attend(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: np.float32, added: Sequence[np.ndarray | None]
+) -> np.ndarray:
+    """Compute softmax(q k^T scale + added) v."""
+    scores = np.matmul(q, k.swapaxes(-1, -2)) * scale
+    for each in added:
+        if each is not None:
+            scores = scores + widen(each)
+    return np.asarray(np.matmul(softmax(scores, -1), v))
+
+
+def _causal(length: int, total: int, hidden: float) -> np.ndarray:
+    """Give what hides, from each of the last `length` of `total` positions, those that come later: (S, T)."""
+    later = np.arange(total) > np.arange(total - length, total)[:, None]
+    return np.where(later, np.float32(hidden), np.float32(0))
+
+
+def _mask(call: Call, mask: np.ndarray, length: int, total: int, hidden: float) -> np.ndarray | None:
+    """Give what a mask adds to scores (B, N, S, T): zeros of it hide, or positions outside a range.
+
+    Args:
+        call: The call.
+        mask: (B,) ends; (2 B,) ends, then starts; (B, T); (B, S, T) or (B, 1, M, M) with M at least T.
+        length: S.
+        total: T.
+        hidden: What is added where something is hidden.
+    """
+    batch = call.array(0).shape[0]
+    places = np.arange(total)
+    if mask.ndim == 1 and mask.size == batch:
+        seen = places < mask[:, None]
+    elif mask.ndim == 1 and mask.size == 2 * batch:
+        seen = (places < mask[:batch, None]) & (places >= mask[batch:, None])
+    elif mask.ndim == 2 and mask.shape[1] == 1 != total:
+        return None  # a placeholder
+    elif mask.ndim in (2, 3) and mask.shape[-1] == total:
+        seen = mask > 0
+    elif mask.ndim == 4:
+        seen = mask[:, 0, total - length : total, :total] > 0
+    else:
+        raise _refuse(call, f"has a mask of {list(mask.shape)}")
+    shape = (batch, 1, 1, total) if seen.ndim == 2 else (batch, 1, length, total)
+    return np.where(seen, np.float32(0), np.float32(hidden)).reshape(shape)
+
+
+def _hiding(call: Call, mask: np.ndarray | None, length: int, total: int) -> list[np.ndarray | None]:
+    """Give what a mask and causality add to scores."""
+    hidden = call.real("mask_filter_value", _MASKED)
+    added = None if mask is None else _mask(call, mask, length, total, hidden)
+    later = _causal(length, total, float(np.finfo(np.float32).min)) if call.integer("unidirectional") else None
+    return [added, later]
+
+
+@kernel("Attention", domain=_MICROSOFT)
+def _attention(call: Call) -> tuple[np.ndarray, ...]:
+    """Project x (B, S, H) to queries, keys and values, and attend; output 1 is what is kept, (2, B, N, T, h)."""
+    if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
+        raise _refuse(call, "rotates its heads or shares the buffer of what it keeps")
+    x, weight, bias = widen(call.array(0)), widen(call.array(1)), call.optional(2)
+    heads = call.integer("num_heads")
+    projected = np.matmul(x, weight) if bias is None else np.matmul(x, weight) + widen(bias)
+    sizes = call.integers("qkv_hidden_sizes") or (weight.shape[1] // 3,) * 3
+    q, k, v = (_heads(part, heads) for part in np.split(projected, np.cumsum(sizes[:2]), axis=2))
+    past = call.optional(4)
+    if past is not None:
+        k, v = (np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True))
+    length, total = q.shape[2], k.shape[2]
+    added = [*_hiding(call, call.optional(3), length, total), call.optional(5)]
+    out = narrow(_merged(_attend(q, k, v, _scale(call, q.shape[3]), added)), call.array(0).dtype)
+    return (out, narrow(np.stack([k, v]), out.dtype)) if k.shape == v.shape else (out,)
+
+
+def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give queries, keys and values of a MultiHeadAttention as (B, N, S, h)."""
+    parts = [call.optional(slot) for slot in range(3)]
+    given = [widen(part) for part in parts if part is not None]
+    if len(given) < 3 or any(part.ndim > 4 for part in given):
+        raise _refuse(call, "packs queries, keys and values into one input")
+    heads, bias = call.integer("num_heads"), call.optional(3)
+    if bias is not None:
+        extents = [heads * part.shape[3] if part.ndim == 4 else part.shape[2] for part in given]
+        biases = np.split(widen(bias), np.cumsum(extents)[:2])
+        given = [part if part.ndim == 4 else part + b for part, b in zip(given, biases, strict=True)]
+    q, k, v = (part if part.ndim == 4 else _heads(part, heads) for part in given)
+    return q, k, v
+
+
+@kernel("MultiHeadAttention", domain=_MICROSOFT)
+def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
+    """Attend with queries, keys and values that are projected already; outputs 1 and 2 are what is kept of them."""
+    if call.optional(8) is not None or call.optional(9) is not None or call.outputs > 3:
+        raise _refuse(call, "shares the buffer of what it keeps, or gives its scores")
+    q, k, v = _projected(call)
+    past = [call.optional(6), call.optional(7)]
+    k, v = (
+        new if old is None else np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True)
+    )
+    length, total = q.shape[2], k.shape[2]
+    added = [*_hiding(call, call.optional(4), length, total), call.optional(5)]
+    dtype = call.array(0).dtype
+    out = _merged(_attend(q, k, v, _scale(call, q.shape[3]), added))
+    return narrow(out, dtype), narrow(k, dtype), narrow(v, dtype)
+
+
+def _rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, interleaved: bool) -> np.ndarray:
+    """Rotate the first pairs of each head by the angle of its position; cos, sin (B, S, r / 2), x (B, N, S, h).
+
+    Pairs are neighbours if interleaved, else element i and i + r / 2 (Su et al. 2021, RoFormer).
+    """
+    half = cos.shape[-1]
+    cos, sin = cos[:, None], sin[:, None]
+    out = x.copy()
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
+    )
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., second] * cos + x[..., first] * sin
+    return out
+
+
+@kernel("RotaryEmbedding", domain=_MICROSOFT)
+def _rotary_embedding(call: Call) -> np.ndarray:
+    """Rotate x, (B, S, N h) or (B, N, S, h), by angles whose cosines and sines (M, r / 2) are given by position."""
+    if call.integer("is_packed_batching"):
+        raise _refuse(call, "packs sequences of several lengths")
+    x, ids = widen(call.array(0)), call.array(1)
+    cos, sin = widen(call.array(2)), widen(call.array(3))
+    part = call.integer("rotary_embedding_dim")
+    if x.ndim == 3 and part and not call.integer("num_heads"):
+        raise _refuse(call, "does not say how many heads it has")
+    heads = call.integer("num_heads") or (x.shape[2] // (2 * cos.shape[1]) if x.ndim == 3 else 1)
+    split = x if x.ndim == 4 else _heads(x, heads)
+    places = ids.reshape(1, 1) + np.arange(split.shape[2]) if ids.size == 1 else ids
+    places = np.broadcast_to(places, (split.shape[0], split.shape[2]))
+    out = _rotated(split, cos[places], sin[places], interleaved=bool(call.integer("interleaved")))
+    return narrow(out if x.ndim == 4 else _merged(out), call.array(0).dtype)
+
+
+_GROUPED_PLAIN = {"k_quant_type": "NONE", "v_quant_type": "NONE"}
+
+
+def _check_grouped(call: Call) -> None:
+    for slot in range(11, len(call.inputs)):
+        if call.optional(slot) is not None:
+            raise _refuse(call, f"has an input {slot}")
+    for name, plain in _GROUPED_PLAIN.items():
+        if call.text(name, plain) != plain:
+            raise _refuse(call, "keeps what it attends to in codes")
+    if call.integer("smooth_softmax") > 0 or not call.integer("causal", 1) or call.outputs > 3:
+        raise _refuse(call, "smoothes its softmax, looks ahead, or gives its scores")
+
+
+def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give queries (B, N, S, h), keys and values (B, K, S, h) of a GroupQueryAttention."""
+    heads, groups = call.integer("num_heads"), call.integer("kv_num_heads")
+    q, k, v = widen(call.array(0)), call.optional(1), call.optional(2)
+    if k is None or v is None:
+        extent = q.shape[2] // (heads + 2 * groups)
+        q, packed_k, packed_v = np.split(q, [heads * extent, (heads + groups) * extent], axis=2)
+        return _heads(q, heads), _heads(packed_k, groups), _heads(packed_v, groups)
+    return _heads(q, heads), _heads(widen(k), groups), _heads(widen(v), groups)
+
+
+@kernel("GroupQueryAttention", domain=_MICROSOFT)
+def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
+    """Attend causally, several heads of queries to one of keys; outputs 1 and 2 are the keys and values kept.
+
+    Of what was kept, each sample has `seqlens_k` + 1 - S positions; the first run of a sequence has none.
+    """
+    _check_grouped(call)
+    q, k, v = _grouped_parts(call)
+    length, total = q.shape[2], int(call.array(6).reshape(-1)[0])
+    ends = call.array(5).reshape(-1).astype(np.int64) + 1
+    begins = np.zeros_like(ends) if length == total else ends - length
+    if call.integer("do_rotary"):
+        places = call.optional(9)
+        places = begins[:, None] + np.arange(length) if places is None else places
+        cos, sin = (widen(call.array(slot))[places] for slot in (7, 8))
+        interleaved = bool(call.integer("rotary_interleaved"))
+        q, k = (_rotated(part, cos, sin, interleaved=interleaved) for part in (q, k))
+    kept = [_kept(call.optional(slot), new, begins, total) for slot, new in ((3, k), (4, v))]
+    out = np.stack([_grouped(call, q, kept, sample, int(begin)) for sample, begin in enumerate(begins)])
+    dtype = call.array(0).dtype
+    return narrow(_merged(out), dtype), *(narrow(part, dtype) for part in kept)
+
+
+def _kept(past: np.ndarray | None, new: np.ndarray, begins: np.ndarray, total: int) -> np.ndarray:
+    """Put new keys or values (B, K, S, h) behind the older ones of each sample; zeros follow."""
+    batch, groups, length, extent = new.shape
+    room = max(total, 0 if past is None else past.shape[2])
+    kept = np.zeros((batch, groups, room, extent), new.dtype)
+    for sample, begin in enumerate(begins.tolist()):
+        if past is not None:
+            kept[sample, :, :begin] = past[sample, :, :begin]
+        kept[sample, :, begin : begin + length] = new[sample]
+    return kept
+
+
+def _grouped(call: Call, q: np.ndarray, kept: Sequence[np.ndarray], sample: int, begin: int) -> np.ndarray:
+    """Attend with the queries of one sample, (N, S, h)."""
+    length, extent = q.shape[2:]
+    total = begin + length
+    several = q.shape[1] // kept[0].shape[1]
+    k, v = (np.repeat(part[sample, :, :total], several, axis=0) for part in kept)
+    scores = np.matmul(q[sample], k.swapaxes(-1, -2)) * _scale(call, extent)
+    cap = np.float32(call.real("softcap"))
+    scores = np.tanh(scores / cap) * cap if cap > 0 else scores
+    bias = call.optional(10)
+    if bias is not None:
+        rows = np.broadcast_to(widen(bias), (q.shape[0], q.shape[1], *bias.shape[2:]))
+        scores = scores + rows[sample, :, :length, :total]
+    places, now = np.arange(total), np.arange(begin, total)[:, None]
+    window = call.integer("local_window_size", -1)
+    hidden = (places > now) | ((places <= now - window) if window > 0 else False)
+    return np.asarray(np.matmul(softmax(np.where(hidden, np.float32(-np.inf), scores), -1), v))
