@@ -179,7 +179,8 @@ def test_most_kernels_of_the_standard_have_a_case(outcomes):
     seen = {op for outcome in outcomes if len(outcome.nodes) == 1 for op in outcome.nodes}
     missing = {op for domain, op in known_kernels() if not domain and ("", op) not in seen}
     # These have no case of a single node in the package, or only ones with random or text inputs.
-    assert missing <= {"Scatter", "Upsample", "ReduceLogSum", "LpPool", "GatherND", "BitwiseNot", "CumProd"}
+    without = {"Scatter", "Upsample", "ReduceLogSum", "LpPool", "GatherND", "BitwiseNot", "CumProd"}
+    assert missing <= without | {"SimplifiedLayerNormalization"}  # ONNX Runtime's, though in the standard's domain
 
 
 def test_a_wrong_kernel_is_noticed():
