@@ -54,10 +54,10 @@ def align(reference: Recording, backend: Recording) -> Alignment:
     Raises:
         AlignmentError: Not one tensor beyond the network's inputs has a partner.
     """
-    return align_runs(Run.of(reference), Run.of(backend))
+    return align_runs(Run.of(reference), Run.of(backend), told=lambda _: None)
 
 
-def align_runs(reference: Run, backend: Run, *, told: Callable[[str], object] | None = None) -> Alignment:
+def align_runs(reference: Run, backend: Run, *, told: Callable[[str], object]) -> Alignment:
     """Pair the tensors of two recordings whose value classes are known, see `align`.
 
     Args:
@@ -65,7 +65,6 @@ def align_runs(reference: Run, backend: Run, *, told: Callable[[str], object] | 
         backend: The backend run.
         told: Called with what is being done, a hundred times at the most; what it raises gives the search up.
     """
-    told = told or _nobody
     ref, be = reference.expanded(), backend.expanded()
     aligner = _Aligner(ref, be)
     aligner.walk(told)
@@ -89,10 +88,6 @@ def align_runs(reference: Run, backend: Run, *, told: Callable[[str], object] | 
     for run in (ref, be):
         run.classes.forget_numbers()
     return alignment
-
-
-def _nobody(stage: str) -> None:
-    """Hear nothing."""
 
 
 def _title(recording: Recording) -> str:
