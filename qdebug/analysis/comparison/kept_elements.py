@@ -63,22 +63,26 @@ class Elements:
         positions: Where they are in C order, ascending.
         values: The stored elements.
         shape: The tensor's shape.
-        quant: How they stand for real numbers.
+        quant: How they stand for real numbers, in the tensor as it was recorded.
+        recorded: Where they are in that, and its shape; None where it is this one.
     """
 
     positions: np.ndarray
     values: np.ndarray
     shape: tuple[int, ...]
     quant: QuantParams | None
+    recorded: tuple[np.ndarray, tuple[int, ...]] | None = None
 
     def at(self, positions: np.ndarray) -> tuple[np.ndarray, QuantParams | None]:
         """Give the elements at some of the positions, with a quantization that fits them as a row of their own."""
-        chosen = self.values[np.searchsorted(self.positions, positions)]
-        if self.quant is None or self.quant.scale.size == 1:
-            return chosen, None if self.quant is None else replace(self.quant, axis=None)
-        places = np.unravel_index(positions, self.shape)
-        scale, zero_point = (_at(values, places, self.quant) for values in (self.quant.scale, self.quant.zero_point))
-        return scale * (chosen.astype(np.float64) - zero_point), None
+        chosen = np.searchsorted(self.positions, positions)
+        quant = self.quant
+        if quant is None or quant.scale.size == 1:
+            return self.values[chosen], None if quant is None else replace(quant, axis=None)
+        where, shape = (self.positions, self.shape) if self.recorded is None else self.recorded
+        places = np.unravel_index(where[chosen], shape)
+        scale, zero_point = (_at(values, places, quant) for values in (quant.scale, quant.zero_point))
+        return self.values[chosen], replace(quant, scale=scale, zero_point=zero_point, axis=0, block_size=None)
 
 
 def _at(values: np.ndarray, places: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
@@ -160,7 +164,7 @@ def _in_reference_order(theirs: Elements, ours: Elements, pair: Pair) -> Element
         return None  # the reference's own order is another too, or the two do not fit
     back = np.empty(numbers.size, np.int64)
     back[turned[1].reshape(-1)] = np.arange(turned[1].size)
-    values, quant = theirs.at(theirs.positions)
     positions = back[theirs.positions]
     order = np.argsort(positions)
-    return Elements(positions[order], values[order], ours.shape, quant)
+    recorded = theirs.positions[order], theirs.shape
+    return Elements(positions[order], theirs.values[order], ours.shape, theirs.quant, recorded)

@@ -1,7 +1,8 @@
 """Recordings of tensors whose quantization changes from sample to sample, as the rest of the analysis can use them.
 
 A graph says of a tensor how its codes stand for real numbers, once. Where a run says it anew for single samples, the
-tensor is shown as what its codes stand for: float values, each made with the quantization that it was recorded with.
+tensor is shown as what its codes stand for: float values, each made with the quantization that it was recorded with;
+float64 for codes of 32 bits and more, which float32 does not tell apart.
 What needs codes (steps, saturation, arithmetic bit for bit) is then not said of it; what is said is right.
 """
 
@@ -13,11 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.model import Graph, QuantParams, Recording
+from qdebug.model.dtypes import logical_dtype, logical_name
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import event_quants_of, quant_of
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.wide_codes import is_wide_code
 
 __all__ = ["RealWhereVarying", "real_where_varying"]
 
@@ -43,7 +46,7 @@ class RealWhereVarying(ForwardingRecording):
         self._graph = Graph(
             given.nodes,
             tensors=[
-                replace(info, quant=None, dtype="float32") if name in tensors else info
+                replace(info, quant=None, dtype=_shown_as(info.dtype)) if name in tensors else info
                 for name, info in given.tensors.items()
             ],
             inputs=given.inputs,
@@ -66,7 +69,9 @@ class RealWhereVarying(ForwardingRecording):
         array = self._recording.load(tensor, sample, step)
         if tensor not in self._tensors:
             return array
-        real = dequantize(array, self._quant(tensor, sample, step)).astype(np.float32, copy=False)
+        shown = _shown_as(logical_name(array.dtype))
+        quant = self._quant(tensor, sample, step)
+        real = dequantize(array, quant, double=shown == "float64").astype(shown, copy=False)
         real.flags.writeable = False
         return real
 
@@ -85,3 +90,8 @@ class RealWhereVarying(ForwardingRecording):
 
     def _quant(self, tensor: str, sample: int, step: int) -> QuantParams | None:
         return quant_of(self._recording, tensor, sample, step)
+
+
+def _shown_as(dtype: str | None) -> str:
+    """Give the dtype that codes are shown in as real values."""
+    return "float64" if dtype is not None and is_wide_code(logical_dtype(dtype)) else "float32"

@@ -69,7 +69,7 @@ def test_codes_are_compared_as_real_values(axis):
     found = compare_pair(reference, backend, pair())
     assert found.stats.max_abs <= 0.031
     assert found.stats.sqnr_db > 30
-    assert (found.stats.max_lsb is None) is (axis == 1)
+    assert found.stats.max_lsb <= 0.501
 
 
 def test_another_order_of_dimensions():
