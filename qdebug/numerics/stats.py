@@ -83,7 +83,7 @@ class Rails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstElement:
-    """One element with a large difference; codes are None on a side without integer codes."""
+    """One element with a large difference; values are int on a side of integers, codes None on one without codes."""
 
     index: tuple[int, ...]
     sample: int

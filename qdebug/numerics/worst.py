@@ -87,13 +87,22 @@ class _Tensors:
         """Give codes of a side as Python integers; None on a side without, and for float codes."""
         if not self.sides[0][position].quantized:
             return _nothing(places.size)
-        codes = np.full(places.size, None)
-        integer = is_integer(self.sides[0][position].stored(0, 1).dtype.name)
+        return self._whole(position, numbers, places)
+
+    def values(self, position: int, numbers: np.ndarray, places: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """Give values of a side, of an integer tensor as Python integers, since float64 does not hold all of these."""
+        return self._whole(position, numbers, places) if self.sides[0][position].integer else real
+
+    def _whole(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Give stored elements of a side as Python integers; None where one is none."""
+        found = np.full(places.size, None)
+        dtype = self.sides[0][position].dtype
+        integer = is_integer(dtype.name) or dtype == np.bool_
         for row, (number, place) in enumerate(zip(numbers.tolist(), places.tolist(), strict=True)):
-            code = self.sides[number - self.number][position].stored(place, place + 1)[0]
-            if integer or float(code).is_integer():
-                codes[row] = int(code)
-        return codes
+            stored = self.sides[number - self.number][position].stored(place, place + 1)[0]
+            if integer or float(stored).is_integer():
+                found[row] = int(stored)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,8 +267,9 @@ def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndar
         step = tensors.steps.at(flat)
         whole = tensors.steps.whole and bool(np.isfinite(difference).all())
         lsb = whole_steps(difference, step) if whole else difference_in_steps(reference, backend, step)
+    both = (tensors.values(position, numbers, flat, real) for position, real in enumerate((reference, backend)))
     codes = (tensors.codes(position, numbers, flat) for position in range(2))
-    return (ranks, numbers, flat, reference, backend, difference, lsb.astype(object), *codes)
+    return (ranks, numbers, flat, *both, difference, lsb.astype(object), *codes)
 
 
 def _nothing(size: int) -> np.ndarray:

@@ -206,8 +206,8 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
         (
             position(element.index),
             str(element.sample),
-            numbers.number(element.reference, digits=5),
-            numbers.number(element.backend, digits=5),
+            _value(element.reference),
+            _value(element.backend),
             numbers.number(element.difference, digits=4),
             numbers.number(element.lsb),
             numbers.MISSING if element.reference_code is None else str(element.reference_code),
@@ -215,6 +215,11 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
         )
         for element in worst
     ]
+
+
+def _value(value: float) -> str:
+    """Give a value: integers in full, so that neighbours differ."""
+    return str(value) if isinstance(value, int) else numbers.number(value, digits=5)
 
 
 def _db(value: float | None) -> str:

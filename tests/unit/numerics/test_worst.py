@@ -147,3 +147,10 @@ def test_a_tensor_must_be_begun_with():
     block = Block(reference=np.zeros(1), backend=np.ones(1), start=0, steps=Steps(None, ()))
     with pytest.raises(UsageError, match="no tensor"):
         WorstPlaces(1).add(block, np.ones(1))
+
+
+def test_values_of_integer_tensors_are_integers():
+    (found,) = worst_elements(np.int64([3, 2**53]), np.int64([3, 2**53 + 1]))
+    assert (found.reference, found.backend, found.difference) == (2**53, 2**53 + 1, 1.0)
+    (mixed,) = worst_elements(np.array([True]), np.float32([0.5]))
+    assert (mixed.reference, mixed.backend, type(mixed.reference)) == (1, 0.5, int)

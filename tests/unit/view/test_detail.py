@@ -140,6 +140,8 @@ def test_worst_elements_show_codes_where_there_are_codes(made):
     assert rows[0] == ("0,3,1", "1", "1.2500", "0.75000", "-0.5000", "-10.0", "-", "12")
     assert rows[1][0] == "()"
     assert rows[1][3:6] == ("NaN", "NaN", "-")
+    (whole,) = worst_rows([made.worst(reference=2**53, backend=2**53 + 1, difference=1.0)])
+    assert whole[2:5] == ("9007199254740992", "9007199254740993", "1.000")
 
 
 @pytest.mark.parametrize(
