@@ -11,7 +11,7 @@ from qdebug.numerics.lsb import Steps, difference_in_steps, sum_in_steps, whole_
 from qdebug.numerics.row_sums import ROW, row_dots
 from qdebug.numerics.tally import Block, Tally
 
-__all__ = ["add_double", "exact_difference", "read_block", "real_values"]
+__all__ = ["add_double", "exact_difference", "read_block", "real_differences", "real_values"]
 
 _SAFE_EXPONENT = 400
 """A block whose largest magnitude is beyond 2**400 or below 2**-400 is scaled before squaring."""
@@ -123,6 +123,34 @@ def exact_difference(block: Block) -> np.ndarray:
     total += rest
     np.copyto(total, high, where=~np.isfinite(high))
     return total
+
+
+def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
+    """Give backend - reference of real numbers in float64, of 64-bit integers before these are rounded.
+
+    Args:
+        reference: Real numbers of any type, any shape.
+        backend: Real numbers, same shape.
+    """
+    reference, backend = (
+        side if side.dtype.kind in "biuf" else side.astype(np.float64) for side in (reference, backend)
+    )
+    if not any(side.dtype.kind in "iu" and side.dtype.itemsize == 8 for side in (reference, backend)):
+        return np.asarray(np.subtract(backend, reference, dtype=np.float64))
+    (a, a_rest), (b, b_rest) = map(_two_parts, (reference, backend))
+    steps = Steps(None, ())
+    return exact_difference(
+        Block(reference=a, backend=b, start=0, steps=steps, reference_rest=a_rest, backend_rest=b_rest)
+    )
+
+
+def _two_parts(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give values as two float64 whose exact sum they are."""
+    if values.dtype.kind not in "iub":
+        return np.asarray(values, np.float64), np.zeros(values.shape)
+    if values.dtype.kind == "b" or values.dtype.itemsize < 8:
+        return np.zeros(values.shape), np.asarray(values, np.float64)
+    return np.asarray((values >> 32) * 2.0**32), np.asarray(values & 0xFFFFFFFF, np.float64)
 
 
 def _add_extremes(tally: Tally, a: np.ndarray, b: np.ndarray) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from qdebug.analysis.comparison.pair_values import PairedValues
 from qdebug.analysis.results.flat_rows import COLUMNS
 from qdebug.analysis.results.result import DiffResult
+from qdebug.numerics.double_block import real_differences
 from qdebug.view.text import safe_text
 
 __all__ = ["diff_csv", "element_csv", "guarded"]
@@ -49,7 +50,7 @@ def element_csv(values: PairedValues) -> str:
     columns = {
         "reference": reference,
         "backend": backend,
-        "difference": backend.astype(float) - reference.astype(float),
+        "difference": real_differences(reference, backend),
     }
     for name, codes in (("reference_code", values.reference_codes), ("backend_code", values.backend_codes)):
         if codes is not None:

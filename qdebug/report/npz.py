@@ -14,6 +14,7 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.wide_codes import is_wide_code
 
 __all__ = ["NAMES", "member_names", "write_npz"]
 
@@ -111,7 +112,7 @@ def member_names(names: Sequence[str]) -> dict[str, str]:
 def _values(recording: Recording, name: str, sample: int, step: int, *, real: bool) -> np.ndarray:
     stored = recording.load(name, sample, step)
     if real:
-        stored = dequantize(stored, recording.graph.tensors[name].quant)
+        stored = dequantize(stored, recording.graph.tensors[name].quant, double=is_wide_code(stored.dtype))
     if stored.dtype.kind in "biuf":
         return stored
     return stored.astype(np.int8 if "int" in stored.dtype.name else np.float32)

@@ -82,9 +82,11 @@ class ChannelSums:
             backend: The other side's.
             codes: The backend's codes, 1-D; None if it is not quantized.
         """
+        from qdebug.numerics.double_block import real_differences
+
         block = stretch.rows, stretch.channels, stretch.inner
         with np.errstate(invalid="ignore", over="ignore"):
-            error = np.abs(np.subtract(backend, reference, dtype=np.float64))
+            error = np.abs(real_differences(reference, backend))
             most = error.reshape(block).max(axis=2).max(axis=0)
             top = float(most.max())
             if not np.isfinite(top):

@@ -6,6 +6,7 @@ it gets what is read so far, in the same arrays that the rest is still being rea
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -115,12 +116,20 @@ class Slab:
     def difference(self, index: tuple[int | EllipsisType, ...]) -> np.ndarray:
         """Give backend minus reference at an index."""
         with np.errstate(invalid="ignore"):
-            return np.asarray(np.subtract(self.backend[index], self.reference[index], dtype=np.float64))
+            return _differences(self.reference[index], self.backend[index])
 
     def steps(self, index: tuple[int, ...]) -> float | None:
         """Give the difference of one element in steps of the backend's scale; None if it is not quantized."""
+        from qdebug.numerics.lsb import steps_between
+
         scale = self.scale_at(index)
-        return None if scale is None else float(self.difference(index)) / scale
+        if scale is None:
+            return None
+        theirs, ours = float(self.reference[index]), float(self.backend[index])
+        if scale > 0 and all(map(math.isfinite, (scale, theirs, ours))):
+            return steps_between(theirs, ours, scale)
+        with np.errstate(all="ignore"):
+            return float(self.difference(index) / scale)
 
     def scale_at(self, index: tuple[int, ...]) -> float | None:
         """Give the backend's scale of one element; None if it is not quantized or quantized by blocks."""
@@ -299,6 +308,12 @@ def _channel_axis(shape: tuple[int, ...], quant: QuantParams | None) -> int:
     return 1 if len(shape) > 1 else 0
 
 
+def _differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    from qdebug.numerics.double_block import real_differences
+
+    return real_differences(theirs, ours)
+
+
 def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = None) -> np.ndarray:
     """Give the size of the difference on the last two dimensions, through an element.
 
@@ -318,7 +333,7 @@ def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = N
     read, lines = slab.read_of(element), []
     for first, last in pairwise(edges):  # so that what is between two steps stays in cache
         with np.errstate(invalid="ignore"):
-            error = np.abs(np.subtract(ours[first:last], theirs[first:last], dtype=np.float64))
+            error = np.abs(_differences(theirs[first:last], ours[first:last]))
         error.reshape(-1)[max(read - first * wide, 0) :] = UNREAD
         lines.append(pool_plane(error, 1, columns) if most is not None else error)
     return np.concatenate(lines) if lines else np.zeros((0, wide))

@@ -9,6 +9,7 @@ import numpy as np
 
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.blocks import RealBlocks, settled
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.ulp import shared_type, ulp_distance
 from qdebug.numerics.worst import worst_elements
@@ -29,7 +30,10 @@ def array_difference(
         stats: The error of the one against the other.
         quant: Quantization of the backend.
     """
-    ours = backend if quant is None else dequantize(backend, quant)
+    ours = backend
+    if quant is not None:
+        _, codes = settled(RealBlocks(reference), RealBlocks(backend, quant))
+        ours = dequantize(backend, quant, double=not codes.single)
     theirs, plain = _computable(reference), _computable(ours)
     finite = np.isfinite(theirs) & np.isfinite(plain)
     equal = (theirs == plain) | (np.isnan(theirs) & np.isnan(plain))
@@ -41,9 +45,11 @@ def array_difference(
     ]
     if different:
         # A NaN has no distance and must not hide the largest one: what is not finite is taken out on both sides.
-        shown = np.where(finite, theirs, plain if quant is not None else 0)
-        codes = backend if quant is not None else np.where(finite, plain, 0)
-        (worst,) = worst_elements(shown, codes, backend_quant=quant, k=1)
+        shown, other = theirs, plain if quant is None else backend
+        if not finite.all():
+            shown = np.where(finite, theirs, plain if quant is not None else 0)
+            other = backend if quant is not None else np.where(finite, plain, 0)
+        (worst,) = worst_elements(shown, other, backend_quant=quant, k=1)
         lines += _largest(reference, ours, worst)
     elif not equal.all():
         index = np.unravel_index(int(np.argmin(equal)), equal.shape)

@@ -253,3 +253,11 @@ def test_whatever_names_a_path_is_a_recording(tmp_path):
 def test_one_pattern_need_not_be_a_list():
     wrong = random_recording(rng(), quantized=True, samples=4, width=16, wrong="fc2")
     assert_explained(wrong, allow="fc[2]")
+
+
+def test_codes_that_float32_does_not_tell_apart_are_told_apart():
+    codes = np.int32([5, 2**24])
+    assert_close(codes * 1.0, codes, scale=np.float32(1.0))
+    with pytest.raises(AssertionError, match=r"1 of 2 elements .*differ") as raised:
+        assert_close(codes * 1.0, np.int32([5, 2**24 + 1]), scale=np.float32(1.0))
+    assert "reference 16777216.0, backend 16777217.0" in str(raised.value)

@@ -161,7 +161,8 @@ def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> s
     if not (np.isfinite(ours) and np.isfinite(theirs)):
         return "fail"
     if difference:
-        return "muted" if ours == theirs else "fail" if abs(float(ours) - float(theirs)) > slab.largest / 2 else "plain"
+        size = abs(float(slab.difference(at)))
+        return "muted" if not size else "fail" if size > slab.largest / 2 else "plain"
     return "plain"
 
 
@@ -169,6 +170,8 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
     """Give a function for each of the three blocks that writes an element."""
 
     def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
+        if values.dtype.kind in "iu":  # whole where there is room for it
+            return lambda at: str(values[at]) if len(str(values[at])) < _CELL else _real(float(values[at]), 4)
         return lambda at: _real(float(values[at]), 4)
 
     def raw(values: np.ndarray, codes: np.ndarray | None) -> Callable[[tuple[int, ...]], str]:
@@ -211,12 +214,12 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> li
     if here is None:
         return [[(f" @{position(place)}  is being read ..", "muted")]]
     index = here
-    theirs, ours = (float(side[index]) for side in (slab.reference, slab.backend))
+    theirs, ours = _both(slab.reference[index], slab.backend[index])
     steps = slab.steps(index)
     parts = [
         f" @{position(place)}",
-        f"reference {theirs:.9g}",
-        f"backend {ours:.9g}",
+        f"reference {theirs}",
+        f"backend {ours}",
         f"difference {float(slab.difference(index)):.6g}",
     ]
     if steps is not None:
@@ -238,6 +241,17 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> li
         else:
             text = f"{text}  {part}" if text else part
     return [*lines, [(scene.glyphs.plain(text), "plain")]]
+
+
+def _both(theirs: np.generic, ours: np.generic) -> tuple[str, str]:
+    """Write two numbers: integers in full, others with the digits that tell float32 apart, or as many as these take."""
+    pair = theirs, ours
+    if all(value.dtype.kind in "iu" for value in pair):
+        return str(theirs), str(ours)
+    first, second = (f"{float(value):.9g}" for value in pair)
+    if first == second and theirs != ours:
+        first, second = (str(value) if value.dtype.kind in "iu" else f"{float(value):.17g}" for value in pair)
+    return first, second
 
 
 def _histograms(scene: Scene, width: int) -> list[Line]:

@@ -3,11 +3,12 @@
 import math
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from qdebug.numerics.blocks import RealBlocks, scratch
-from qdebug.numerics.double_block import add_double, exact_difference, read_block, real_values
+from qdebug.numerics.double_block import add_double, exact_difference, read_block, real_differences, real_values
 from qdebug.numerics.lsb import Steps
 from qdebug.numerics.tally import Block, Tally
 
@@ -74,3 +75,31 @@ def test_sums_keep_their_ratio_at_any_magnitude(scale):
     stats = tally_of([3 * scale, 0.0], [3 * scale, 4 * scale]).stats()
     assert stats.rel_l2 == pytest.approx(4 / 3)
     assert stats.cosine == pytest.approx(0.6)
+
+
+INTEGERS = [2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 0, 7]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("int64", "int64"), ("int64", "uint64"), ("uint64", "uint64"), ("int64", "int32"), ("float64", "int64")],
+)
+def test_differences_of_whole_arrays_are_rounded_once(first, second):
+    def of(dtype):
+        return [x for x in INTEGERS if dtype == "float64" or np.iinfo(dtype).min <= x <= np.iinfo(dtype).max]
+
+    a, b = (np.array([[x, y] for x in of(first) for y in of(second)], object)[:, side] for side in range(2))
+    found = real_differences(a.astype(first), b.astype(second))
+    ours = [int(x) for x in a.astype(first)]
+    assert found.tolist() == pytest.approx([float(y - x) for x, y in zip(ours, b, strict=True)], rel=2.0**-52, abs=0)
+
+
+def test_differences_of_other_numbers_are_those_of_float64():
+    a, b = np.float32([0.1, np.inf, np.nan]), np.float64([0.3, np.inf, 1.0])
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(real_differences(a, b), b - a.astype(np.float64), equal_nan=True)
+    assert real_differences(np.array([True]), np.array([False])).tolist() == [-1.0]
+    small = [np.array(values).astype(ml_dtypes.int4) for values in ([3, -8], [-8, 7])]
+    assert real_differences(*small).tolist() == [-11.0, 15.0]
+    assert np.isnan(real_differences(np.float64(np.nan), np.int64(2**53 + 1)))
+    assert real_differences(np.int64(2**53), np.int64(2**53 + 1)).shape == ()

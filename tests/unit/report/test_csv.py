@@ -67,3 +67,17 @@ def test_elements_stand_beside_each_other():
         {"index": "0,0", "reference": "1.0", "backend": "1.5", "difference": "0.5", "backend_code": "15"},
         {"index": "0,1", "reference": "NaN", "backend": "2.0", "difference": "NaN", "backend_code": "20"},
     ]
+
+
+def test_differences_of_integers_that_float64_does_not_hold():
+    sides = np.int64([2**53]), np.int64([2**53 + 1])
+    values = PairedValues(
+        reference=sides[0],
+        backend=sides[1],
+        reference_codes=None,
+        backend_codes=None,
+        reference_quant=None,
+        backend_quant=None,
+    )
+    (row,) = read(element_csv(values))
+    assert (row["reference"], row["backend"], row["difference"]) == ("9007199254740992", "9007199254740993", "1.0")

@@ -95,3 +95,12 @@ def test_arrays_are_stored_one_after_the_other(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz") as archive:
         assert archive.testzip() is None
         assert archive.namelist()[0] == f"{NAMES}.npy"
+
+
+def test_real_values_of_codes_that_float32_does_not_hold(tmp_path):
+    info = TensorInfo(name="q", quant=QuantParams(dtype="int32", scale=np.float32(1.0)))
+    graph = Graph([Node(name="n", op="X", inputs=(), outputs=("q",))], tensors=[info])
+    recording = MemoryRecording.single(graph, {"q": np.int32([2**24, 2**24 + 1])})
+    write_npz(recording, tmp_path / "a.npz", real=True)
+    with np.load(tmp_path / "a.npz") as file:
+        assert file["q"].tolist() == [2.0**24, 2.0**24 + 1]

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from qdebug.model import QuantParams
+from qdebug.numerics.affine import dequantize
 from qdebug.tui.draw import pool_plane
 from qdebug.tui.slab import Cancelled, Filling, make_slab, plane
 
@@ -203,3 +204,28 @@ def test_a_part_has_the_indices_of_the_whole_tensor():
     assert whole.shape == (1, 1, 4, 5)
     assert whole.local((0, 0, 1, 3)) == (0, 0, 1, 3)
     assert whole.around((0, 0, 1, 3), 99)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_integers_that_float64_does_not_hold_differ(dtype):
+    reference = np.full((2, 3), 2**53, dtype)
+    backend = reference.copy()
+    backend[1, 2] += 1
+    slab = make_slab(reference, backend)
+    assert (float(slab.difference((1, 2))), float(slab.difference((0, 0)))) == (1.0, 0.0)
+    assert plane(slab, (0, 0)).tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert (slab.largest, slab.channels.max_abs.tolist()) == (1.0, [0, 0, 1])
+
+
+def test_one_code_is_one_step_however_large_the_codes_are():
+    quant = QuantParams(dtype="int32", scale=np.float32(0.37), zero_point=1)
+    codes = np.int32([[2**31 - 2, 5]]), np.int32([[2**31 - 1, 5]])
+    real = [dequantize(side, quant, double=True) for side in codes]
+    slab = make_slab(*real, codes=codes, quant=quant, reference_quant=quant)
+    assert (slab.steps((0, 0)), slab.steps((0, 1))) == (1.0, 0.0)
+
+
+def test_steps_of_what_is_no_number_are_none():
+    slab = make_slab(np.array([np.nan, 1.0]), np.array([1.0, np.inf]), quant=QUANT)
+    assert np.isnan(slab.steps((0,)))
+    assert slab.steps((1,)) == np.inf

@@ -30,3 +30,19 @@ def test_bits_are_written_whole_or_shown_to_be_cut(make_scene, width):
     assert row[1] == "400921fb54442d18" or "…" in row[1]
     assert all(len(line) <= width for line in lines if line.lstrip()[:2] in {"0 ", "1 ", "2 "})
     assert width < 80 or row[1] == "400921fb54442d18"
+
+
+def test_neighbours_among_large_integers_are_told_apart(make_scene):
+    reference = np.full((1, 1, 3, 3), 2**53, np.int64)
+    backend = reference + 1
+    text = "\n".join(drawn(make_scene(arrays=(reference, backend))))
+    assert "reference 9007199254740992" in text
+    assert "backend 9007199254740993" in text
+    assert "difference 1" in text
+
+
+def test_neighbours_among_large_numbers_are_told_apart(make_scene):
+    reference = np.full((1, 1, 3, 3), 2.0**31)
+    text = "\n".join(drawn(make_scene(arrays=(reference, reference + 0.25)), width=120))
+    assert "reference 2147483648" in text
+    assert "backend 2147483648.25" in text
