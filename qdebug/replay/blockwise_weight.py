@@ -19,8 +19,11 @@ _INT8 = 4
 
 
 def rounds_data(node: Node) -> bool:
-    """Tell whether a MatMulNBits may round its data to codes of 8 bits, block by block: its accuracy level says so."""
-    return node.attrs.get("accuracy_level") == _INT8
+    """Tell whether a node is a MatMulNBits that may round its data to codes of 8 bits, block by block.
+
+    Its accuracy level says so; whether it does depends on the runtime and the CPU.
+    """
+    return node.op == "MatMulNBits" and node.attrs.get("accuracy_level") == _INT8
 
 
 def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -76,7 +76,9 @@ def _folded_one(unit: Unit, columns: Columns, *, fma: bool) -> Start:
         codes = numbers[0].astype(np.float32)
         return fused(codes, factor, rest) if fma else np.asarray(codes * factor + rest, dtype=np.float32)
 
-    operation = Operation(apply=apply, parameters=(scale, np.asarray(-(zero * scale))))
+    with np.errstate(over="ignore"):  # of a mask, which is as small as can be
+        constant = -(zero * scale)
+    operation = Operation(apply=apply, parameters=(scale, np.asarray(constant)))
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
 
 

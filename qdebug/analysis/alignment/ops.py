@@ -61,6 +61,8 @@ _PLAIN = {
 SUMS_OF_CODES = frozenset({"ConvInteger", "MatMulInteger"})
 """Operators that sum up products of codes, and leave it to others to make real numbers of the sums."""
 _WITHOUT_BIAS = SUMS_OF_CODES | {"MatMul", "FusedMatMul", "TransposeMatMul", "QLinearMatMul"}
+BIAS_SLOTS = {"DynamicQuantizeMatMul": 4, "MatMulNBits": 5, "MatMulIntegerToFloat": 6, "QGemm": 6, "QLinearConv": 8}
+"""Which input is the bias of a product that reads scales too; it may leave the bias out."""
 _FAMILIES = (
     frozenset({"Gemm", "MatMul"}),
     frozenset({"Relu", "Clip"}),
@@ -94,7 +96,13 @@ def goes_into_weights(reader: Node, node: Node) -> bool:
     """
     if reader.op not in GO_INTO_WEIGHTS:
         return False
-    return reader.op in ("Mul", "Div") or node.op not in _WITHOUT_BIAS
+    return reader.op in ("Mul", "Div") or (node.op not in _WITHOUT_BIAS and _has_bias(node))
+
+
+def _has_bias(node: Node) -> bool:
+    """Tell whether a node reads a bias; of a plain product it is assumed, which may be recorded with its data alone."""
+    slot = BIAS_SLOTS.get(node.op)
+    return slot is None or any(node.inputs[slot : slot + 1])
 
 
 def operands(node: Node) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def is_dynamic(node: Node) -> bool:
 
 def quantizes_data(node: Node) -> bool:
     """Tell whether a node chooses a scale by the data it reads."""
-    return node.op.startswith("DynamicQuantize") or (node.op == "MatMulNBits" and rounds_data(node))
+    return node.op.startswith("DynamicQuantize") or rounds_data(node)
 
 
 def run_dynamic(

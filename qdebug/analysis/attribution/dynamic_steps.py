@@ -34,6 +34,8 @@ _NEAR = 2.0**-18
 _SUMS = frozenset({"MatMulInteger", "ConvInteger"})
 _SCALED = {"MatMulIntegerToFloat": 6, "DynamicQuantizeMatMul": 4}
 """Operators that scale their sums themselves, and which input is their bias."""
+_EXACT = frozenset({"DynamicQuantizeLinear", *_SUMS, *_SCALED})
+"""Operators of which it is known to the last unit what they compute of their codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ class DynamicSteps:
             return None
         if not is_dynamic(node):
             return self._of_plain(node, outputs[0], place)
-        if not has_kernel(node.op, node.domain):
+        if node.op not in _EXACT or not has_kernel(node.op, node.domain):
             return None
         values = {name: recording.load(name, *place) for name in node.inputs if name}
         recorded = recording.load(outputs[0], *place)

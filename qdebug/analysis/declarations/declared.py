@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
 from qdebug.analysis.alignment.layouts import layouts_of
-from qdebug.analysis.alignment.ops import MOVES_VALUES, plain_op, same_family
+from qdebug.analysis.alignment.ops import BIAS_SLOTS, MOVES_VALUES, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import compute
@@ -50,12 +50,22 @@ _SHAPING = (
 _TITLES = {
     **dict.fromkeys(_PRODUCTS, ("input", "weight", "bias")),
     "BatchNormalization": ("input", "scale", "bias", "mean", "variance"),
-    "LayerNormalization": ("input", "scale", "bias"),
+    **dict.fromkeys(
+        ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"), ("input", "scale", "bias")
+    ),
+    **dict.fromkeys(
+        ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"), ("input", "scale")
+    ),
     **dict.fromkeys(("RNN", "GRU", "LSTM"), ("input", "weight", "recurrent weight", "bias")),
 }
 """What an operator's inputs are called where they are constants."""
-_BIASES = {"DynamicQuantizeMatMul": 4, "MatMulNBits": 5, "MatMulIntegerToFloat": 6}
-"""Where operators that compute with codes of a scale chosen at run time have their bias, behind scales."""
+_PLACES = {
+    **{op: (0, 1, BIAS_SLOTS[op]) for op in ("DynamicQuantizeMatMul", "MatMulNBits", "MatMulIntegerToFloat")},
+    "SkipLayerNormalization": (0, 2, 3),
+    "EmbedLayerNormalization": (0, 5, 6),
+    "SkipSimplifiedLayerNormalization": (0, 2),
+}
+"""Where operators have what `_TITLES` names, if there is something else in between: scales, or what is added before."""
 _LIKELY = 8.0
 """Times the root of the sum of squares that many errors of rounding add up to at most; independent ones reach 3."""
 _MOST_NODES = 64
@@ -449,8 +459,9 @@ class Declared:
 
 
 def _operand(node: Node, slot: int) -> str:
-    """Give a product's input, weight or bias, wherever it stands among a node's inputs; "" if it has none."""
-    place = slot if slot < 2 else _BIASES.get(node.op, slot)
+    """Give what `_TITLES` names, wherever it stands among a node's inputs; "" if the node has none."""
+    places = _PLACES.get(node.op, ())
+    place = places[slot] if slot < len(places) else slot
     return node.inputs[place] if place < len(node.inputs) else ""
 
 

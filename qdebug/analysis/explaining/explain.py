@@ -33,6 +33,7 @@ from qdebug.analysis.explaining.units import Place, Units, UnitSource
 from qdebug.analysis.patterns.residual import Residual
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording
+from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.describe import describe
 from qdebug.replay.given import GIVEN
 from qdebug.replay.presets import names_of, preset
@@ -178,6 +179,9 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
     """Hold a float node, or one on plain integers, against its replay."""
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
+    if rounds_data(node):
+        said = "it may round its data to codes of 8 bits, block by block, and nothing says how"
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     found = judge_float(recording, node, tensor, at)
     if not found.within and rescales(node.op) and _bare_codes(recording, tensor, at[0]):
         said = f"nothing says how its output {tensor!r} is quantized"

@@ -79,10 +79,20 @@ def test_a_product_without_bias_takes_no_sum_in_though_what_it_reads_has_no_part
         ("BatchNormalization", "QLinearMatMul", False),
         ("Mul", "MatMul", True),
         ("Relu", "Conv", False),
+        ("Add", "DynamicQuantizeMatMul", False),
+        ("Mul", "DynamicQuantizeMatMul", True),
+        ("Add", "MatMulNBits", False),
     ],
 )
 def test_only_what_has_a_bias_can_take_a_sum_in(reader, op, goes):
     assert goes_into_weights(node(reader, "p c", "y"), node(op, "x w", "p")) is goes
+
+
+@pytest.mark.parametrize(("bias", "goes"), [("", False), ("o", True)])
+def test_a_product_of_codes_takes_a_sum_in_only_with_a_bias(bias, goes):
+    inputs = ("x", "w", "scale", "zero", bias)
+    product = Node(name="n", op="DynamicQuantizeMatMul", domain="com.microsoft", inputs=inputs, outputs=("p",))
+    assert goes_into_weights(node("Add", "p c", "y"), product) is goes
 
 
 def test_what_comes_after_a_relu_goes_into_no_weights():

@@ -1,5 +1,7 @@
 """What two graphs say differently is found whatever it is: attributes, order of operands, outputs, extra nodes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -113,3 +115,32 @@ def test_a_limit_in_steps_leaves_float_tensors_to_the_derived_limits():
     wrong = recorded(A, node("LeakyRelu", "a", "y", alpha=0.3))
     broken = MemoryRecording.single(right.graph, {**{n: right.load(n) for n in right.names}, "y": wrong.load("y")})
     assert diff(right, broken, limits=Limits(max_lsb=1)).first_divergence == "n_y"
+
+
+def normalized(*, fused, scale, skip):
+    """Record LayerNormalization(Tanh(x) + skip), as two nodes or as one."""
+    given = {"k": skip, "g": scale, "b": np.linspace(-1, 1, 6).astype(np.float32)}
+    nodes = [A, node("Add", "a k", "s"), node("LayerNormalization", "s g b", "y", axis=-1, epsilon=1e-5)]
+    if fused:
+        nodes[1:] = [node("SkipLayerNormalization", "a k g b", "y", epsilon=1e-5)]
+        nodes[1] = replace(nodes[1], domain="com.microsoft")
+    values = {"x": X, **given}
+    for each in nodes:
+        values.update(run_node(each, values, {"": 18, "com.microsoft": 1}))
+    tensors = [TensorInfo(name="x", role=Role.INPUT)]
+    tensors += [TensorInfo(name=name, role=Role.CONSTANT, shape=array.shape) for name, array in given.items()]
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 18, "com.microsoft": 1})
+    return MemoryRecording.single(graph, values)
+
+
+def test_operands_of_fused_normalizations_are_held_against_their_own():
+    scale, skip = np.linspace(1, 2, 6).astype(np.float32), RNG.normal(size=X.shape).astype(np.float32)
+    right, fused = (normalized(fused=fused, scale=scale, skip=skip) for fused in (False, True))
+    assert diff(right, fused).status is Status.IDENTICAL
+    wrong = normalized(fused=True, scale=np.where(np.arange(6) == 2, 1, scale).astype(np.float32), skip=skip)
+    for reference in (right, fused):
+        sentence = diff(reference, wrong).verdict.sentence
+        assert "1 of 6 elements of its scale 'g' are not the reference's" in sentence
+    other = normalized(fused=True, scale=scale, skip=skip[..., ::-1])
+    assert "its scale" not in diff(right, other).verdict.sentence
+    assert diff(right, other).status is Status.DIVERGED

@@ -1,5 +1,7 @@
 """Nets whose data are quantized at run time: what is rounding, what is wrong, and what is too coarse."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -426,3 +428,41 @@ def test_codes_whose_scale_nobody_states_are_not_taken_for_real_numbers():
     wrong = W.copy()
     wrong[:, 7] = W[:, 8]
     assert diff(looked_up(), looked_up_codes(wrong)).status.value == "diverged"
+
+
+def packed(*, level):
+    """Multiply with codes of 8 bits, 16 rows of a column with a scale of their own; data may be rounded at level 4."""
+    blocks = W.T.reshape(24, 2, 16)
+    scale = (np.abs(blocks).max(axis=2) / 127).astype(np.float32)
+    codes = (np.rint(blocks / scale[..., None]) + 128).astype(np.uint8)
+    attrs = {"K": 32, "N": 24, "bits": 8, "block_size": 16, "accuracy_level": level}
+    inputs = ("x", "w_q", "w_s", "", "", "b")
+    node = Node(name="all", op="MatMulNBits", domain="com.microsoft", inputs=inputs, outputs=("y",), attrs=attrs)
+    return run([node], {"w_q": codes, "w_s": scale.reshape(-1), "b": B}, {"x": X})
+
+
+@pytest.mark.parametrize("level", [0, 4])
+def test_codes_packed_in_blocks_are_within_whether_data_may_be_rounded_or_not(level):
+    result = diff(plain(), packed(level=level))
+    assert (result.exit_code, lost(result)) == (0, [])
+
+
+def test_a_sum_behind_a_product_of_codes_is_looked_for_in_what_comes_next():
+    def gelu(form):
+        first = dynamic(bias=np.zeros(24, np.float32), form=form) if form else plain(bias=np.zeros(24, np.float32))
+        nodes = list(first.graph.nodes)
+        last = nodes.pop()
+        product = last.inputs[0] if last.op == "Add" else "p"
+        if last.op != "Add":
+            nodes.append(replace(last, inputs=(*last.inputs[:4], ""), outputs=("p",)))
+            nodes.append(Node(name="g", op="BiasGelu", domain="com.microsoft", inputs=(product, "b"), outputs=("y",)))
+        else:
+            nodes.append(replace(last, inputs=(product, "b"), outputs=("q",)))
+            nodes.append(Node(name="g", op="Gelu", domain="com.microsoft", inputs=("q",), outputs=("y",)))
+        constants = {name: first.load(name) for name in first.names if first.graph.is_constant(name)}
+        quants = {name: first.graph.tensors[name].quant for name in constants}
+        return run(nodes, {**constants, "b": B}, {"x": X}, quants=quants)
+
+    result = diff(gelu(None), gelu("fused"))
+    assert result.exit_code == 0, result.verdict.sentence
+    assert {node.tensor: node.reference_tensor for node in result.nodes}["p"] == "p"
