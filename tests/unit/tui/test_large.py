@@ -102,7 +102,7 @@ def test_a_hundred_thousand_nodes_are_walked_while_they_are_compared(open_in_ter
     )
     assert f"neg_{FAULTS[0]}" in program.text
     program.send(b"fis=failing\r")
-    assert program.wait(shows("/2 of 100 000  filter"), seconds=30), program.text
+    assert program.wait(shows("2 of 100 000 nodes"), seconds=30), program.text
     program.send(b"F1")
     assert program.wait(shows("compared 100 000 of 100 000"), seconds=30), program.text
     for screen in b"34579":
