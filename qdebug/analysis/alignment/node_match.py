@@ -19,7 +19,7 @@ from qdebug.analysis.alignment.ops import (
 )
 from qdebug.analysis.alignment.pairs import Match
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.alignment.weights import FAR, weight_distance, weight_of
+from qdebug.analysis.alignment.weights import FAR, same_scalar, weight_distance, weight_of
 from qdebug.model import Node
 from qdebug.model.outline import shape_of
 
@@ -30,6 +30,7 @@ _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis
 _CLAMPS = ("Relu", "Clip")
 _LEFT_ASIDE = 4
 """Nodes in a row that are left aside where a node is looked for behind a tensor."""
+_GIVE_EXTENTS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _TELLING = 16
 """Elements from which a weight tells a node from others."""
 _TAKEN_IN = 4
@@ -66,6 +67,8 @@ class NodeMatcher:
         candidates = [other for other in self.ref.consumers(sources[0]) if self._reads_same(node, other, sources)]
         slot = node.outputs.index(tensor)
         candidates = [c for c in candidates if slot < len(c.outputs) and c.outputs[slot]]
+        if node.op in _GIVE_EXTENTS:
+            candidates = [self._in_shape_of(tensor, candidate) for candidate in candidates]
         if self.be.of_shape(tensor):  # extents may be picked in another order, for a tensor that is turned
             candidates = [c for c in candidates if self.same_kind(c.outputs[slot], tensor)]
         fresh = [c for c in candidates if not taken(c.outputs[slot])]
@@ -85,6 +88,21 @@ class NodeMatcher:
         if folded:
             return Answer(tensor=output, reason=reason, match=Match.FUSED)
         return Answer(tensor=output, reason=reason, match=Match.QUANTIZATION if quantized else Match.SIGNATURE)
+
+    def _in_shape_of(self, tensor: str, node: Node) -> Node:
+        """Follow reference nodes that do no more than give extents to the one that gives a backend tensor's.
+
+        Backends do in one step what several in a row do.
+        """
+        here = node
+        for _ in range(_TAKEN_IN):
+            if self.same_kind(here.outputs[0], tensor):
+                return here
+            readers = [r for r in self.ref.consumers(here.outputs[0]) if r.op in _GIVE_EXTENTS]
+            if len(readers) != 1:
+                break
+            here = readers[0]
+        return node
 
     def _reads_same(self, node: Node, other: Node, sources: Sequence[str]) -> bool:
         if not alike(node, other):
@@ -213,8 +231,11 @@ class NodeMatcher:
         """
         if not same_family(plain_op(ours), plain_op(theirs)) or len(self.be.data_inputs(ours)) != 1:
             return False
-        distance = weight_distance(self._runs[0], theirs, self._runs[1], ours)
-        return not by_constants if distance is None else bool(np.less(distance, FAR))
+        sides = self._runs[0], theirs, self._runs[1], ours
+        distance = weight_distance(*sides)
+        if distance is None:
+            return not by_constants or same_scalar(*sides)
+        return bool(np.less(distance, FAR))
 
     def _is_clamped(self, tensor: str, activation: Node) -> bool:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""

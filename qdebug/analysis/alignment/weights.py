@@ -12,25 +12,42 @@ from qdebug.model import Node
 from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.replay.real_form import real_form
 
-__all__ = ["FAR", "weight_distance", "weight_of"]
+__all__ = ["FAR", "same_scalar", "weight_distance", "weight_of"]
 
 FAR = 0.5
 """Relative distance from which a weight is another one."""
+_ROUNDED = 0.01
+"""Relative distance that rounding a single number to a code of its own scale stays far below."""
 
 
 def weight_of(run: Run, node: Node) -> np.ndarray | None:
     """Give the largest recorded constant that a node reads, as real values; None if it reads no more than a scalar."""
-    recording = run.recording
     if node.op == "MatMulNBits":
         return _of_blocks(run, node)
+    largest = _largest(run, node)
+    return None if largest is None or largest.size <= 1 else largest
+
+
+def same_scalar(ref: Run, theirs: Node, be: Run, ours: Node) -> bool:
+    """Tell whether the only constant of each of two nodes is the same number, but for rounding it to a code."""
+    forms = ((be, ours), (ref, theirs))  # their scales and zero points are scalars, too
+    one, other = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
+    if one is None or other is None or one.size != 1 or other.size != 1:
+        return False
+    return bool(np.isclose(one.item(), other.item(), rtol=_ROUNDED, atol=0))
+
+
+def _largest(run: Run, node: Node) -> np.ndarray | None:
+    recording = run.recording
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
         if tensor and run.classes.folds(tensor):
             held = next((m for m in reversed(run.classes.members(tensor)) if recording.has(m)), None)
             if held is not None:
                 sizes.append((math.prod(shape_of(recording, held)), held))
-    if not sizes or max(sizes)[0] <= 1:
+    if not sizes:
         return None
     name = max(sizes)[1]
     values = dequantize(recording.load(name), recording.graph.tensors[name].quant)

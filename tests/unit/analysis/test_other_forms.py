@@ -426,3 +426,38 @@ def test_a_bias_is_not_taken_for_a_sum_that_follows_it(later):
     apart = [node("Conv", "x w", "c"), node("Add", "c b", "s"), node("Add", f"{other} s", "r"), node("Tanh", "r", "y")]
     whole = [node("Conv", "x w b", "s"), node("Add", f"{other} s", "r"), node("Tanh", "r", "y")]
     check(run(whole, {**constants, "b": bias.reshape(4)}, X), run(apart, constants, X))
+
+
+def scale_of(name, values):
+    """Give scale and zero point of a tensor as constants, and as its quantization."""
+    scale = np.float32(np.abs(values).max() / 127)
+    return {f"{name}_s": scale, f"{name}_z": np.int8(0)}, QuantParams(dtype="int8", scale=scale, zero_point=0)
+
+
+def test_a_factor_behind_codes_and_other_extents_is_not_taken_into_the_product_before():
+    x = RNG.normal(size=(6, 16)).astype(np.float32)
+    w, b, k = RNG.normal(size=(16, 8)).astype(np.float32), RNG.normal(size=8).astype(np.float32), np.float32(0.25)
+    constants = {"w": w, "b": b, "k": k, "e": np.array([2, 3, 8])}
+    apart = [node("MatMul", "x w", "p"), node("Add", "b p", "s"), node("Mul", "s k", "m"), node("Reshape", "m e", "y")]
+    one = run(apart, constants, x)
+    scales, quant = scale_of("g", one.load("s"))
+    merged = [node("Gemm", "x w b", "g"), node("QuantizeLinear", "g g_s g_z", "q"), node("Reshape", "q e", "r")]
+    merged += [node("DequantizeLinear", "r g_s g_z", "d"), node("Mul", "d k", "y")]
+    other = run(merged, {**constants, **scales}, x, quants={"q": quant, "r": quant})
+    result = diff(one, other)
+    assert result.exit_code == 0, result.verdict.sentence
+    assert {entry.tensor: entry.reference_tensor for entry in result.nodes}["g"] == "s"
+
+
+def test_extents_given_in_two_steps_are_those_given_in_one():
+    x = RNG.normal(size=(1, 8, 6)).astype(np.float32)
+    steps = {"a": np.array([4, 2, 6]), "b": np.array([1, 2, 2, 2, 6]), "c": np.array([1, 8, 6]), "d": np.array([8, 6])}
+    turned = {"perm": (0, 2, 1, 3, 4)}
+    apart = [node("Tanh", "x", "h"), node("Reshape", "h a", "p"), node("Reshape", "p b", "q")]
+    apart += [node("Transpose", "q", "t", **turned), node("Reshape", "t d", "r"), node("Reshape", "r c", "y")]
+    merged = [node("Tanh", "x", "h1"), node("Reshape", "h1 b", "q1"), node("Transpose", "q1", "t1", **turned)]
+    merged += [node("Reshape", "t1 c", "y")]
+    one, other = run(apart, steps, x), run(merged, {name: steps[name] for name in "bc"}, x)
+    check(one, other)
+    partners = {entry.tensor: entry.reference_tensor for entry in diff(one, other).nodes}
+    assert (partners["q1"], partners["t1"]) == ("q", "t")
