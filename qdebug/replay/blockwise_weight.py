@@ -13,9 +13,11 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import Node
 
-__all__ = ["blockwise_weight", "rounds_data"]
+__all__ = ["blockwise_weight", "rounded_in_blocks", "rounds_data"]
 
 _INT8 = 4
+"""Accuracy level at which data may be rounded to codes of 8 bits."""
+_LARGEST = 127
 
 
 def rounds_data(node: Node) -> bool:
@@ -24,6 +26,26 @@ def rounds_data(node: Node) -> bool:
     Its accuracy level says so; whether it does depends on the runtime and the CPU.
     """
     return node.op == "MatMulNBits" and node.attrs.get("accuracy_level") == _INT8
+
+
+def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:
+    """Round data to codes of 8 bits, whose scale gives the largest magnitude of a block 127; give them as real numbers.
+
+    That is how MLAS quantizes what it multiplies with packed weights (onnxruntime, sqnbitgemm, QuantizeARow), ties to
+    even.
+
+    Args:
+        x: float32, (..., K).
+        block: Elements along the last axis that share a scale.
+    """
+    blocks = -(-x.shape[-1] // block)
+    padded = np.zeros((*x.shape[:-1], blocks * block), np.float32)
+    padded[..., : x.shape[-1]] = x
+    parts = padded.reshape(*x.shape[:-1], blocks, block)
+    largest = np.max(np.abs(parts), axis=-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        codes = np.rint(parts * np.where(largest == 0, np.float32(0), np.float32(_LARGEST) / largest))
+    return np.asarray((codes * (largest / np.float32(_LARGEST))).reshape(padded.shape)[..., : x.shape[-1]])
 
 
 def blockwise_weight(node: Node, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

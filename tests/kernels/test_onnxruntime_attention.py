@@ -188,13 +188,14 @@ def test_fast_gelu(normal):
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("points", [False, True])
-def test_product_with_packed_codes(normal, bits, points):
+@pytest.mark.parametrize("level", [0, 4])
+def test_product_with_packed_codes(normal, bits, points, level):
     rng, block, rows, columns = np.random.default_rng(5), 32, 70, 24
     blocks = -(-rows // block)
     weight = rng.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8)
     scales = rng.uniform(0.01, 0.1, columns * blocks).astype(np.float32)
     zero = rng.integers(0, 256, columns * -(-blocks * bits // 8)).astype(np.uint8) if points else None
-    attrs = {"K": rows, "N": columns, "bits": bits, "block_size": block}
+    attrs = {"K": rows, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
     inputs = [normal(B, S, rows), weight, scales, zero]
-    check("MatMulNBits", inputs, tolerance=1e-3, **attrs)
-    check("MatMulNBits", [*inputs, None, normal(columns)], tolerance=1e-3, **attrs)
+    check("MatMulNBits", inputs, tolerance=1e-3, constant=[1], **attrs)
+    check("MatMulNBits", [*inputs, None, normal(columns)], tolerance=1e-3, constant=[1], **attrs)

@@ -18,14 +18,18 @@ OPSET = 21
 MICROSOFT = "com.microsoft"
 
 
-def run_both(op, inputs, *, domain="", outputs=1, **attrs):
-    """Run one node in ONNX Runtime and here; arrays of up to one axis are made constants, as some kernels demand."""
+def run_both(op, inputs, *, domain="", outputs=1, constant=(), **attrs):
+    """Run one node in ONNX Runtime and here.
+
+    Arrays of up to one axis, and those at the places `constant`, are made constants, as some kernels demand.
+    """
     from onnx import helper
 
     names = [f"i{k}" if value is not None else "" for k, value in enumerate(inputs)]
     out_names = [f"o{k}" for k in range(outputs)]
     values = {name: value for name, value in zip(names, inputs, strict=True) if name}
-    feed = {name: value for name, value in values.items() if value.ndim > 1}
+    held = {f"i{place}" for place in constant}
+    feed = {name: value for name, value in values.items() if value.ndim > 1 and name not in held}
     graph = helper.make_graph(
         [helper.make_node(op, names, out_names, domain=domain, **attrs)],
         "one",

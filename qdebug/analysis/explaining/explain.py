@@ -179,10 +179,11 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
     """Hold a float node, or one on plain integers, against its replay."""
     if not has_kernel(node.op, node.domain):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
-    if rounds_data(node):
-        said = "it may round its data to codes of 8 bits, block by block, and nothing says how"
-        return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     found = judge_float(recording, node, tensor, at)
+    if rounds_data(node) and not found.within:  # it may, and need not
+        plain = replace(node, attrs={name: value for name, value in node.attrs.items() if name != "accuracy_level"})
+        real = judge_float(recording, plain, tensor, at)
+        found = real if real.within else found
     if not found.within and rescales(node.op) and _bare_codes(recording, tensor, at[0]):
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.model import Node
-from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks, rounds_data
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.precision import float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -71,7 +71,7 @@ def _transposed(call: Call, position: int, side: str) -> np.ndarray:
 def _matmul_of_codes(call: Call) -> np.ndarray:
     """Multiply x (..., K) by a weight of packed codes, block by block with a scale of its own; add a bias.
 
-    Data stay real here also where the node allows the runtime to round them to codes (accuracy level 4).
+    Where the node allows it, x is rounded to codes in the same blocks, as ONNX Runtime does if the CPU can.
     """
     names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
     node = Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
@@ -79,7 +79,8 @@ def _matmul_of_codes(call: Call) -> np.ndarray:
         node, {str(slot): array for slot, array in enumerate(call.inputs) if array is not None}
     )
     x, bias = call.array(0), call.optional(5)
-    out = _product(x, codes * scales)
+    data = rounded_in_blocks(widen(x), call.integer("block_size")) if rounds_data(node) else x
+    out = _product(data, codes * scales)
     return narrow(out if bias is None else out + widen(bias), x.dtype)
 
 
