@@ -6,14 +6,26 @@ to its reference tensor; it is only to be brought back into the reference's orde
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from qdebug.analysis.alignment.pairs import Pair, View
-from qdebug.analysis.alignment.turning import drops_dimensions, turned_later_by, with_dimensions, without_dimensions
+from qdebug.analysis.alignment.ops import plain_op, turns_channels
+from qdebug.analysis.alignment.pairs import Pair, View, block_of
+from qdebug.analysis.alignment.turning import (
+    CHANNELS_SECOND,
+    Sides,
+    composed,
+    drops_dimensions,
+    inverse,
+    kept_last,
+    turn_of,
+    turned_by,
+    turned_later_by,
+    with_dimensions,
+    without_dimensions,
+)
 from qdebug.analysis.alignment.value_classes import Run, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
@@ -31,7 +43,6 @@ __all__ = [
     "with_layouts",
 ]
 
-_BLOCKED = re.compile(r"NCHW(\d+)c")
 _NO_SIZE = np.dtype("V0")
 """Of arrays that are only shapes."""
 _ENDS_LAYOUT = frozenset({"Reshape", "Flatten", "Unsqueeze", "Gemm", "QGemm", "MatMul", "QLinearMatMul"})
@@ -56,10 +67,19 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
     if view is None or (view.channel_block is None and view.transpose is None):
         return array.reshape(shape) if _merged(array.shape, shape) or _merged(shape, array.shape) else array
     if view.channel_block is not None:
-        return np.ascontiguousarray(_unblocked(array, view.channel_block, shape))
+        array = _unblocked(array, view.channel_block, _unturned_shape(shape, view.transpose))
     if view.transpose is not None and len(view.transpose) == array.ndim:
-        return np.ascontiguousarray(array.transpose(view.transpose))
-    return array
+        array = array.transpose(view.transpose)
+    elif view.channel_block is None:
+        return array
+    return np.ascontiguousarray(array)
+
+
+def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Give the extents that a tensor has before it is turned to a shape."""
+    if transpose is None or len(transpose) != len(shape):
+        return shape
+    return tuple(shape[transpose.index(axis)] for axis in range(len(shape)))
 
 
 def _merged(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
@@ -91,7 +111,7 @@ def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
     """
     if view is None or (view.transpose is None and view.channel_block is None):
         return array
-    if view.transpose is None:
+    if view.transpose is None or view.channel_block is not None:
         raise KernelError("nothing is replayed on blocks of channels")
     return array.transpose(np.argsort(view.transpose)) if len(view.transpose) == array.ndim else array
 
@@ -103,8 +123,10 @@ def in_one_order(
 
     What is kept in blocks of channels is brought there last: the other side tells padding channels from real ones.
     """
-    blocks = [None if view is None else view.channel_block for view in (reference_view, backend_view)]
-    if blocks[0] is not None and blocks[0] == blocks[1]:  # alike in memory, whether the block is declared or not
+    theirs, ours = reference_view or View(), backend_view or View()
+    blocks = theirs.channel_block, ours.channel_block
+    if blocks[0] is not None and (blocks[0], theirs.transpose) == (blocks[1], ours.transpose):
+        # alike in memory, whether the block is declared or not
         return reference, backend.reshape(reference.shape) if reference.size == backend.size else backend
     if blocks[1] is not None:
         reference = in_reference_order(reference, reference_view, backend.shape)
@@ -145,8 +167,8 @@ def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: 
     partners: dict[str, str] = {}
     for pair in pairs.values():
         partners.setdefault(pair.reference, pair.backend)
-    ours = _layouts({name: pair.reference for name, pair in pairs.items()}, ref, be, turned_later=True)
     theirs = _layouts(partners, be, ref)
+    ours = _layouts({name: pair.reference for name, pair in pairs.items()}, ref, be, frames=theirs)
     laid_out: dict[str, Pair] = {}
     for name in order:
         pair = pairs[name]
@@ -173,27 +195,33 @@ def layouts_of(run: Run) -> dict[str, View]:
     return _layouts({}, run, run)
 
 
-def _layouts(partners: Mapping[str, str], other: Run, run: Run, *, turned_later: bool = False) -> dict[str, View]:
+def _layouts(
+    partners: Mapping[str, str], other: Run, run: Run, *, frames: Mapping[str, View] | None = None
+) -> dict[str, View]:
     """Find the tensors of one run that are kept in another order than in the model.
 
     Args:
         partners: The other run's tensors by those of this run.
         other: The other run.
         run: The run.
-        turned_later: Also look for each Transpose of the other run that this one does later; its own graph tells the
-            rest.
+        frames: Those of the other run: then each Transpose is looked for that it does earlier or later than this one;
+            the run's own graph tells the rest.
     """
     layouts: dict[str, View] = {}
     if not any(_may_turn(each) for each in (other, run)):
         return layouts
     graph = run.recording.graph
+    sides = Sides(other=other, run=run, partners=partners, layouts=layouts, frames=frames)
     for tensor in tensor_order(graph):
         node = graph.producer(tensor)
         if node is None:
             continue
-        layout = turned_later_by(tensor, node, partners, layouts, (other, run)) if turned_later else None
+        layout = None if frames is None else _moved(tensor, node, sides)
         if layout is None:
-            layout = _layout_of(tensor, node, partners, layouts, (other, run))
+            layout = _layout_of(tensor, node, sides)
+        block = block_of(graph.tensors[tensor].layout)
+        if block != (None if layout is None else layout.channel_block):
+            layout = replace(layout or View(), channel_block=block)
         if layout is not None and layout != View() and _fits(layout, tensor, run):
             layouts[tensor] = layout
     return layouts
@@ -204,7 +232,7 @@ def _may_turn(run: Run) -> bool:
     graph = run.recording.graph
     return any(
         node.op in _TURNS or node.op.startswith("Nhwc") or "channels_last" in node.attrs for node in graph.nodes
-    ) or any(info.layout is not None and _BLOCKED.fullmatch(info.layout) for info in graph.tensors.values())
+    ) or any(block_of(info.layout) is not None for info in graph.tensors.values())
 
 
 def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
@@ -222,30 +250,38 @@ def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
 
 def _said(layout: View) -> str:
     if layout.channel_block is not None:
-        return f"kept in blocks of {layout.channel_block} channels"
+        turned = "" if layout.transpose is None else f", then read as {layout.transpose}"
+        return f"kept in blocks of {layout.channel_block} channels{turned}"
     return f"dimensions kept in another order, read as {layout.transpose}"
 
 
-def _layout_of(
-    tensor: str, node: Node, partners: Mapping[str, str], layouts: Mapping[str, View], runs: tuple[Run, Run]
-) -> View | None:
-    other, run = runs
-    blocked = _BLOCKED.fullmatch(run.graph.tensors[tensor].layout or "")
-    if blocked:
-        return View(channel_block=int(blocked.group(1)))
-    if node.op == "ReorderOutput":
-        return _channels_last(4) if node.attrs.get("channels_last") else None
-    if node.attrs.get("channels_last") or node.op.startswith("Nhwc"):
-        return _channels_last(_rank(tensor, run))
+def _moved(tensor: str, node: Node, sides: Sides) -> View | None:
+    """Give the layout of a tensor as far as it hangs on where the other run turns its partner; None if it does not."""
+    if plain_op(node) == "Transpose":
+        return turned_by(tensor, node.inputs[0], sides)
+    return turned_later_by(tensor, node, sides)
+
+
+def _layout_of(tensor: str, node: Node, sides: Sides) -> View | None:
+    """Give the order of a tensor's dimensions as the run's own graph tells it; blocks of channels aside."""
+    run, other, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
     source = node.inputs[0] if node.inputs else ""
+    if node.op == "ReorderOutput":
+        last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
+        return View(transpose=composed(last, layouts.get(source, View()).transpose))
+    if turns_channels(node):
+        return _turned(layouts.get(source), node)
+    if node.op != "ReorderInput" and (order := kept_last(node, _rank(tensor, run))) is not None:
+        return View(transpose=order)
     if node.op == "Transpose" and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
         return _turned(layouts.get(source), node)
     readers = run.graph.consumers(tensor)
     if node.op == "Transpose" and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
-        return _channels_last(len(perm)) if isinstance(perm := node.attrs.get("perm"), tuple) else None
+        rank = len(perm) if isinstance(perm := node.attrs.get("perm"), tuple) else 0
+        return View(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
     if node.op == "Unsqueeze" and source in layouts and not run.classes.changes_layout(node):
         partner = other.graph.producer(partners[tensor]) if tensor in partners else None
-        return with_dimensions(layouts[source], node, partner, runs)
+        return with_dimensions(layouts[source], node, partner, (other, run))
     if node.op in _ENDS_LAYOUT and not run.classes.changes_layout(node):
         return None
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
@@ -265,10 +301,6 @@ def _wants_channels_last(reader: Node, tensor: str) -> bool:
     return turned and reader.op != "ReorderOutput" and reader.inputs[0] == tensor
 
 
-def _channels_last(rank: int) -> View | None:
-    return View(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
-
-
 def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: Run) -> bool:
     """Tell whether a Transpose only turns what it reads, instead of standing for a Transpose of the other run."""
     if source not in partners or tensor not in partners:
@@ -279,12 +311,11 @@ def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: 
 
 def _turned(before: View | None, node: Node) -> View | None:
     """Give the layout after a Transpose: where each of the model's dimensions has gone."""
-    perm = node.attrs.get("perm")
-    if not isinstance(perm, tuple) or (before is not None and before.transpose is None):
+    turn = turn_of(node)
+    if turn is None or (before is not None and before.transpose is None):
         return None
-    old = tuple(range(len(perm))) if before is None or before.transpose is None else before.transpose
-    new = tuple(perm.index(axis) for axis in old)
-    return None if new == tuple(range(len(perm))) else View(transpose=new)
+    order = composed(inverse(turn), None if before is None else before.transpose)
+    return None if order is None else View(transpose=order)
 
 
 def _fits(layout: View, tensor: str, run: Run) -> bool:

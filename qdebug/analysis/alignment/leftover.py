@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qdebug.analysis.alignment.found import add_partner
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES
+from qdebug.analysis.alignment.ops import MOVES_VALUES
 from qdebug.analysis.alignment.pairs import Kind, Pair, Side, Unmatched
 from qdebug.analysis.alignment.region import between, why_unchecked
 from qdebug.analysis.alignment.value_classes import Run, ValueClasses
@@ -159,7 +159,7 @@ def _only_moves(tensor: str, classes: ValueClasses, paired: set[str]) -> bool:
 
     def moved(name: str) -> bool:
         node = graph.producer(name)
-        return node is not None and (node.op in MOVES_VALUES or node.op in KEEPS_VALUES)
+        return node is not None and (node.op in MOVES_VALUES or classes.handed_on(node) is not None)
 
     return moved(tensor) and all(
         classes.of_shape(output)

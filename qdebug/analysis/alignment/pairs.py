@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Unmatched", "View", "clamp_of"]
+__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Unmatched", "View", "block_of", "clamp_of"]
+
+_BLOCKED = re.compile(r"NCHW(\d+)c")
 
 
 class Match(StrEnum):
@@ -36,7 +39,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is done to a tensor before it is compared.
+    """What is done to a tensor before it is compared: blocks of channels are undone first, then dimensions turned.
 
     Args:
         clamp_low: Real values below are raised to this; None for no bound.
@@ -50,6 +53,12 @@ class View:
     clamp_high: float | None = None
     transpose: tuple[int, ...] | None = None
     channel_block: int | None = None
+
+
+def block_of(layout: str | None) -> int | None:
+    """Give how many channels lie together in memory in a layout such as "NCHW16c"; None in any other."""
+    blocked = _BLOCKED.fullmatch(layout or "")
+    return int(blocked.group(1)) if blocked else None
 
 
 def clamp_of(view: View | None) -> tuple[float | None, float | None]:

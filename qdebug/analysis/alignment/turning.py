@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op, same_family
+from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, SUMS_OF_CODES, plain_op, same_family
 from qdebug.analysis.alignment.pairs import View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Node
 from qdebug.model.outline import shape_of
 
-__all__ = ["drops_dimensions", "turned_later_by", "with_dimensions", "without_dimensions"]
+__all__ = [
+    "CHANNELS_SECOND",
+    "Sides",
+    "composed",
+    "drops_dimensions",
+    "inverse",
+    "kept_last",
+    "turn_of",
+    "turned_by",
+    "turned_later_by",
+    "with_dimensions",
+    "without_dimensions",
+]
+
+CHANNELS_SECOND = (0, 3, 1, 2)
+"""How four dimensions are turned whose channels come last."""
+_ARRANGES = frozenset({"Transpose", "ReorderInput", "ReorderOutput"})
+_ORDERED = frozenset(
+    {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "LpPool"}
+    | {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN", "MatMul", "FusedMatMul", "Gemm"}
+    | {"DepthToSpace", "SpaceToDepth", "LSTM", "GRU", "RNN"}
+)
+"""Operators that know their dimensions by place: what they read is in their order on either side."""
+_STEPS = 4
+"""Nodes in a row that may make real numbers of sums of codes: a cast, a scale, a bias, a clamp."""
 
 
 def drops_dimensions(node: Node) -> bool:
@@ -69,9 +94,26 @@ def _axes(node: Node, run: Run) -> tuple[int, ...]:
     return ()
 
 
-def turned_later_by(
-    tensor: str, node: Node, partners: Mapping[str, str], layouts: Mapping[str, View], runs: tuple[Run, Run]
-) -> View | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """What is known while the layouts of one run's tensors are looked for.
+
+    Args:
+        other: The other run.
+        run: The run.
+        partners: The other run's tensors by those of this run.
+        layouts: Those of this run's tensors, as far as they have been found.
+        frames: Those of the other run's tensors; None where nobody looked.
+    """
+
+    other: Run
+    run: Run
+    partners: Mapping[str, str]
+    layouts: Mapping[str, View]
+    frames: Mapping[str, View] | None = None
+
+
+def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
     """Give the layout of a tensor where the other run turns what its partner is made of, or what comes of that.
 
     Optimizers move a Transpose past the nodes that follow or come before: in between, all is in another order.
@@ -79,34 +121,97 @@ def turned_later_by(
     Args:
         tensor: The tensor.
         node: What makes it.
-        partners: The other run's tensors by those of this run.
-        layouts: What is known of the tensors before.
-        runs: The other run and this one.
+        sides: What is known.
 
     Returns:
         The layout, perhaps one that changes nothing; None if the other run turns nothing there.
     """
-    other, run = runs
-    if tensor not in partners or node.op == "Transpose" or node.attrs.get("channels_last"):
+    other, run, partners = sides.other, sides.run, sides.partners
+    if tensor not in partners or plain_op(node) in _ARRANGES:
         return None
-    made, after = _unturned(partners[tensor], other, lambda name: _alike(other, name, node), folded=True)
+    coded = _sums_of_codes(node, sides)
+    maker = coded or node
+    made, after = _unturned(partners[tensor], sides, lambda name: _alike(other, name, maker), folded=True)
     theirs = None if made is None else other.graph.producer(made)
     if theirs is None:
         return None
-    sources = {other.classes.root(partners[name]): name for name in run.classes.data_inputs(node) if name in partners}
+    ordered = plain_op(maker) in _ORDERED
+    if ordered and (after is not None or coded is not None):
+        return View(transpose=composed(kept_last(maker, len(after or ())), after))
+    sources = {other.classes.root(partners[name]): name for name in run.classes.data_inputs(maker) if name in partners}
     for name in other.classes.data_inputs(theirs):
-        source, before = _unturned(name, other, sources.__contains__)
+        source, before = _unturned(name, sides, sources.__contains__)
         if source is None or (before is None and after is None):
             continue
-        known = layouts.get(sources[source])
-        if known is not None and (known.transpose is None or known.channel_block is not None):
-            continue
-        order = _composed(None if known is None else known.transpose, before)
+        if ordered:
+            return View(transpose=kept_last(maker, len(before or ())))
+        known = sides.layouts.get(sources[source])
+        order = composed(None if known is None else known.transpose, before)
         if order is not None and drops_dimensions(node):
             left = without_dimensions(View(transpose=order), node, run)
             order = None if left is None else left.transpose
-        order = _composed(order, after)
-        return View() if order is None else View(transpose=order)
+        return View(transpose=composed(order, after))
+    return None
+
+
+def turned_by(tensor: str, source: str, sides: Sides) -> View | None:
+    """Give the layout after a Transpose, from how the other run's tensors that answer to both its ends are turned.
+
+    Args:
+        tensor: What the Transpose gives.
+        source: What it reads.
+        sides: What is known.
+
+    Returns:
+        The layout, perhaps one that changes nothing; None if the other run does not turn one into the other.
+    """
+    partners, root = sides.partners, sides.other.classes.root
+    turn = turn_of(sides.run.graph.producer(tensor))
+    if turn is None or source not in partners or tensor not in partners:
+        return None
+    ends = [root(partners[name]) for name in (source, tensor)]
+    found, order = _unturned(ends[1], sides, ends[0].__eq__)
+    if found is None:
+        found, back = _unturned(ends[0], sides, ends[1].__eq__)
+        order = None if back is None else inverse(back)
+    if found is None:
+        return None
+    known = sides.layouts.get(source)
+    return View(transpose=composed(composed(inverse(turn), None if known is None else known.transpose), order))
+
+
+def turn_of(node: Node | None) -> tuple[int, ...] | None:
+    """Give for each dimension after a Transpose which of its input's it is; None if that is not known, or no turn."""
+    if node is None or plain_op(node) != "Transpose":
+        return None
+    perm = CHANNELS_SECOND if node.op == "ReorderInput" else node.attrs.get("perm")
+    return tuple(axis for axis in perm if isinstance(axis, int)) if isinstance(perm, tuple) else None
+
+
+def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the turn that undoes a turn."""
+    return tuple(perm.index(axis) for axis in range(len(perm)))
+
+
+def kept_last(node: Node, rank: int) -> tuple[int, ...] | None:
+    """Give the order that brings what a node gives into the order of its operator; None unless it has channels last."""
+    last = bool(node.attrs.get("channels_last")) or node.op.startswith("Nhwc")
+    return (0, rank - 1, *range(1, rank - 1)) if last and rank > 2 else None
+
+
+def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
+    """Give the node whose sums of codes another makes real numbers of, through nodes that no tensor answers to."""
+    run = sides.run
+    for _ in range(_STEPS):
+        fed = run.classes.data_inputs(node)
+        makers = [run.graph.producer(name) for name in fed if name not in sides.partners]
+        if len(makers) != len(fed):
+            return None
+        known = [maker for maker in makers if maker is not None and (maker.op in SUMS_OF_CODES or maker.op == "Cast")]
+        known += [maker for maker in makers if maker is not None and maker.op in GO_INTO_WEIGHTS]
+        if not known or known[0].op in SUMS_OF_CODES:
+            return known[0] if known else None
+        node = known[0]
     return None
 
 
@@ -116,37 +221,40 @@ def _alike(run: Run, tensor: str, node: Node) -> bool:
 
 
 def _unturned(
-    tensor: str, run: Run, ends: Callable[[str], bool], *, folded: bool = False
+    tensor: str, sides: Sides, ends: Callable[[str], bool], *, folded: bool = False
 ) -> tuple[str | None, tuple[int, ...] | None]:
-    """Follow a tensor back through Transposes to one where they end.
+    """Follow a tensor of the other run back through Transposes to one where they end.
 
     Args:
         tensor: The tensor.
-        run: Its run.
+        sides: What is known.
         ends: Tells of a root whether it is that one.
-        folded: Also go back through what the other run may have folded into the node before the Transpose.
+        folded: Also go back through what this run may have folded into the node before the Transpose.
 
     Returns:
         The root of the tensor where that is, and for each dimension of the tensor which of that one's it is (None if
-        in order); no tensor if something else than a Transpose comes first.
+        in order), both in the order that the model has; no tensor if something else than a Transpose comes first.
     """
+    run = sides.other
     order: tuple[int, ...] | None = None
     at = run.classes.root(tensor)
     while not ends(at):
-        turn = run.graph.producer(at)
-        data = () if turn is None else run.classes.data_inputs(turn)
-        if folded and turn is not None and turn.op in GO_INTO_WEIGHTS | ACTIVATIONS and len(data) == 1:
+        node = run.graph.producer(at)
+        data = () if node is None else run.classes.data_inputs(node)
+        if folded and node is not None and node.op in GO_INTO_WEIGHTS | ACTIVATIONS and len(data) == 1:
             at = run.classes.root(data[0])
             continue
-        perm = None if turn is None or turn.op != "Transpose" else turn.attrs.get("perm")
-        if turn is None or not isinstance(perm, tuple):
+        turn = turn_of(node)
+        if node is None or turn is None:
             return None, None
-        order = _composed(tuple(int(axis) for axis in perm), order)
-        at = run.classes.root(turn.inputs[0])
+        before, after = ((sides.frames or {}).get(name, View()).transpose for name in (node.inputs[0], at))
+        turned = composed(composed(None if before is None else inverse(before), turn), after)
+        order = composed(turned, order)
+        at = run.classes.root(node.inputs[0])
     return at, order
 
 
-def _composed(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def composed(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Give the order of dimensions that two turns make one after the other; None for one that changes nothing."""
     if first is None or then is None or len(first) != len(then):
         return first if then is None else then

@@ -46,6 +46,10 @@ class ValueClasses:
         self.neutral = dict(neutral or {})
         self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
         self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
+        self._turned: dict[
+            str, tuple[str, tuple[int, ...]]
+        ] = {}  # what a tensor is with its dimensions turned, and how
+        self._turned_back: dict[str, str] = {}  # what a node turns back into the order that it had, by the node
         self._folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
         self._folded -= {name for name in self._folded if graph.producer(name) is not None}
         self._shapes: set[str] = set()
@@ -61,15 +65,36 @@ class ValueClasses:
             folded.update(made)
         elif node.op == "Shape" or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
             shapes.update(made)
+        if node.op == "Transpose":
+            self._follow_turn(node)
         source = self.handed_on(node)
+        if source in self._turned and (node.op in KEEPS_VALUES or node.op == "Cast"):
+            self._turned[node.outputs[0]] = self._turned[source]
         if source and node.outputs and node.outputs[0]:
             root = self._root.get(source, source)
             self._root[node.outputs[0]] = root
             self._members.setdefault(root, [root]).append(node.outputs[0])
 
+    def _follow_turn(self, node: Node) -> None:
+        """Note what a Transpose makes of a tensor, together with those before it: several may undo each other."""
+        perm = node.attrs.get("perm")
+        if not isinstance(perm, tuple) or not (node.inputs[0] and node.outputs[0]):
+            return
+        turn = tuple(axis for axis in perm if isinstance(axis, int))
+        start, before = self._turned.get(node.inputs[0], (node.inputs[0], tuple(range(len(turn)))))
+        if len(before) != len(turn):
+            return
+        order = tuple(before[axis] for axis in turn)
+        if order == tuple(range(len(order))):
+            self._turned_back[node.name] = start
+        else:
+            self._turned[node.outputs[0]] = start, order
+
     def handed_on(self, node: Node) -> str | None:
-        """Give the input whose values a node hands on as its first output; None if it computes something else."""
+        """Give the tensor whose values a node hands on as its first output; None if it computes something else."""
         if node.op in _HANDING_ON:
+            if node.name in self._turned_back:
+                return self._turned_back[node.name]
             if turns_channels(node):
                 return None
             source = node.inputs[0] if node.inputs else ""

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from qdebug.analysis.alignment.ops import plain_op
+from qdebug.analysis.alignment.pairs import block_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.errors import KernelError
 from qdebug.model import Node
@@ -14,7 +16,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
-__all__ = ["FAR", "same_scalar", "weight_distance", "weight_of"]
+__all__ = ["FAR", "in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
 
 FAR = 0.5
 """Relative distance from which a weight is another one."""
@@ -51,7 +53,29 @@ def _largest(run: Run, node: Node) -> np.ndarray | None:
         return None
     name = max(sizes)[1]
     values = dequantize(recording.load(name), recording.graph.tensors[name].quant)
-    return np.asarray(values, np.float64)
+    return np.asarray(in_plain_order(run, node, values), np.float64)
+
+
+def in_plain_order(run: Run, node: Node, weight: np.ndarray) -> np.ndarray:
+    """Bring a Conv's weight that is kept in blocks of channels into outputs, inputs, rows, columns.
+
+    ONNX Runtime keeps O/block, I/block, H, W, block of I, block of O where the Conv reads blocks, and O/block, I, H, W,
+    block of O where it reads plain channels or each of its own (MLAS, reorder.cpp, MlasReorderFilterOIHWBiBo and
+    MlasReorderFilterOIHWBo).
+
+    Args:
+        run: The run that has the node.
+        node: The node; the weight of one that does not write blocks is given back as it is.
+        weight: Its weight, with padding channels if it has some.
+    """
+    blocks = [block_of(run.graph.tensors[name].layout) for name in (node.inputs[0], node.outputs[0]) if name]
+    block = blocks[-1] if len(blocks) > 1 and plain_op(node) == "Conv" else None
+    if block is None or weight.ndim != 4 or weight.shape[0] % block:
+        return weight
+    outputs, inputs, *kernel = weight.shape
+    inner = block if blocks[0] == block and inputs % block == 0 else 1
+    parts = weight.reshape(outputs // block, inputs // inner, *kernel, inner, block)
+    return parts.transpose(0, 5, 1, 4, 2, 3).reshape(weight.shape)
 
 
 def _of_blocks(run: Run, node: Node) -> np.ndarray | None:
@@ -79,9 +103,19 @@ def weight_distance(ref: Run, theirs: Node, be: Run, ours: Node) -> float | None
 
 def distance(reference: np.ndarray, backend: np.ndarray) -> float:
     """Give norm(backend - reference) / norm(reference); a transposed matrix is turned."""
+    backend = without_padding(backend, reference.shape)
     if reference.size != backend.size:
         return float("inf")
     if reference.shape != backend.shape and reference.T.shape == backend.shape:
         reference = reference.T
     norm = float(np.linalg.norm(reference))
     return float(np.linalg.norm(backend - reference.reshape(backend.shape))) / norm if norm else float("inf")
+
+
+def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Leave out channels of nothing but zeros that fill up a block; the weight itself if that does not give a shape."""
+    if weight.ndim != 4 or weight.shape == shape or weight.shape[2:] != shape[2:] or weight.shape < shape:
+        return weight
+    kept = weight[: shape[0], : shape[1]]
+    filled = np.count_nonzero(weight) - np.count_nonzero(kept)
+    return kept if kept.shape == shape and not filled else weight

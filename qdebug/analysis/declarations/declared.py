@@ -17,6 +17,7 @@ from qdebug.analysis.alignment.layouts import layouts_of
 from qdebug.analysis.alignment.ops import BIAS_SLOTS, MOVES_VALUES, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
+from qdebug.analysis.alignment.weights import in_plain_order, without_padding
 from qdebug.analysis.attribution.attribute import compute
 from qdebug.analysis.attribution.constant_error import hair, known_errors, scales_by_constants
 from qdebug.analysis.attribution.constant_spread import constant_spread
@@ -417,6 +418,9 @@ class Declared:
         other_steps = self._replay.reference.half_steps(other)
         if turned:
             real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
+        kept = without_padding(mine, real.shape)
+        if kept is not mine:
+            mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
         if mine.shape != real.shape:
             return ""
         steps = half + other_steps
@@ -431,7 +435,11 @@ class Declared:
         nodes = (node for node in self._backend.graph.consumers(name) if node.op == "MatMulNBits")
         node = next((node for node in nodes if node.inputs[1] == name), None)
         if node is None:
-            return real_values(self._backend, name), self._replay.backend.half_steps(name)
+            values, half = real_values(self._backend, name), self._replay.backend.half_steps(name)
+            reader = next((each for each in self._backend.graph.consumers(name) if name in each.inputs[1:2]), None)
+            if reader is not None:
+                values, half = (in_plain_order(self._be, reader, array) for array in (values, half))
+            return values, half
         parts = [part for part in node.inputs[1:4] if part and self._backend.has(part)]
         codes, scales = blockwise_weight(node, {part: self._backend.load(part) for part in parts})
         half = np.abs(scales) / 2

@@ -117,10 +117,10 @@ def test_a_constant_that_is_neutral_hands_the_other_input_on():
 def test_where_nothing_turns_the_search_for_turned_tensors_can_be_left_out(first, second):
     ref, be = (Run.of(MemoryRecording.single(graph, {})) for graph in (first, second))
     partners = {name: name for name in tensor_order(second) if name in first.tensors}
-    quick = layouts._layouts(partners, ref, be, turned_later=True)
+    quick = layouts._layouts(partners, ref, be, frames={})
     always, layouts._may_turn = layouts._may_turn, lambda _: True
     try:
-        assert layouts._layouts(partners, ref, be, turned_later=True) == quick == {}
+        assert layouts._layouts(partners, ref, be, frames={}) == quick == {}
     finally:
         layouts._may_turn = always
 
