@@ -462,7 +462,7 @@ class _Aligner:
         """Give a tensor the partner of the tensor it is another form of."""
         source = self.be.classes.handed_on(node) or node.inputs[0]
         pair = self.found.get(source)
-        if plain_op(node) in _NEUTRAL and self._by_name(tensor, Evidence.WEAK):
+        if plain_op(node) in _NEUTRAL | {"Slice"} and self._by_name(tensor, Evidence.WEAK):
             return  # what changes nothing here may change something in the reference
         if pair is not None and self._is_turned_output(tensor, pair.reference) and self._by_name(tensor, Evidence.WEAK):
             return

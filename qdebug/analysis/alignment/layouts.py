@@ -220,7 +220,7 @@ def _layouts(
         if layout is None:
             layout = _layout_of(tensor, node, sides)
         block = block_of(graph.tensors[tensor].layout)
-        if block != (None if layout is None else layout.channel_block):
+        if block is not None:
             layout = replace(layout or View(), channel_block=block)
         if layout is not None and layout != View() and _fits(layout, tensor, run):
             layouts[tensor] = layout

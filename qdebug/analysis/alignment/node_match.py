@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ __all__ = ["Answer", "NodeMatcher"]
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
 _CLAMPS = ("Relu", "Clip")
+_PICKED_BY = {"Slice": (1, 2), "Gather": (1,)}
+"""Inputs that say which elements an operator picks."""
 _LEFT_ASIDE = 4
 """Nodes in a row that are left aside where a node is looked for behind a tensor."""
 _GIVE_EXTENTS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -114,7 +117,7 @@ class NodeMatcher:
 
     def _choose(self, node: Node, candidates: Sequence[Node]) -> Node | None:
         """Give the one candidate that fits best; None if there is none or no difference is plain."""
-        for narrow in (self._by_attributes, self._by_constants, self._by_name):
+        for narrow in (self._by_attributes, self._by_constants, self._by_rules, self._by_name):
             if len(candidates) <= 1:
                 break
             candidates = narrow(node, candidates) or candidates
@@ -141,6 +144,29 @@ class NodeMatcher:
             return []
         return [ranked[0][1]]
 
+    def _by_rules(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
+        """Keep those that pick the same places: axes may differ where one side turns its tensors."""
+        if node.op not in _PICKED_BY:
+            return []
+        ours = [self._places(self._runs[1], node, slot) for slot in _PICKED_BY[node.op]]
+        return [
+            other
+            for other in candidates
+            if all(
+                one is not None and np.array_equal(one, theirs)
+                for slot, one in zip(_PICKED_BY[node.op], ours, strict=True)
+                if (theirs := self._places(self._runs[0], other, slot)) is not None
+            )
+        ]
+
+    def _places(self, run: Run, node: Node, slot: int) -> np.ndarray | None:
+        """Give a constant that says which elements a node picks, if it was recorded."""
+        name = node.inputs[slot] if len(node.inputs) > slot else ""
+        held = [each for each in run.classes.members(name) if run.recording.has(each)] if name else []
+        if not held or not run.classes.folds(name) or math.prod(shape_of(run.recording, held[0])) > _TELLING:
+            return None
+        return run.recording.load(held[0])
+
     def _by_name(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
         """Keep the candidate that a backend's names are made of: its own name, or of what it makes."""
         ours = (node.name, *node.outputs)
@@ -159,7 +185,7 @@ class NodeMatcher:
         output = theirs.outputs[0]
         for _ in range(_TAKEN_IN):
             readers = self.ref.consumers(output)
-            if len(readers) != 1 or len(self.ref.data_inputs(readers[0])) != 1:
+            if len(readers) != 1 or not self._reads_only(readers[0], output):
                 return
             bends = plain_op(readers[0]) in ACTIVATIONS
             if not bends and not goes_into_weights(readers[0], ours):
@@ -185,7 +211,7 @@ class NodeMatcher:
             if len(readers) != 1 or not (into_weights or readers[0].op in _CLAMPS):
                 return output, folded
             reader = readers[0]
-            if len(self.ref.data_inputs(reader)) != 1:
+            if not self._reads_only(reader, output):
                 return output, folded
             maker = self.be.graph.producer(tensor) if into_weights else None
             turned = None if maker is None else self.behind_turn(output)
@@ -195,7 +221,7 @@ class NodeMatcher:
                     return output, folded
                 folded.append(reader)
                 reader, output = behind[0], turned
-                if len(self.ref.data_inputs(reader)) != 1 or self._done_later(tensor, reader):
+                if not self._reads_only(reader, output) or self._done_later(tensor, reader):
                     return self.ref.data_inputs(folded.pop())[0], folded
             inside = maker is not None and goes_into_weights(reader, maker)
             if not (inside or self._is_clamped(tensor, reader)):
@@ -204,6 +230,10 @@ class NodeMatcher:
                 return output, folded
             folded.append(reader)
             output = reader.outputs[0]
+
+    def _reads_only(self, reader: Node, tensor: str) -> bool:
+        """Tell whether a reference node reads one tensor beside constants, and a given one: shapes are none."""
+        return [self.ref.root(name) for name in self.ref.data_inputs(reader)] == [self.ref.root(tensor)]
 
     def behind_turn(self, output: str) -> str | None:
         """Give what the one reader of a reference tensor makes of it if that turns it: a backend may do so later."""

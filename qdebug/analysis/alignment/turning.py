@@ -145,12 +145,12 @@ def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
             continue
         if ordered:
             return View(transpose=kept_last(maker, len(before or ())))
-        known = sides.layouts.get(sources[source])
-        order = composed(None if known is None else known.transpose, before)
+        known = sides.layouts.get(sources[source], View())
+        order = composed(known.transpose, before)
         if order is not None and drops_dimensions(node):
             left = without_dimensions(View(transpose=order), node, run)
             order = None if left is None else left.transpose
-        return View(transpose=composed(order, after))
+        return View(transpose=composed(order, after), channel_block=known.channel_block)
     return None
 
 

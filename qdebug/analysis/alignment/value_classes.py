@@ -28,7 +28,7 @@ class ValueClasses:
 
     Args:
         graph: The graph.
-        neutral: Nodes whose constant changes nothing (times 1, plus 0), with the input that they hand on.
+        neutral: Nodes whose constants change nothing (times 1, plus 0, slices of all there is), with what they hand on.
         constant: Gives what tells a constant's values from those of others, by name; None where nobody looked.
 
     Attributes:
@@ -230,12 +230,35 @@ def _constant_key(recording: Recording, name: str) -> Hashable:
     return (str(values.dtype), values.shape, values.tobytes()) if values.size <= _FEW else None
 
 
+_ENDLESS = 2**31 - 1
+"""The end from which a Slice takes all there is: exporters write the largest integer of 32 or 64 bits."""
+
+
+def _takes_all(recording: Recording, node: Node) -> bool:
+    """Tell whether a Slice gives all that it reads: from 0 to the end, whatever the extents are."""
+    kept: list[np.ndarray] = []
+    for slot, name in ((1, "starts"), (2, "ends"), (4, "steps")):
+        tensor = node.inputs[slot] if len(node.inputs) > slot else ""
+        if tensor:
+            if recording.graph.tensors[tensor].role is not Role.CONSTANT or not recording.has(tensor):
+                return False
+            kept.append(recording.load(tensor))
+        else:
+            kept.append(np.asarray(node.attrs.get(name, 1 if name == "steps" else ())))
+    starts, ends, steps = kept
+    return bool(starts.size and ends.size and np.all(starts == 0) and np.all(ends >= _ENDLESS) and np.all(steps == 1))
+
+
 def _neutral_nodes(recording: Recording) -> dict[str, str]:
-    """Find the nodes that multiply by 1 or add 0, which runtimes leave out."""
+    """Find the nodes that multiply by 1, add 0 or slice off nothing, which runtimes leave out."""
     graph = recording.graph
     found: dict[str, str] = {}
     constants = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
     for node in graph.nodes:
+        if node.op == "Slice":
+            if _takes_all(recording, node):
+                found[node.name] = node.inputs[0]
+            continue
         if constants.isdisjoint(node.inputs):
             continue
         form, _ = real_form(node, graph.opset)

@@ -136,6 +136,35 @@ def test_weights_in_blocks_are_put_in_plain_order_and_padding_left_out():
     assert without_padding(W1, (5, 3, 1, 1)) is W1
 
 
+def test_blocks_are_handed_on_by_nodes_that_declare_none():
+    squared = A * (1 / (1 + np.exp(-A)))
+    reference = recording(
+        [
+            node("Conv", "x w1", "c"),
+            node("Sigmoid", "c", "s"),
+            node("Mul", "c s", "m"),
+            node("Transpose", "m", "y", perm=LAST),
+        ],
+        {"x": X, "w1": W1, "c": A, "s": squared / A, "m": squared, "y": squared.transpose(LAST)},
+        constants=("w1",),
+    )
+    backend = recording(
+        [
+            node("Conv", "x w1b", "cb", domain=NCHWC),
+            node("QuickGelu", "cb", "mb", domain="com.microsoft", alpha=1.0),
+            node("ReorderOutput", "mb", "mo", domain=NCHWC),
+            node("Transpose", "mo", "y", perm=LAST),
+        ],
+        {"x": X, "w1b": W1.reshape(2, 4, 8, 1, 1).transpose(0, 2, 3, 4, 1).reshape(W1.shape), "cb": blocked(A)}
+        | {"mb": blocked(squared), "mo": squared, "y": squared.transpose(LAST)},
+        constants=("w1b",),
+        layouts={"cb": "NCHW4c"},
+    )
+    result = DiffSession(reference, backend).result()
+    assert result.status in (Status.IDENTICAL, Status.WITHIN), result.verdict.sentence
+    assert {"cb", "mb", "mo", "y"} <= {entry.tensor for entry in result.nodes}
+
+
 def test_blocks_may_be_turned_on_either_side():
     last = X.transpose(LAST)
     view = View(channel_block=4, transpose=LAST)
