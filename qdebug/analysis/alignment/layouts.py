@@ -19,6 +19,7 @@ from qdebug.analysis.alignment.turning import (
     composed,
     drops_dimensions,
     inverse,
+    keeps_last,
     kept_last,
     turn_of,
     turned_by,
@@ -271,8 +272,10 @@ def _layout_of(tensor: str, node: Node, sides: Sides) -> View | None:
         return View(transpose=composed(last, layouts.get(source, View()).transpose))
     if turns_channels(node):
         return _turned(layouts.get(source), node)
-    if node.op != "ReorderInput" and (order := kept_last(node, _rank(tensor, run))) is not None:
-        return View(transpose=order)
+    if node.op != "ReorderInput" and keeps_last(node):
+        order = kept_last(node, _rank(tensor, run))
+        if order is not None:
+            return View(transpose=order)
     if node.op == "Transpose" and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
         return _turned(layouts.get(source), node)
     readers = run.graph.consumers(tensor)
@@ -297,8 +300,7 @@ def _rank(tensor: str, run: Run) -> int:
 
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:
-    turned = bool(reader.attrs.get("channels_last")) or reader.op.startswith("Nhwc")
-    return turned and reader.op != "ReorderOutput" and reader.inputs[0] == tensor
+    return keeps_last(reader) and reader.op != "ReorderOutput" and reader.inputs[0] == tensor
 
 
 def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: Run) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "composed",
     "drops_dimensions",
     "inverse",
+    "keeps_last",
     "kept_last",
     "turn_of",
     "turned_by",
@@ -193,10 +194,14 @@ def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
+def keeps_last(node: Node) -> bool:
+    """Tell whether a runtime lets a node read or write channels last."""
+    return bool(node.attrs.get("channels_last")) or node.op.startswith("Nhwc")
+
+
 def kept_last(node: Node, rank: int) -> tuple[int, ...] | None:
     """Give the order that brings what a node gives into the order of its operator; None unless it has channels last."""
-    last = bool(node.attrs.get("channels_last")) or node.op.startswith("Nhwc")
-    return (0, rank - 1, *range(1, rank - 1)) if last and rank > 2 else None
+    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 and keeps_last(node) else None
 
 
 def _sums_of_codes(node: Node, sides: Sides) -> Node | None:

@@ -234,19 +234,29 @@ _ENDLESS = 2**31 - 1
 """The end from which a Slice takes all there is: exporters write the largest integer of 32 or 64 bits."""
 
 
-def _takes_all(recording: Recording, node: Node) -> bool:
-    """Tell whether a Slice gives all that it reads: from 0 to the end, whatever the extents are."""
-    kept: list[np.ndarray] = []
-    for slot, name in ((1, "starts"), (2, "ends"), (4, "steps")):
+def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray]) -> bool:
+    """Tell whether a Slice gives all that it reads: from 0 to the end, whatever the extents are.
+
+    Args:
+        recording: The run.
+        node: The Slice.
+        read: Constants that were read before, by what tells them apart.
+    """
+    for slot, name in ((1, "starts"), (4, "steps"), (2, "ends")):
         tensor = node.inputs[slot] if len(node.inputs) > slot else ""
+        if tensor and (recording.graph.tensors[tensor].role is not Role.CONSTANT or not recording.has(tensor)):
+            return False
         if tensor:
-            if recording.graph.tensors[tensor].role is not Role.CONSTANT or not recording.has(tensor):
-                return False
-            kept.append(recording.load(tensor))
+            key = outline_of(recording, tensor) or tensor
+            values = read.get(key)
+            if values is None:
+                values = read[key] = recording.load(tensor)
         else:
-            kept.append(np.asarray(node.attrs.get(name, 1 if name == "steps" else ())))
-    starts, ends, steps = kept
-    return bool(starts.size and ends.size and np.all(starts == 0) and np.all(ends >= _ENDLESS) and np.all(steps == 1))
+            values = np.asarray(node.attrs.get(name, 1 if name == "steps" else ()))
+        fits = values >= _ENDLESS if name == "ends" else values == (name == "steps")
+        if not (values.size and fits.all()):
+            return False
+    return True
 
 
 def _neutral_nodes(recording: Recording) -> dict[str, str]:
@@ -254,9 +264,10 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     graph = recording.graph
     found: dict[str, str] = {}
     constants = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
+    read: dict[Hashable, np.ndarray] = {}
     for node in graph.nodes:
         if node.op == "Slice":
-            if _takes_all(recording, node):
+            if _takes_all(recording, node, read):
                 found[node.name] = node.inputs[0]
             continue
         if constants.isdisjoint(node.inputs):
