@@ -329,6 +329,10 @@ class _Aligner:
             return None
         names = [pair.reference for pair in sources if pair is not None]
         answer = self._matcher.find(node, tensor, names, lambda name: self._is_claimed(name, tensor))
+        if answer.tensor is None and not answer.undecided and len(names) == 1 and plain_op(node) == "Conv":
+            turned_each = self._matcher.turned(names[0])
+            if turned_each:
+                answer = self._matcher.find(node, tensor, names, lambda n: self._is_claimed(n, tensor), turned_each)
         if answer.tensor is None and not answer.undecided and len(names) == 1 and plain_op(node) in _TURNED_EITHER_WAY:
             turned = self._matcher.behind_turn(names[0])
             if turned is not None and not self._is_claimed(turned, tensor):

@@ -58,7 +58,14 @@ class NodeMatcher:
         self.ref, self.be = ref.classes, be.classes
         self._runs = ref, be
 
-    def find(self, node: Node, tensor: str, sources: Sequence[str], taken: Callable[[str], bool]) -> Answer:
+    def find(
+        self,
+        node: Node,
+        tensor: str,
+        sources: Sequence[str],
+        taken: Callable[[str], bool],
+        turned: Sequence[str] = (),
+    ) -> Answer:
         """Find the reference tensor for one output of a backend node.
 
         Args:
@@ -66,8 +73,12 @@ class NodeMatcher:
             tensor: Which of its outputs.
             sources: Reference tensors that its data inputs stand for, in order.
             taken: Tells of a reference tensor whether it is another's partner.
+            turned: What the reference makes of the one source by turning it, if the node is looked for behind that.
         """
-        candidates = [other for other in self.ref.consumers(sources[0]) if self._reads_same(node, other, sources)]
+        starts: list[Sequence[str]] = [[name] for name in turned] or [sources]
+        candidates = [
+            other for start in starts for other in self.ref.consumers(start[0]) if self._reads_same(node, other, start)
+        ]
         slot = node.outputs.index(tensor)
         candidates = [c for c in candidates if slot < len(c.outputs) and c.outputs[slot]]
         if node.op in _GIVE_EXTENTS:
@@ -239,6 +250,10 @@ class NodeMatcher:
         """Give what the one reader of a reference tensor makes of it if that turns it: a backend may do so later."""
         readers = self.ref.consumers(output)
         return readers[0].outputs[0] if len(readers) == 1 and readers[0].op == "Transpose" else None
+
+    def turned(self, output: str) -> list[str]:
+        """Give what each reader of a reference tensor makes of it that only turns it."""
+        return [reader.outputs[0] for reader in self.ref.consumers(output) if reader.op == "Transpose"]
 
     def _done_later(self, tensor: str, node: Node) -> bool:
         """Tell whether the backend does what a reference node does right after a tensor.

@@ -377,7 +377,9 @@ class Declared:
         if attrs:
             name = attrs[0]
             return f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
-        said = self.unheld(node, segment) or self._constants_said(form, theirs, segment)
+        others = [each for each in segment.nodes if each is not main]
+        scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
+        said = self.unheld(node, segment) or ("" if scaled else self._constants_said(form, theirs, segment))
         if not said and segment.elsewhere:
             said = self._operands_said(form, theirs)
         extra = [n.op for n in segment.nodes if n is not main]
@@ -453,6 +455,8 @@ class Declared:
         if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
             return ""
         (ours,), (theirs,) = found
+        if scales_by_constants(self._ref, [each for each in segment.nodes if each is not theirs]):
+            return ""
         turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
         said = self._elements_said(_operand(ours, 1), _operand(theirs, 1), "weight", turned=turned)
         return f"; of {ours.op} {ours.name!r}, {said}" if said else ""

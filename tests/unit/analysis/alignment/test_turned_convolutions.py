@@ -1,5 +1,7 @@
 """Convolutions kept in blocks of channels, channels last or as sums of codes, whose results the reference turns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -251,3 +253,53 @@ def test_what_sums_of_codes_are_scaled_to_is_turned_as_the_reference_turns_it():
     compared = {entry.tensor: entry for entry in DiffSession(reference, backend).result().nodes}
     assert {"s", "y"} <= set(compared)
     assert all(entry.metrics is not None and entry.metrics.max_abs < 0.5 for entry in compared.values())
+
+
+def beside_each_other(*, last, weight=W2):
+    """Two convolutions of one tensor, which one side keeps channels last and turns before each of them."""
+    positive = np.maximum(X, 0)
+    made = conv(positive, W1), conv(positive, weight)
+    start = [node("Relu", "x", "r")] if last else [node("Transpose", "x", "xt", perm=SECOND), node("Relu", "xt", "r")]
+    turns = [node("Transpose", "r", "ra", perm=SECOND), node("Transpose", "r", "rb", perm=SECOND)]
+    inputs, end = (("ra", "rb"), "") if last else (("r", "r"), "_made")
+    nodes = [
+        *start,
+        *(turns if last else ()),
+        replace(node("Conv", f"{inputs[0]} w1", f"c1{end}"), name="first"),
+        replace(node("Conv", f"{inputs[1]} w2", f"c2{end}"), name="second"),
+        node("Sub", f"c1{end} c2{end}", "y"),
+    ]
+    arrays = {"x": X.transpose(LAST), "w1": W1, "w2": weight, f"c1{end}": made[0], f"c2{end}": made[1]}
+    arrays |= {"r": positive.transpose(LAST), "ra": positive, "rb": positive} if last else {"xt": X, "r": positive}
+    return recording(nodes, arrays | {"y": made[0] - made[1]}, constants=("w1", "w2"))
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_convolutions_that_read_what_is_turned_for_each_are_found_whatever_their_weights(fault):
+    backend = beside_each_other(last=False, weight=W2.transpose(1, 0, 2, 3) if fault else W2)
+    result = DiffSession(beside_each_other(last=True), backend).result()
+    assert {"c1_made", "c2_made"} <= {entry.tensor for entry in result.nodes}
+    assert result.verdict.first_divergence == ("second" if fault else None), result.verdict.sentence
+    assert result.verdict.origin == ("second" if fault else None)
+
+
+def test_a_weight_that_a_product_was_folded_into_is_not_called_another_one():
+    """A bias is wrong; the weight is not the reference's, for it holds the factor of the Mul behind."""
+    shape, bias, wrong = (1, 8, 1, 1), np.ones(8, np.float32), np.full(8, 3, np.float32)
+    factor = SCALE.reshape(shape)
+    plain = A + bias.reshape(shape)
+    reference = recording(
+        [node("Conv", "x w1 bias", "c"), node("Mul", "c factor", "m"), node("Relu", "m", "y")],
+        {"x": X, "w1": W1, "bias": bias, "factor": factor, "c": plain, "m": plain * factor}
+        | {"y": np.maximum(plain * factor, 0)},
+        constants=("w1", "bias", "factor"),
+    )
+    made = (A + wrong.reshape(shape)) * factor
+    backend = recording(
+        [node("Conv", "x folded added", "m"), node("Relu", "m", "y")],
+        {"x": X, "folded": W1 * SCALE.reshape(8, 1, 1, 1), "added": wrong * SCALE, "m": made, "y": np.maximum(made, 0)},
+        constants=("folded", "added"),
+    )
+    result = DiffSession(reference, backend).result()
+    assert result.verdict.first_divergence == "n_m"
+    assert not any("weight" in str(entry.reason) for entry in result.nodes)
