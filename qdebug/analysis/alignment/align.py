@@ -39,8 +39,6 @@ from qdebug.model import Node, Recording
 __all__ = ["align", "align_runs"]
 
 _NEUTRAL = frozenset({"Add", "Sub", "Mul", "Div"})
-_TURNED_EITHER_WAY = _NEUTRAL | ACTIVATIONS
-"""Operators that do the same before a Transpose and after it."""
 _STAGES = 90
 """Into how many parts the walk is divided for who wants to know how far it is."""
 
@@ -329,14 +327,11 @@ class _Aligner:
             return None
         names = [pair.reference for pair in sources if pair is not None]
         answer = self._matcher.find(node, tensor, names, lambda name: self._is_claimed(name, tensor))
-        if answer.tensor is None and not answer.undecided and len(names) == 1 and plain_op(node) == "Conv":
-            turned_each = self._matcher.turned(names[0])
-            if turned_each:
-                answer = self._matcher.find(node, tensor, names, lambda n: self._is_claimed(n, tensor), turned_each)
-        if answer.tensor is None and not answer.undecided and len(names) == 1 and plain_op(node) in _TURNED_EITHER_WAY:
-            turned = self._matcher.behind_turn(names[0])
-            if turned is not None and not self._is_claimed(turned, tensor):
-                answer = self._matcher.find(node, tensor, [turned], lambda name: self._is_claimed(name, tensor))
+        if answer.tensor is None and not answer.undecided and len(names) == 1:
+            behind = self._matcher.find_behind_turns(
+                node, tensor, names[0], lambda name: self._is_claimed(name, tensor)
+            )
+            answer = behind or answer
         return answer if answer.tensor is None else self._unless_made_later(tensor, answer, answer.tensor)
 
     def _unless_made_later(self, tensor: str, answer: Answer, reference: str) -> Answer:

@@ -29,6 +29,8 @@ __all__ = ["Answer", "NodeMatcher"]
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
 _CLAMPS = ("Relu", "Clip")
+_TURNED_EITHER_WAY = frozenset({"Add", "Sub", "Mul", "Div"}) | ACTIVATIONS
+"""Operators that do the same before a Transpose and after it."""
 _PICKED_BY = {"Slice": (1, 2), "Gather": (1,)}
 """Inputs that say which elements an operator picks."""
 _LEFT_ASIDE = 4
@@ -117,6 +119,18 @@ class NodeMatcher:
                 break
             here = readers[0]
         return node
+
+    def find_behind_turns(self, node: Node, tensor: str, source: str, taken: Callable[[str], bool]) -> Answer | None:
+        """Find a node as `find` does where the reference turns its one source first; None if it does not.
+
+        A Conv is in the order of its operator: it is looked for behind every Transpose. What is done to each element
+        may be done before one as well, but only if nothing else reads the source.
+        """
+        if plain_op(node) == "Conv":
+            turned = [reader.outputs[0] for reader in self.ref.consumers(source) if reader.op == "Transpose"]
+            return self.find(node, tensor, [source], taken, turned) if turned else None
+        behind = self.behind_turn(source) if plain_op(node) in _TURNED_EITHER_WAY else None
+        return None if behind is None or taken(behind) else self.find(node, tensor, [behind], taken)
 
     def _reads_same(self, node: Node, other: Node, sources: Sequence[str]) -> bool:
         if not alike(node, other):
@@ -250,10 +264,6 @@ class NodeMatcher:
         """Give what the one reader of a reference tensor makes of it if that turns it: a backend may do so later."""
         readers = self.ref.consumers(output)
         return readers[0].outputs[0] if len(readers) == 1 and readers[0].op == "Transpose" else None
-
-    def turned(self, output: str) -> list[str]:
-        """Give what each reader of a reference tensor makes of it that only turns it."""
-        return [reader.outputs[0] for reader in self.ref.consumers(output) if reader.op == "Transpose"]
 
     def _done_later(self, tensor: str, node: Node) -> bool:
         """Tell whether the backend does what a reference node does right after a tensor.
