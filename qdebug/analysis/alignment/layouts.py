@@ -287,6 +287,8 @@ def _layout_of(tensor: str, node: Node, sides: Sides) -> View | None:
         return with_dimensions(layouts[source], node, partner, (other, run))
     if node.op in _ENDS_LAYOUT and not run.classes.changes_layout(node):
         return None
+    if node.op == "Transpose" and source in layouts and tensor not in partners:
+        return _turned(layouts[source], node)  # what nothing answers to was most likely put in, to turn this back
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
     return without_dimensions(before, node, run) if before is not None and drops_dimensions(node) else before
 

@@ -303,3 +303,25 @@ def test_a_weight_that_a_product_was_folded_into_is_not_called_another_one():
     result = DiffSession(reference, backend).result()
     assert result.verdict.first_divergence == "n_m"
     assert not any("weight" in str(entry.reason) for entry in result.nodes)
+
+
+def test_a_transpose_that_nothing_answers_to_turns_back_what_was_turned():
+    """The backend turns after an operator what the reference turns before it; behind a Slice both turn it again."""
+    last, swap = X.transpose(LAST), (0, 2, 1, 3)
+    ends = {"start": np.array([0]), "end": np.array([2**63 - 1]), "axes": np.array([1])}
+    sides = []
+    for late in (False, True):
+        order = ("e", "t") if late else ("t", "e")
+        ops = {"e": ("Exp", {}), "t": ("Transpose", {"perm": LAST})}
+        nodes = [node("Relu", "x", "r")]
+        nodes += [node(ops[n][0], source, n, **ops[n][1]) for n, source in zip(order, ("r", order[0]), strict=True)]
+        nodes += [node("Slice", f"{order[1]} start end axes", "s"), node("Transpose", "s", "u", perm=swap)]
+        nodes.append(node("Sqrt", "u", "y"))
+        positive = np.maximum(X, 0)
+        whole = np.exp(np.maximum(last, 0))
+        arrays = {"x": X, "r": positive, "e": np.exp(positive) if late else whole}
+        arrays |= {"t": whole if late else np.maximum(last, 0), "s": whole, "u": whole.transpose(swap)}
+        sides.append(recording(nodes, arrays | ends | {"y": np.sqrt(arrays["u"])}, constants=tuple(ends)))
+    result = DiffSession(*sides).result()
+    assert result.status is Status.IDENTICAL, result.verdict.sentence
+    assert {"e", "s", "u"} <= {entry.tensor for entry in result.nodes}
