@@ -119,7 +119,8 @@ class DiffSession:
             told = told or _nobody
             told("reading both graphs")
             runs = Run.of(reference), Run.of(backend)
-            self.alignment: Alignment = align_runs(*runs, told=told)
+            with np.errstate(all="ignore"):  # as where pairs are compared
+                self.alignment: Alignment = align_runs(*runs, told=told)
             told("planning what to compare")
             self._plan = plan(reference, backend, self.alignment)
             self._by_tensor = {entry.tensor: entry for entry in self._plan}

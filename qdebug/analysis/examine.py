@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 
+import numpy as np
+
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution
@@ -72,19 +74,21 @@ class Examiner:
                 Request(pair=entry.pair, relu_floor=entry.relu_floor, tolerance=limit.tolerance)
                 for entry, limit in zip(chunk, limits, strict=True)
             ]
-            known = compare_small(self._reference, self._backend, requests)
+            with _quiet():
+                known = compare_small(self._reference, self._backend, requests)
             self.timing.add(Timing(comparing=perf_counter() - begin))
             for entry, request, small, limit in zip(chunk, requests, known, limits, strict=True):
                 begin = perf_counter()
-                comparison = small or compare_pair(
-                    self._reference,
-                    self._backend,
-                    request.pair,
-                    relu_floor=request.relu_floor,
-                    tolerance=request.tolerance,
-                )
-                compared = perf_counter()
-                result = self._judged(entry, comparison, limit)
+                with _quiet():
+                    comparison = small or compare_pair(
+                        self._reference,
+                        self._backend,
+                        request.pair,
+                        relu_floor=request.relu_floor,
+                        tolerance=request.tolerance,
+                    )
+                    compared = perf_counter()
+                    result = self._judged(entry, comparison, limit)
                 spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
                 self.timing.add(spent)
                 yield result
@@ -173,6 +177,11 @@ class Examiner:
         if not limits.explain or node is None or comparison.stats is None or not comparison.stats.mismatches:
             return None
         return self._reproducer.reproduce(node, entry.tensor)
+
+
+def _quiet() -> np.errstate:
+    """Compute what overflows to its defined result without a warning, which would land in the middle of a screen."""
+    return np.errstate(all="ignore")
 
 
 def _by_statistics(comparison: Comparison) -> str:

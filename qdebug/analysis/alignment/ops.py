@@ -63,6 +63,7 @@ SUMS_OF_CODES = frozenset({"ConvInteger", "MatMulInteger"})
 _WITHOUT_BIAS = SUMS_OF_CODES | {"MatMul", "FusedMatMul", "TransposeMatMul", "QLinearMatMul"}
 BIAS_SLOTS = {"DynamicQuantizeMatMul": 4, "MatMulNBits": 5, "MatMulIntegerToFloat": 6, "QGemm": 6, "QLinearConv": 8}
 """Which input is the bias of a product that reads scales too; it may leave the bias out."""
+_TAKE_THEIR_LIKE = (frozenset({"Mul", "Div"}), frozenset({"Add", "Sub"}))
 _FAMILIES = (
     frozenset({"Gemm", "MatMul"}),
     frozenset({"Relu", "Clip"}),
@@ -92,10 +93,14 @@ def turns_channels(node: Node) -> bool:
 def goes_into_weights(reader: Node, node: Node) -> bool:
     """Tell whether what reads a node can have been folded into the node's constants, be it with one of its own.
 
-    A product without bias can be scaled by its weights, but nothing can be added to it.
+    A product without bias can be scaled by its weights, but nothing can be added to it. A factor takes in factors, and
+    a term terms.
     """
     if reader.op not in GO_INTO_WEIGHTS:
         return False
+    alone = next((ops for ops in _TAKE_THEIR_LIKE if plain_op(node) in ops), None)
+    if alone is not None:
+        return reader.op in alone
     return reader.op in ("Mul", "Div") or (node.op not in _WITHOUT_BIAS and _has_bias(node))
 
 

@@ -76,7 +76,7 @@ def explain_recording(
     findings: dict[int, Finding] = {}
     vain: Counter[str] = Counter()
     units = Units(recording)
-    with one_thread():
+    with one_thread(), np.errstate(all="ignore"):  # what overflows has a defined result
         for position, (node, tensor) in enumerate(todo):
             if progress is not None:
                 progress(position, len(todo), node.name)

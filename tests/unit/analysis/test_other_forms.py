@@ -461,3 +461,23 @@ def test_extents_given_in_two_steps_are_those_given_in_one():
     check(one, other)
     partners = {entry.tensor: entry.reference_tensor for entry in diff(one, other).nodes}
     assert (partners["q1"], partners["t1"]) == ("q", "t")
+
+
+def test_a_product_that_turns_what_it_reads_gives_its_result_in_order():
+    x = RNG.normal(size=(1, 2, 6, 6)).astype(np.float32)
+    k = np.float32(0.25)
+    apart = [node("Tanh", "x", "h"), node("Sigmoid", "x", "g"), node("Transpose", "g", "t", perm=(0, 1, 3, 2))]
+    apart += [node("MatMul", "h t", "p"), node("Mul", "p k", "s"), node("Softmax", "s", "y", axis=-1)]
+    fused = node("FusedMatMul", "h g", "s", domain="com.microsoft", transB=1, alpha=0.25)
+    merged = [*apart[:2], fused, apart[-1]]
+    result = diff(run(apart, {"k": k}, x), run(merged, {}, x))
+    assert result.exit_code == 0, result.verdict.sentence
+    assert "another order" not in {entry.tensor: entry.match_reason for entry in result.nodes}["s"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "op", "goes"),
+    [("Add", "QLinearMul", False), ("Mul", "Mul", True), ("Mul", "Add", False), ("Sub", "QLinearAdd", True)],
+)
+def test_a_factor_takes_in_factors_and_a_term_terms(reader, op, goes):
+    assert goes_into_weights(node(reader, "p c", "y"), node(op, "x w", "p")) is goes
