@@ -206,6 +206,7 @@ class DeclarationCheck:
             allowed = self._as_theirs(entry, allowed, theirs)
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
             off = np.nan_to_num(np.abs(np.subtract(theirs, ours, dtype=np.float64)), nan=0.0, posinf=np.inf)
+        off[_beyond_one_end(theirs, ours, span_before(self._backend.graph, entry.tensor))] = 0
         least = _FOLDING * (attribution.samples.get(sample, attribution).allowed or 0.0)
 
         def excess(share: float, off: np.ndarray = off) -> np.ndarray | None:
@@ -284,6 +285,12 @@ class DeclarationCheck:
             return self._declared.rounding_inside(entry.pair, segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):
             return None
+
+
+def _beyond_one_end(one: np.ndarray, other: np.ndarray, span: tuple[float | None, float | None]) -> np.ndarray:
+    """Tell where both lie beyond the same end of a span of codes, which then hold nothing that tells them apart."""
+    low, high = (np.nan if end is None else end for end in span)
+    return np.asarray(((one <= low) & (other <= low)) | ((one >= high) & (other >= high)))
 
 
 def _one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:

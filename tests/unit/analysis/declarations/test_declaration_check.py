@@ -3,7 +3,7 @@
 import numpy as np
 
 from qdebug.analysis.results.result import Status
-from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import run_node
 from qdebug.session import diff
 
@@ -16,7 +16,7 @@ def node(op, inputs, outputs, **attrs):
     return Node(name=f"n_{outputs}", op=op, inputs=tuple(inputs.split()), outputs=(outputs,), attrs=attrs)
 
 
-def recorded(nodes, constants, *, off=0.0):
+def recorded(nodes, constants, *, off=0.0, quants=None):
     """Run nodes and record everything; a Tanh is off by a share."""
     values = {"x": X, **constants}
     for each in nodes:
@@ -24,7 +24,9 @@ def recorded(nodes, constants, *, off=0.0):
         if each.op == "Tanh":
             values["t"] = values["t"] * np.float32(1 + off)
     roles = dict.fromkeys(constants, Role.CONSTANT) | {"x": Role.INPUT}
-    tensors = [TensorInfo(name=name, role=role) for name, role in roles.items()]
+    known = quants or {}
+    tensors = [TensorInfo(name=name, role=role, quant=known.get(name)) for name, role in roles.items()]
+    tensors += [TensorInfo(name=name, quant=quant) for name, quant in known.items() if name not in roles]
     graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=nodes[-1].outputs, opset={"": 18})
     return MemoryRecording.single(graph, values)
 
@@ -50,3 +52,26 @@ def test_a_reduction_along_another_axis_of_the_same_extent_is_named():
     verdict = diff(right, wrong).verdict
     assert verdict.status is Status.DIVERGED
     assert verdict.origin == "n_s", verdict.sentence
+
+
+def masked(mask):
+    """Record Tanh(x) + mask, in real numbers and in codes; the lowest of the mask's is below all float32."""
+    real = np.where(mask, np.float32(-3.4028235e38), np.float32(0))
+    one = recorded((node("Tanh", "x", "t"), node("Add", "t k", "s")), {"k": real})
+    step = 3.4028235e38 / 255
+    scales = {"t": (1 / 127, 0), "k": (step * 1.00001, 127), "s": (step / 1.001, 127)}
+    quants = {f"{name}_q": QuantParams(dtype="int8", scale=s, zero_point=z) for name, (s, z) in scales.items()}
+    constants = {"k_q": np.where(mask, -128, 127).astype(np.int8)}
+    for name, (scale, zero) in scales.items():
+        constants |= {f"{name}_s": np.float32(scale), f"{name}_z": np.asarray(zero, np.int8)}
+    inputs = ("t_q", "t_s", "t_z", "k_q", "k_s", "k_z", "s_s", "s_z")
+    added = Node(name="add", op="QLinearAdd", domain="com.microsoft", inputs=inputs, outputs=("s_q",))
+    nodes = (node("Tanh", "x", "t"), node("QuantizeLinear", "t t_s t_z", "t_q"), added)
+    return one, recorded(nodes, constants, quants=quants)
+
+
+def test_a_mask_that_is_infinite_in_codes_is_that_of_the_reference():
+    one, other = masked(np.arange(6) > 3)
+    result = diff(one, other)
+    assert result.status is Status.WITHIN, result.verdict.sentence
+    assert diff(one, masked(np.arange(6) > 2)[1]).first_divergence == "add"
