@@ -26,6 +26,7 @@ from qdebug.analysis.attribution.band import (
     unit_roundoff,
 )
 from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.softmax_feed import softmax_axes, which_count
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
@@ -73,6 +74,9 @@ class Attribution:
         clipped: Error of the reference's values when they are held to what the codes can represent: whether the range
             fits. None for a tensor without integer codes.
         coded: Error of the reference's values when they are rounded to these codes: whether the scale fits.
+        arriving: Propagated error among the elements that `clipped` and `coded` look at. If a Softmax alone reads the
+            tensor, a mask may hide others; None elsewhere: they look at all.
+        hidden: How many elements a mask hides.
         samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
     """
@@ -84,6 +88,8 @@ class Attribution:
     beyond: int = 0
     clipped: ErrorStats | None = None
     coded: ErrorStats | None = None
+    arriving: ErrorStats | None = None
+    hidden: int = 0
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
 
@@ -182,7 +188,7 @@ class _Split:
         part.introduced.update(replayed, ours, sample=sample)
         if self._span != (None, None):
             part.in_range.update(replayed, ours, sample=sample)
-            self._add_fit(part, ours, sample, step)
+            self._add_fit(part, replayed, sample, step)
         elif entry.quant is None:
             unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
@@ -197,15 +203,26 @@ class _Split:
         theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
         part.propagated.update(theirs, replayed, sample=sample)
 
-    def _add_fit(self, part: _Part, ours: np.ndarray, sample: int, step: int) -> None:
-        """Add what holding the reference's values to the backend's codes makes of them, whatever was computed."""
-        quant = self._entry.quant
-        name = self._entry.reference_tensor
-        theirs = dequantize(self._reference.load(name, sample, step), self._reference.graph.tensors[name].quant)
-        theirs, _ = in_one_order(theirs, self._entry.pair.reference_view, ours, self._view)
-        if quant is not None and theirs.dtype.kind == "f":
-            part.clipped.update(theirs, theirs, sample=sample)
-            part.coded.update(theirs, quantize(theirs, quant), sample=sample)
+    def _add_fit(self, part: _Part, replayed: np.ndarray, sample: int, step: int) -> None:
+        """Add what holding the reference's values to the backend's codes makes of them, whatever was computed.
+
+        What a mask hides from a Softmax counts for nothing: beside a mask, the rest would not.
+        """
+        quant, name, graph = self._entry.quant, self._entry.reference_tensor, self._reference.graph
+        theirs = dequantize(self._reference.load(name, sample, step), graph.tensors[name].quant)
+        axes = None if self._entry.pair.reference_view else softmax_axes(graph, name, theirs.ndim)
+        theirs, replayed = in_one_order(theirs, self._entry.pair.reference_view, replayed, self._view)
+        if quant is None or theirs.dtype.kind != "f":
+            return
+        codes = quantize(theirs, quant)
+        if axes is not None and theirs.size:
+            counts = which_count(theirs, dequantize(codes, quant), axes)
+            theirs, codes, replayed = theirs[counts], codes[counts], replayed.reshape(counts.shape)[counts]
+            part.arriving = part.arriving or ErrorAccumulator()
+            part.arriving.update(theirs, replayed, sample=sample)
+            part.hidden += int(counts.size - np.count_nonzero(counts))
+        part.clipped.update(theirs, theirs, sample=sample)
+        part.coded.update(theirs, codes, sample=sample)
 
     def _add_stand_in(self, sample: int, step: int, replayed: np.ndarray) -> None:
         """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
@@ -262,6 +279,8 @@ class _Split:
             in_range=introduced if self._span == (None, None) else part.in_range.stats(),
             clipped=None if self._span == (None, None) else part.clipped.stats(),
             coded=None if self._span == (None, None) else part.coded.stats(),
+            arriving=None if part.arriving is None else part.arriving.stats(),
+            hidden=part.hidden,
             allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
             beyond=part.beyond,
         )
@@ -276,6 +295,8 @@ class _Part:
     clipped: ErrorAccumulator
     coded: ErrorAccumulator
     propagated: ErrorAccumulator
+    arriving: ErrorAccumulator | None = None
+    hidden: int = 0
     allowed: float = 0.0
     beyond: int = 0
 
@@ -285,6 +306,10 @@ class _Part:
         self.in_range.merge(other.in_range)
         self.clipped.merge(other.clipped)
         self.coded.merge(other.coded)
+        if other.arriving is not None:
+            self.arriving = self.arriving or ErrorAccumulator()
+            self.arriving.merge(other.arriving)
+            self.hidden += other.hidden
         self.propagated.merge(other.propagated)
         self.allowed += other.allowed
         self.beyond += other.beyond

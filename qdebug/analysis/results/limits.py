@@ -225,24 +225,29 @@ def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[St
     elif not reproduced and stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
         return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
     elif attribution.clipped is not None and attribution.coded is not None:
-        return _judge_codes(attribution.clipped, attribution.coded, attribution.propagated)
+        return _judge_codes(attribution, attribution.clipped, attribution.coded)
     return Status.WITHIN, None
 
 
-def _judge_codes(clipped: ErrorStats, coded: ErrorStats, propagated: ErrorStats | None) -> tuple[Status, str | None]:
+_BY_MASK = "the mask takes up its codes"
+
+
+def _judge_codes(attribution: Attribution, clipped: ErrorStats, coded: ErrorStats) -> tuple[Status, str | None]:
     """Judge whether a tensor's scale and range fit the reference's values, though every code is the right one.
 
     What was lost before it came to this tensor is not lost to its codes; that they lose as much again is said.
     """
-    before, said = None if propagated is None else propagated.rmse, None
+    arriving, said = attribution.arriving or attribution.propagated, None
+    before = None if arriving is None else arriving.rmse
+    values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
     for stats, floor, what, why in (
         (clipped, DEFAULT_MIN_SQNR, "saturation", "its range is too narrow"),
         (coded, COARSE_SQNR, "rounding to its codes", "its scale does not fit"),
     ):
         if not stats.mismatches or stats.sqnr_db is None or not stats.sqnr_db < floor:
             continue
-        left = f"{what} leaves an SQNR of {stats.sqnr_db:.3g} dB of the reference's values"
+        left = f"{what} leaves an SQNR of {stats.sqnr_db:.3g} dB of {values}"
         if before is None or stats.rmse is None or stats.rmse > before:
-            return Status.DIVERGED, f"{left}, below {floor:g} dB: {why}"
+            return Status.DIVERGED, f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else why}"
         said = said or f"{left}, but no more is lost by it than was lost before"
     return Status.WITHIN, said

@@ -1,0 +1,49 @@
+"""What of a tensor counts for the Softmax that reads it: nothing of what a mask hides."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.model import Graph
+
+__all__ = ["softmax_axes", "which_count"]
+
+_GONE = 104.0
+"""Below the largest of its row by more than this, exp gives 0 in float32."""
+_SMALL = 8.0
+"""Below the largest of its row by more than this, a value gives less than a tenth of a code of 8 bits."""
+_ALONG_ONE = 13
+"""Operator set since which Softmax works along one axis, instead of along all from one on."""
+
+
+def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
+    """Give the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
+
+    Args:
+        graph: A graph.
+        tensor: One of its tensors.
+        rank: Number of its dimensions.
+    """
+    readers = graph.consumers(tensor)
+    if not readers or tensor in graph.outputs or not rank or any(node.op != "Softmax" for node in readers):
+        return None
+    version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
+    axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}
+    axis = axes.pop()
+    if axes or not isinstance(axis, int) or not -rank <= axis < rank:
+        return None
+    return (axis % rank,) if version >= _ALONG_ONE else tuple(range(axis % rank, rank))
+
+
+def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Tell which elements count for a Softmax: not those so far below the largest of their row that nothing is left.
+
+    Args:
+        reference: Real values.
+        codes: The same values held to codes, as real values: what a mask hides has to stay hidden there.
+        axes: The axes of a row.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        hidden = reference.max(axis=axes, keepdims=True) - reference > _GONE
+        hidden &= codes.max(axis=axes, keepdims=True) - codes > _SMALL
+    return np.asarray(~hidden)
