@@ -134,7 +134,7 @@ def row_cells(navigator: Navigator, row: int, layout: Layout, glyphs: GlyphSet) 
     for column in layout.columns:
         text = _TEXTS.get(column.key, _metric)(navigator, row, column.key)
         if column.right:
-            cells.append(glyphs.plain(text).rjust(column.width)[: column.width])
+            cells.append(glyphs.right(text, column.width))
         else:
             cells.append(glyphs.fit(text, column.width))
     return cells

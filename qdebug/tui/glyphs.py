@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import locale
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,6 +15,9 @@ from qdebug.tui.cells import cut_end, cut_middle
 from qdebug.view.text import ELLIPSIS, safe_text, shorten
 
 __all__ = ["ASCII", "UNICODE", "GlyphSet", "locale_glyphs"]
+
+_SCIENTIFIC = re.compile(r"(-?\d(?:\.\d+)?e-?\d+)( .*)?")
+"""A number with a power of ten, and its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,24 @@ class GlyphSet:
     def fit_end(self, text: str, width: int) -> str:
         """Give safe text in at most `width` cells: a sentence loses its end, not its middle."""
         return cut_end(text, width, self.plain(ELLIPSIS))
+
+    def right(self, text: str, width: int) -> str:
+        """Give a safe number as exactly `width` cells, to the right; less exact for room, else marked as cut.
+
+        A power of ten that lost its last digit would be another number.
+
+        Args:
+            text: The number, perhaps with its unit.
+            width: Cells, at least 1.
+        """
+        text = self.plain(text)
+        if len(text) > width and (parts := _SCIENTIFIC.fullmatch(text)) is not None:
+            for places in (1, 0):
+                mantissa, exponent = f"{float(parts[1]):.{places}e}".split("e")
+                text = f"{mantissa}e{int(exponent)}{parts[2] or ''}"
+                if len(text) <= width:
+                    break
+        return self.fit_end(text, width).rjust(width)
 
     def plain(self, text: str) -> str:
         """Give safe text in the characters of this set."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MainScreen"]
 
+_SO_FAR = "not yet: "
+"""Begins what is said of a filter that cannot be read to its end while someone types it."""
+
 
 class MainScreen(Waiting):
     """Shows one comparison and answers the keys of the table."""
@@ -117,9 +120,17 @@ class MainScreen(Waiting):
                     fitting = now.choose_filter(text[:end])
                     break
                 except FilterError as error:
-                    problem = problem or f"not yet: {error}"
+                    problem = problem or f"{_SO_FAR}{error}"
             said[:] = [problem or fitting]
             return said[0]
+
+        def given(text: str) -> str:
+            """Say what the filter is now: of a text that cannot be read to its end only its beginning."""
+            answer, now = said[0] if said else choose(text), self.navigator
+            if now is None or now.filter == text.strip():
+                return answer
+            wrong = answer.removeprefix(_SO_FAR)
+            return f"filter is {now.filter!r} alone: {wrong}" if now.filter else f"no filter: {wrong}"
 
         def cancelled() -> str:
             choose(before)
@@ -135,7 +146,7 @@ class MainScreen(Waiting):
                 placeholder="rel>1e-2 & op~conv, is=failing, sat>1% | name~'layer[34]'",
                 text=before,
                 typed=choose,
-                given=lambda text: said[0] if said else choose(text),
+                given=given,
                 cancelled=cancelled,
             )
         )

@@ -212,7 +212,8 @@ def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
     parts = [f"{numbers.grouped(many)}: {safe_text(said)}" for said, many in by.most_common(_ARITHMETICS_SHOWN)]
     others = sum(by.values()) - sum(many for _, many in by.most_common(_ARITHMETICS_SHOWN))
     if others:
-        parts.append(f"{numbers.grouped(others)} in {len(by) - _ARITHMETICS_SHOWN} other ways")
+        ways = len(by) - _ARITHMETICS_SHOWN
+        parts.append(f"{numbers.grouped(others)} in {ways} other {'way' if ways == 1 else 'ways'}")
     if left:
         parts.append(f"{numbers.grouped(left)} unexplained")
     done = f"{numbers.grouped(len(looked) - left)} of {total} differing quantized nodes reproduced bit for bit"

@@ -63,7 +63,8 @@ def read_window(
         raise UsageError(f"The reference has shape {stored[0].shape} and the backend {whole}.")
     start, shape = _place(whole, around, extents)
     spans = _rows(whole, start, shape)
-    sides = [_side(blocks, spans, shape) for blocks in reader.blocks_of(*stored)]
+    with np.errstate(all="ignore"):  # as where pairs are compared: a code may stand for more than a number can hold
+        sides = [_side(blocks, spans, shape) for blocks in reader.blocks_of(*stored)]
     return PairedWindow(
         reference=sides[0][0],
         backend=sides[1][0],

@@ -75,7 +75,8 @@ class ChannelsPage(Page):
             )
         many = f"{len(order)}" if not slab.missing else f"{len(order)} of {slab.shape[slab.axis]}"
         shown = f"{start + 1}..{start + len(rows)} shown"
-        return [*lines, [(f" {many} channels along dimension {slab.axis}, {shown}", "muted")]]
+        noun = "channel" if many == "1" else "channels"
+        return [*lines, [(f" {many} {noun} along dimension {slab.axis}, {shown}", "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""

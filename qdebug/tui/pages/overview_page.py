@@ -188,7 +188,7 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
         (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
     ]
     for title, size in shown:
-        line.append((" " + glyphs.plain(texts[title]).rjust(size)[:size], "plain"))
+        line.append((" " + glyphs.right(texts[title], size), "plain"))
     return line
 
 

@@ -161,7 +161,7 @@ class BackendsPage(Page):
         size = min(max((width - 4 - name_width) // shown - 1, _TITLE), _WIDEST)
         head += _INTRODUCED if size >= _PAIR else ""
         first = window(scene.backend, many, shown)
-        titles: Line = [(f"   {head:<{name_width}}"[: name_width + 3], "accent")]
+        titles: Line = [(f"   {glyphs.fit_end(head, name_width):<{name_width}}", "accent")]
         for at in range(first, first + shown):
             here = at == scene.backend
             mark = glyphs.cursor if here else " "
@@ -190,7 +190,7 @@ class BackendsPage(Page):
         for at in shown:
             table = scene.backends[at].table
             text, style = ("opening ..", "muted") if table is None else _cell(scene, table, row, size)
-            line.append((" " + scene.glyphs.plain(text).rjust(size)[:size], style))
+            line.append((" " + scene.glyphs.right(text, size), style))
         return line
 
 

@@ -170,6 +170,8 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
     """Give a function for each of the three blocks that writes an element."""
 
     def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
+        if values.dtype.kind == "b":
+            return lambda at: str(int(values[at]))
         if values.dtype.kind in "iu":  # whole where there is room for it
             return lambda at: str(values[at]) if len(str(values[at])) < _CELL else _real(float(values[at]), 4)
         return lambda at: _real(float(values[at]), 4)

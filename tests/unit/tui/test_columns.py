@@ -1,4 +1,5 @@
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from rich.cells import cell_len
 from qdebug.tui.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
+from qdebug.tui.pages.overview_page import OverviewPage
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.rows import NodeTable
 from qdebug.tui.states import State
@@ -49,6 +51,21 @@ def test_cells_say_what_the_row_is(make_navigator):
     assert said["shape"] == "1x4x6x6"
     assert said["match"] == "exact"
     assert said["sqnr_db"].startswith("6.5")
+
+
+@pytest.mark.parametrize("page", ["nodes", "overview"])
+def test_a_tiny_number_is_never_cut_into_a_larger_one(make_scene, page):
+    scene = make_scene(24, failing=(9,))
+    own = scene.table.results[9].introduced
+    scene.table.put(replace(scene.table.results[9], introduced=replace(own, max_lsb=5.51e-36, rel_l2=1.23e-100)))
+    if page == "nodes":
+        shown = " ".join(row_cells(scene.navigator, 9, lay_out(scene.navigator, 80), UNICODE))
+        assert " 5.5e-36 LSB " in shown
+    else:
+        line = next(
+            text for line in OverviewPage().draw(scene, 100, 40) if "#9 " in (text := "".join(part for part, _ in line))
+        )
+        assert "  1.23e-100 5.5e-36 " in line
 
 
 def test_marks_tell_states_apart_without_colour(make_navigator):

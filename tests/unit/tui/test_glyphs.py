@@ -27,6 +27,24 @@ def test_wide_characters_are_counted_as_two_cells():
     assert cell_len(UNICODE.fit("畳み込み層の出力", 9)) == 9
 
 
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("5.51e-36", 7, "5.5e-36"),
+        ("-5.57e-36", 7, "-6e-36"),
+        ("5.51e-36 LSB", 11, "5.5e-36 LSB"),
+        ("5.51e-36 LSB", 9, "6e-36 LSB"),
+        ("0.00123 rel", 12, " 0.00123 rel"),
+        ("0.00123 rel", 9, "0.00123…"),
+        ("1.23e-300", 4, "1e-…"),
+        ("-", 3, "  -"),
+    ],
+)
+def test_a_number_without_room_loses_digits_but_none_of_its_power_of_ten(text, width, shown):
+    assert UNICODE.right(text, width) == shown.rjust(width)
+    assert cell_len(ASCII.right(text, width)) == width
+
+
 def test_nothing_hostile_passes():
     assert "\x1b" not in UNICODE.fit("\x1b[31mred", 40)
     assert UNICODE.fit("[@click=app.quit]x[/]", 40).startswith("[@click=app.quit]x[/]")

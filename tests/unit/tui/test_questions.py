@@ -49,6 +49,20 @@ async def test_a_filter_is_applied_as_it_is_typed_and_can_be_taken_back(make_app
         assert "there is no filter" in main.message
 
 
+async def test_a_filter_that_cannot_be_read_to_its_end_says_what_is_in_force(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "f", list("op=relu & rel>x"))
+        assert main.message == "not yet: expected a number after rel>"
+        await opened(pilot, "enter")
+        assert main.navigator.filter == "op=relu & rel"
+        assert main.message == "filter is 'op=relu & rel' alone: expected a number after rel>"
+        await opened(pilot, "F", "f", list("(("), "enter")
+        assert main.message.startswith("no filter: ")
+        assert main.navigator.lines == 26
+
+
 async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app, make_session, settle, opened):
     app = make_app(make_session(), screen="graph")
     async with app.run_test(size=SIZE) as pilot:

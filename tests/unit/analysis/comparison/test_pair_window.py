@@ -71,6 +71,14 @@ def test_bounds_of_a_fused_clamp_hold_in_a_window_too():
     assert part.reference.min() == -1
 
 
+@pytest.mark.filterwarnings("error")
+def test_codes_that_stand_for_more_than_a_number_holds_are_infinite_without_a_warning():
+    mask = QuantParams(dtype="uint16", scale=np.array([5.1924e33], np.float32), zero_point=np.array([65535]))
+    codes = np.array([[0, 65535]], np.uint16)
+    of = reader(np.zeros((1, 2), np.float32), codes, quant=mask)
+    np.testing.assert_array_equal(window(of).backend, [[-np.inf, 0]])
+
+
 def test_an_index_that_the_tensor_does_not_have_is_the_first():
     values = np.zeros((5, 5), np.float32)
     assert window(reader(values, values), (9, 9)).start == (0, 0)

@@ -238,6 +238,13 @@ def test_any_shape_can_be_looked_at(pages, make_scene, arrays):
             assert pages[view].draw(scene, 80, 18)
 
 
+def test_what_is_true_or_false_is_one_or_zero_and_one_channel_is_one(pages, make_scene):
+    scene = make_scene(arrays=(np.array([[[True, False]]]), np.array([[[True, True]]])))
+    values = text(pages[View.VALUES].draw(scene, 80, 18)).replace("▸", " ").replace("^", " ")
+    assert ["0", "1", "0", "1", "1", "0", "1.00"] in [line.split() for line in values.splitlines()]
+    assert "\n 1 channel along dimension 1" in text(pages[View.CHANNELS].draw(scene, 80, 18))
+
+
 def test_channels_are_listed_by_error_with_their_scale(pages, make_scene):
     reference = np.zeros((1, 4, 2, 2), np.float32)
     backend = reference + np.array([0.1, 3, 0.2, 0], np.float32).reshape(1, 4, 1, 1)
@@ -358,6 +365,8 @@ def test_backends_stand_beside_each_other(pages, make_scene, make_table):
     assert "block2/qlinearadd_9" in drawn
     columns[1] = BackendColumn(title="b.h5", table=make_table(24, failing=()))
     assert "1 of 2 backends" in text(page.draw(replace(scene, backends=columns), 80, 18))
+    narrow = text(page.draw(replace(scene, backends=columns * 3), 60, 18)).splitlines()[0]
+    assert "node, SQNR… " in narrow, "a heading without room says that it is cut"
     columns[1] = BackendColumn(title="b.h5", table=None)
     assert "opening .." in text(page.draw(replace(scene, backends=columns), 80, 18))
 
