@@ -136,8 +136,9 @@ def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[No
     for position, name in enumerate(node.inputs):
         optional = position == 2 and node.op in _TAKES_BIAS
         source = graph.producer(name) if name and (position in data or optional) else None
-        if source is not None and source.op == "DequantizeLinear" and _coded(graph, source.inputs[0], wide=optional):
-            inputs[position] = source.inputs[0]
+        read = source.inputs[0] if source is not None and source.op == "DequantizeLinear" and source.inputs else ""
+        if source is not None and read and _coded(graph, read, wide=optional):
+            inputs[position] = read
             before.append(source)
         elif position in data or (optional and name and not graph.is_constant(name)):
             return None, []

@@ -84,7 +84,7 @@ def _summed(node: Node) -> str | None:
 
 def _parts(node: Node, taken: set[str], names: set[str]) -> Iterator[Node]:
     for part in _fused(node, taken, names):
-        if part.op in _GATED:
+        if part.op in _GATED and part.inputs:
             yield from _gated(part, taken, names)
         elif _counts(part):
             mask, count = part.inputs[_COUNTED], part.outputs[1]

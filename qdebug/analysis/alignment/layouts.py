@@ -258,7 +258,7 @@ def _said(layout: View) -> str:
 
 def _moved(tensor: str, node: Node, sides: Sides) -> View | None:
     """Give the layout of a tensor as far as it hangs on where the other run turns its partner; None if it does not."""
-    if plain_op(node) == "Transpose":
+    if plain_op(node) == "Transpose" and node.inputs:
         return turned_by(tensor, node.inputs[0], sides)
     return turned_later_by(tensor, node, sides)
 

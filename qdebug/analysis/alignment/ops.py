@@ -163,7 +163,7 @@ def clamps_at_zero(graph: Graph, tensor: str) -> bool:
             return True
         if node.op == "Clip" and node.attrs.get("min") == 0.0:
             return True
-        if node.op not in _KEEPS_SIGN:
+        if node.op not in _KEEPS_SIGN or not node.inputs:
             return False
         tensor = node.inputs[0]
     return False

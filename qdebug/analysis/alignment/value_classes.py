@@ -78,7 +78,7 @@ class ValueClasses:
     def _follow_turn(self, node: Node) -> None:
         """Note what a Transpose makes of a tensor, together with those before it: several may undo each other."""
         perm = node.attrs.get("perm")
-        if not isinstance(perm, tuple) or not (node.inputs[0] and node.outputs[0]):
+        if not isinstance(perm, tuple) or not (node.inputs and node.inputs[0] and node.outputs[0]):
             return
         turn = tuple(axis for axis in perm if isinstance(axis, int))
         start, before = self._turned.get(node.inputs[0], (node.inputs[0], tuple(range(len(turn)))))
@@ -220,7 +220,10 @@ _FEW = 16
 
 def _constant_key(recording: Recording, name: str) -> Hashable:
     """Give what tells a small constant, of which graphs have many alike, from those of other values; None of others."""
-    shape = recording.graph.tensors[name].shape or ()
+    info = recording.graph.tensors.get(name)
+    if info is None:  # of a part that a node is shown as: it is recorded nowhere
+        return None
+    shape = info.shape or ()
     if math.prod(extent or 1 for extent in shape) > _FEW or not recording.has(name):
         return None
     outline = outline_of(recording, name)

@@ -388,14 +388,14 @@ def _code_span(quant: QuantParams | None) -> _Clamp:
 def span_before(graph: Graph, tensor: str) -> _Clamp:
     """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
     node = graph.producer(tensor)
-    coded = node.inputs[0] if node is not None and node.op == "DequantizeLinear" else tensor
+    coded = node.inputs[0] if node is not None and node.inputs and node.op == "DequantizeLinear" else tensor
     return _code_span(graph.tensors[coded].quant)
 
 
 def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
     node = graph.producer(tensor)
     while node is not None and node.op in ("QuantizeLinear", "DequantizeLinear", "Identity"):
-        node = graph.producer(node.inputs[0])
+        node = graph.producer(node.inputs[0]) if node.inputs else None
     return node
 
 

@@ -95,7 +95,7 @@ class DynamicSteps:
     def _of_node(self, node: Node, place: tuple[int, int]) -> WrongStep | None:
         recording = self._be.recording
         outputs = [name for name in node.outputs if name and recording.has(name, *place)]
-        if not outputs or recording.graph.is_constant(outputs[0]):
+        if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
             return None
         if not is_dynamic(node):
             return self._of_plain(node, outputs[0], place)
@@ -121,7 +121,7 @@ class DynamicSteps:
         """Hold codes against the data under the scale that was recorded with them; a tie may go either way."""
         recording = self._be.recording
         names = node.outputs[:3]
-        if not all(recording.has(name, *place) for name in names):
+        if len(names) < 3 or not all(recording.has(name, *place) for name in names):
             return None
         codes, scale, zero = (recording.load(name, *place) for name in names)
         data = values[node.inputs[0]]

@@ -41,7 +41,7 @@ def misread(recording: Recording, node: Node) -> str | None:
 
 def _handed_on(recording: Recording, node: Node) -> str | None:
     """Say whether the codes that a node without scales hands on are read by another scale than they came with."""
-    if node.op not in _HANDS_ON:
+    if node.op not in _HANDS_ON or not (node.inputs and node.inputs[0]):
         return None
     tensors = recording.graph.tensors
     source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant
