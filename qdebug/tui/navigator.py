@@ -386,7 +386,7 @@ class Navigator:
         return safe_text(self.table.names[row], limit=60)
 
     def _so_far(self) -> str:
-        return " so far" if self.table.pending else ""
+        return " so far" if self.table.pending or self.table.growing else ""
 
     def _no_failing(self) -> str:
         if self.table.pending:
@@ -394,7 +394,7 @@ class Navigator:
             return f"no failing node so far, {known} compared"
         if self.sample is not None and len(self.table.failing()):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
-        return "no node is beyond its limit"
+        return f"no node is beyond its limit{self._so_far()}"
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])

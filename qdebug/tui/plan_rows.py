@@ -33,7 +33,7 @@ def describe(source: DiffSource, backend_at: int = 0, *, writing: bool = False) 
         backend=source.backend.info,
         reference_graph=source.reference.graph,
         backend_graph=source.backend.graph,
-        table=NodeTable(planned_rows(source)),
+        table=NodeTable(planned_rows(source), growing=writing),
         samples=min(source.reference.samples, source.backend.samples),
         steps=min(source.reference.steps, source.backend.steps),
         limits=source.limits.to_dict(),

@@ -73,10 +73,14 @@ class NodeTable:
     Args:
         rows: What is known before any value is read.
         names: What the rows are called, if that is all that is known of them: then no row is looked at.
+        growing: Whether a recorder still adds rows.
     """
 
-    def __init__(self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None, growing: bool = False
+    ) -> None:
         self.rows = rows
+        self.growing = growing
         self.size = size = len(rows)
         self.names = display_names(rows) if names is None else names
         measure = len if all(map(str.isascii, self.names)) else cell_len

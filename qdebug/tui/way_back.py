@@ -40,7 +40,7 @@ def to_origin(scene: Scene) -> str:
     """Run along the worst inputs; from a node without error, start where the error is largest."""
     table, begun = scene.table, scene.row
     result = table.results[begun]
-    so_far = " so far" if table.pending else ""
+    so_far = " so far" if table.pending or table.growing else ""
     if result is None or not carried(result):
         origin = None if scene.result is None or scene.result.origin is None else table.find(scene.result.origin)
         if origin is not None:

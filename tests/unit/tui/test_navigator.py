@@ -335,3 +335,15 @@ def test_no_failure_in_one_sample_is_not_said_of_all(make_navigator):
     assert navigator.first_divergence().startswith("no node is beyond its limit in sample 0; ")
     navigator.choose_sample(2)
     assert navigator.first_divergence() == "at the first divergence"
+
+
+@pytest.mark.parametrize("growing", [False, True])
+def test_while_more_is_recorded_what_is_not_found_is_not_found_so_far(make_table, growing):
+    done = make_table(24, failing=())
+    table = NodeTable(done.rows, growing=growing)
+    for row in range(done.size):
+        if done.results[row] is not None:
+            table.put(done.results[row])
+    said = Navigator(table, samples=3).failing(1)
+    assert not table.pending
+    assert said == "no node is beyond its limit" + (" so far" if growing else "")
