@@ -120,7 +120,7 @@ class TestMultiHeadAttention:
 class TestGroupQueryAttention:
     K = 2
 
-    def run(self, normal, *, length, total, room=0, packed=False, ends=None, extra=(), **attrs):
+    def check_run(self, normal, *, length, total, room=0, packed=False, ends=None, extra=(), **attrs):
         ends = np.full(B, total - 1, np.int32) if ends is None else np.array(ends, np.int32)
         extents = [N * H, self.K * H, self.K * H]
         new = [normal(B, length, sum(extents)), None, None] if packed else [normal(B, length, e) for e in extents]
@@ -130,22 +130,22 @@ class TestGroupQueryAttention:
 
     @pytest.mark.parametrize("packed", [False, True])
     def test_the_first_run(self, normal, packed):
-        self.run(normal, length=S, total=S, packed=packed)
+        self.check_run(normal, length=S, total=S, packed=packed)
 
     @pytest.mark.parametrize("attrs", [{"local_window_size": 3}, {"softcap": 2.0}, {"scale": 0.1}])
     def test_choices(self, normal, attrs):
-        self.run(normal, length=S, total=S, **attrs)
-        self.run(normal, length=1, total=8, room=7, **attrs)
+        self.check_run(normal, length=S, total=S, **attrs)
+        self.check_run(normal, length=1, total=8, room=7, **attrs)
 
     def test_one_more(self, normal):
-        self.run(normal, length=1, total=8, room=7)
-        self.run(normal, length=1, total=8, room=7, ends=[7, 3, 5])
+        self.check_run(normal, length=1, total=8, room=7)
+        self.check_run(normal, length=1, total=8, room=7, ends=[7, 3, 5])
 
     @pytest.mark.parametrize("interleaved", [0, 1])
     def test_rotated(self, normal, interleaved):
         caches = [normal(16, H // 2), normal(16, H // 2)]
-        self.run(normal, length=S, total=S, extra=caches, do_rotary=1, rotary_interleaved=interleaved)
-        self.run(normal, length=1, total=8, room=7, extra=caches, do_rotary=1, rotary_interleaved=interleaved)
+        self.check_run(normal, length=S, total=S, extra=caches, do_rotary=1, rotary_interleaved=interleaved)
+        self.check_run(normal, length=1, total=8, room=7, extra=caches, do_rotary=1, rotary_interleaved=interleaved)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

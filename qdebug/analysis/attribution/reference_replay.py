@@ -300,8 +300,7 @@ def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
     if noise.results > SINGLE:
         allowed += noise.results * norm(values)
     errors = noise.rng.standard_normal(values.shape) * (allowed / np.sqrt(max(values.size, 1)))
-    with np.errstate(over="ignore"):  # of a mask, which is as small as can be
-        return np.asarray(values + errors.astype(values.dtype))
+    return np.asarray(values + errors.astype(values.dtype))
 
 
 def exceeds(difference: np.ndarray, wandering: np.ndarray) -> bool:

@@ -204,9 +204,7 @@ class DeclarationCheck:
             spread, allowed = self._as_theirs(entry, spread, theirs), 0.0
         elif isinstance(allowed, np.ndarray):
             allowed = self._as_theirs(entry, allowed, theirs)
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
-            off = np.nan_to_num(np.abs(np.subtract(theirs, ours, dtype=np.float64)), nan=0.0, posinf=np.inf)
-        off[_beyond_one_end(theirs, ours, span_before(self._backend.graph, entry.tensor))] = 0
+        off = self._off(entry, theirs, ours)
         least = _FOLDING * (attribution.samples.get(sample, attribution).allowed or 0.0)
 
         def excess(share: float, off: np.ndarray = off) -> np.ndarray | None:
@@ -244,9 +242,14 @@ class DeclarationCheck:
             return None
         span = span_before(self._reference.graph, entry.reference_tensor)
         theirs = theirs if span == (None, None) else np.clip(theirs, *span)
+        return self._off(entry, theirs.reshape(ours.shape), ours)
+
+    def _off(self, entry: PlannedNode, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+        """Give by how much two replays are apart, as far as the codes of the backend's tensor can tell."""
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
-            off = np.abs(np.subtract(theirs.reshape(ours.shape), ours, dtype=np.float64))
-        return np.asarray(np.nan_to_num(off, nan=0.0, posinf=np.inf))
+            off = np.nan_to_num(np.abs(np.subtract(theirs, ours, dtype=np.float64)), nan=0.0, posinf=np.inf)
+        hidden = _beyond_one_end(theirs, ours, span_before(self._backend.graph, entry.tensor))
+        return np.asarray(np.where(hidden, 0.0, off))
 
     def _as_theirs(self, entry: PlannedNode, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""

@@ -177,16 +177,12 @@ def _rotary_embedding(call: Call) -> np.ndarray:
     return narrow(out if x.ndim == 4 else _merged(out), call.array(0).dtype)
 
 
-_GROUPED_PLAIN = {"k_quant_type": "NONE", "v_quant_type": "NONE"}
-
-
 def _check_grouped(call: Call) -> None:
     for slot in range(11, len(call.inputs)):
         if call.optional(slot) is not None:
             raise _refuse(call, f"has an input {slot}")
-    for name, plain in _GROUPED_PLAIN.items():
-        if call.text(name, plain) != plain:
-            raise _refuse(call, "keeps what it attends to in codes")
+    if any(call.text(f"{side}_quant_type", "NONE") != "NONE" for side in "kv"):
+        raise _refuse(call, "keeps what it attends to in codes")
     if call.integer("smooth_softmax") > 0 or not call.integer("causal", 1) or call.outputs > 3:
         raise _refuse(call, "smoothes its softmax, looks ahead, or gives its scores")
 

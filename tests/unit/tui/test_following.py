@@ -42,7 +42,7 @@ def followed(tmp_path, reference, monkeypatch):
         opening = _opening(reference, tmp_path / "b.h5", TuiChoices(follow=True), tmp_path / "limits.toml")
         app = QdebugApp([opening], begin=Start(screen="nodes"))
 
-        async def until(*words):
+        async def check_shown(*words):
             for _ in range(1000):
                 await pilot.pause(0.01)
                 shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
@@ -51,7 +51,7 @@ def followed(tmp_path, reference, monkeypatch):
             raise AssertionError(shown)
 
         async with app.run_test(size=(120, 30)) as pilot:
-            await act(until, tmp_path / "b.h5")
+            await act(check_shown, tmp_path / "b.h5")
             await pilot.press("q")
         assert app.failure is None
 
@@ -61,16 +61,16 @@ def followed(tmp_path, reference, monkeypatch):
 async def test_another_run_on_the_same_path_is_shown(followed, tmp_path):
     first = recorder(tmp_path / "b.h5", wrong=2, nodes=4)
 
-    async def act(until, path):
-        await until("4 of 4 compared", "first divergence at n2")
+    async def act(check_shown, path):
+        await check_shown("4 of 4 compared", "first divergence at n2")
         first.discard()
-        await until("b.h5 was removed; shown is what was read of it before", "VERDICT", "'n2'")
+        await check_shown("b.h5 was removed; shown is what was read of it before", "VERDICT", "'n2'")
         second = recorder(path, wrong=4)
-        await until("b.h5 was written anew, and is opened again", "6 of 6 compared", "first divergence at n4")
+        await check_shown("b.h5 was written anew, and is opened again", "6 of 6 compared", "first divergence at n4")
         second.close()
-        await until("VERDICT")
+        await check_shown("VERDICT")
         recorder(path).close()
-        await until("VERDICT", "All 6 compared")
+        await check_shown("VERDICT", "All 6 compared")
 
     await followed(act)
 
@@ -79,13 +79,13 @@ async def test_a_finished_file_that_is_cut_off_and_copied_anew_is_shown(followed
     recorder(tmp_path / "b.h5", wrong=2).close()
     recorder(tmp_path / "c.h5", wrong=4).close()
 
-    async def act(until, path):
-        await until("VERDICT", "n2")
+    async def act(check_shown, path):
+        await check_shown("VERDICT", "n2")
         whole = (path.parent / "c.h5").read_bytes()
         path.write_bytes(whole[:3000])
-        await until("b.h5 was written anew; shown is what was read of it before")
+        await check_shown("b.h5 was written anew; shown is what was read of it before")
         path.write_bytes(whole)
-        await until("b.h5 was written anew, and is opened again", "VERDICT", "'n4'")
+        await check_shown("b.h5 was written anew, and is opened again", "VERDICT", "'n4'")
 
     await followed(act)
 
@@ -93,10 +93,10 @@ async def test_a_finished_file_that_is_cut_off_and_copied_anew_is_shown(followed
 async def test_a_journal_that_is_cut_off_is_told(followed, tmp_path):
     rec = recorder(tmp_path / "b.h5", wrong=2)
 
-    async def act(until, path):
-        await until("6 of 6 compared")
+    async def act(check_shown, path):
+        await check_shown("6 of 6 compared")
         os.truncate(journal_of(path), 0)
-        await until("b.h5 was truncated")
+        await check_shown("b.h5 was truncated")
 
     await followed(act)
     rec.discard()
