@@ -14,6 +14,7 @@ __all__ = [
     "GO_INTO_WEIGHTS",
     "KEEPS_VALUES",
     "MOVES_VALUES",
+    "PRODUCTS",
     "SUMS_OF_CODES",
     "alike",
     "clamp_bounds",
@@ -28,6 +29,9 @@ __all__ = [
 
 KEEPS_VALUES = frozenset({"QuantizeLinear", "DequantizeLinear", "Identity", "Dropout", "ReorderInput", "ReorderOutput"})
 """Operators whose output stands for the same real numbers as their first input."""
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Plain names of the operators that sum up products of data and a weight."""
 
 ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "PRelu"})
 """Element-wise operators that backends fold into the node before."""

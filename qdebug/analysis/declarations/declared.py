@@ -7,33 +7,32 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
 from qdebug.analysis.alignment.layouts import layouts_of
-from qdebug.analysis.alignment.ops import BIAS_SLOTS, MOVES_VALUES, plain_op, same_family
+from qdebug.analysis.alignment.ops import PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.alignment.weights import in_plain_order, without_padding
 from qdebug.analysis.attribution.attribute import compute
-from qdebug.analysis.attribution.constant_error import hair, known_errors, scales_by_constants
+from qdebug.analysis.attribution.constant_error import known_errors, scales_by_constants
 from qdebug.analysis.attribution.constant_spread import constant_spread
 from qdebug.analysis.attribution.dynamic_replay import DynamicReplay
 from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.reference_replay import ReferenceReplay
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.declarations.constant_check import ConstantCheck
+from qdebug.analysis.declarations.segments import SegmentFinder, main_node
 from qdebug.analysis.declarations.unheld import unheld
-from qdebug.model import Graph, Node, Recording
-from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.model import Node, Recording
 from qdebug.replay.real_form import real_form, takes_codes
 
 __all__ = ["Declared"]
 
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul"})
 _SHAPING = (
     "kernel_shape",
@@ -48,29 +47,8 @@ _SHAPING = (
     "transB",
     "alpha",
 )
-_TITLES = {
-    **dict.fromkeys(_PRODUCTS, ("input", "weight", "bias")),
-    "BatchNormalization": ("input", "scale", "bias", "mean", "variance"),
-    **dict.fromkeys(
-        ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"), ("input", "scale", "bias")
-    ),
-    **dict.fromkeys(
-        ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"), ("input", "scale")
-    ),
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), ("input", "weight", "recurrent weight", "bias")),
-}
-"""What an operator's inputs are called where they are constants."""
-_PLACES = {
-    **{op: (0, 1, BIAS_SLOTS[op]) for op in ("DynamicQuantizeMatMul", "MatMulNBits", "MatMulIntegerToFloat")},
-    "SkipLayerNormalization": (0, 2, 3),
-    "EmbedLayerNormalization": (0, 5, 6),
-    "SkipSimplifiedLayerNormalization": (0, 2),
-}
-"""Where operators have what `_TITLES` names, if there is something else in between: scales, or what is added before."""
 _LIKELY = 8.0
 """Times the root of the sum of squares that many errors of rounding add up to at most; independent ones reach 3."""
-_MOST_NODES = 64
-"""A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
 
 
 class Declared:
@@ -102,69 +80,12 @@ class Declared:
         layouts = {**layouts_of(self._ref), **views}
         self._replay = ReferenceReplay(self._ref, self._be, pairs=self._pairs, layouts=layouts)
         self.dynamic = DynamicReplay(self._be, self._replay.backend)
-        self._partners: dict[str, str] = {}
-        for pair in self._pairs.values():
-            self._partners.setdefault(self._ref.classes.root(pair.reference), pair.backend)
+        self._segments = SegmentFinder(self._ref, self._be, self._pairs)
+        self._constants = ConstantCheck(self._ref, self._be, self._replay)
 
     def segment(self, pair: Pair) -> Segment | None:
-        """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.
-
-        Returns:
-            None if an input of the network that was not compared leads there, or if too many nodes do.
-        """
-        own = self._own(pair.backend)
-        if own is None:
-            return None
-        nodes, entries = own
-        feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
-        ends = {self._ref.classes.root(name) for name in feeds}
-        found = self._between(pair.reference, ends)
-        if found is not None:
-            return Segment(nodes=found, feeds=feeds, own=nodes)
-        every = set(self._partners) - {self._ref.classes.root(pair.reference)}
-        found = self._between(pair.reference, ends | every)
-        if found is None:
-            return None
-        read = {self._ref.classes.root(name): name for node in found for name in self._ref.classes.data_inputs(node)}
-        more = {name: self._partners[root] for root, name in read.items() if root in every and root not in ends}
-        return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
-
-    def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
-        """Give the backend's nodes between a tensor and the compared ones above it, and those."""
-        graph = self._backend.graph
-        found: dict[str, Node] = {}
-        entries: dict[str, None] = {}
-        waiting = [output]
-        while waiting:
-            tensor = waiting.pop()
-            node = graph.producer(tensor)
-            if node is None or len(found) > _MOST_NODES:
-                return None
-            if node.name in found:
-                continue
-            found[node.name] = node
-            for name in self._be.classes.data_inputs(node):
-                if name in self._pairs:
-                    entries[name] = None
-                else:
-                    waiting.append(name)
-        return _in_order(found.values(), graph), tuple(entries)
-
-    def _between(self, output: str, ends: Collection[str]) -> tuple[Node, ...] | None:
-        graph, classes = self._reference.graph, self._ref.classes
-        found: dict[str, Node] = {}
-        waiting = [output]
-        while waiting:
-            tensor = waiting.pop()
-            if classes.root(tensor) in ends:
-                continue
-            node = graph.producer(tensor)
-            if node is None or len(found) > _MOST_NODES:
-                return None
-            if node.name not in found:
-                found[node.name] = node
-                waiting += classes.data_inputs(node)
-        return _in_order(found.values(), graph)
+        """Find what leads to a compared tensor in either graph, see `SegmentFinder.of`."""
+        return self._segments.of(pair)
 
     def same(self, pair: Pair, node: Node, segment: Segment) -> bool:
         """Tell whether a backend node is declared exactly as its one reference node, operands included."""
@@ -222,7 +143,7 @@ class Declared:
     def multiplies_codes(self, node: Node) -> bool:
         """Tell whether a backend node multiplies with a constant of integer codes."""
         form, _ = real_form(node, self._backend.graph.opset)
-        if form.op not in _PRODUCTS:
+        if form.op not in PRODUCTS:
             return False
         weights = [name for name in form.inputs[1:2] if name and self._be.classes.folds(name)]
         return any(self._replay.backend.levels(name) is not None for name in weights)
@@ -240,7 +161,7 @@ class Declared:
         Returns:
             None unless there is one product on either side, whose weight is provably the reference's but for rounding.
         """
-        found = [[n for n in nodes if plain_op(n) in _PRODUCTS] for nodes in (segment.own, segment.nodes)]
+        found = [[n for n in nodes if plain_op(n) in PRODUCTS] for nodes in (segment.own, segment.nodes)]
         if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
             return None
         ours, _ = real_form(found[0][0], self._backend.graph.opset)
@@ -277,15 +198,15 @@ class Declared:
         """
         form, opset = real_form(node, self._backend.graph.opset)
         constants = [name for name in form.inputs if name and self._be.classes.folds(name)]
-        if form.op not in _PRODUCTS and not any(np.any(self._replay.backend.half_steps(name)) for name in constants):
+        if form.op not in PRODUCTS and not any(np.any(self._replay.backend.half_steps(name)) for name in constants):
             return 0.0
-        if form.op not in _PRODUCTS | _ELEMENTWISE:
+        if form.op not in PRODUCTS | _ELEMENTWISE:
             return None
         if form.op in ("Add", "Sub"):  # what a constant is added to does not scale its rounding
             form = replace(form, op="Add")
-        main, half_steps = _main(node, segment), self._replay.backend.half_steps
+        main, half_steps = main_node(node, segment), self._replay.backend.half_steps
         known: Mapping[str, np.ndarray] = {}
-        if main is not None and form.op in _PRODUCTS:
+        if main is not None and form.op in PRODUCTS:
             theirs, _ = real_form(main, self._reference.graph.opset)
             others = [each for each in segment.nodes if each is not main]
             known = known_errors((self._ref, self._be), (theirs, form), others, half_steps)
@@ -305,42 +226,18 @@ class Declared:
         if not rounded:
             return 0.0
         worst = compute(node, form, opset, values)[form.outputs[0]]
-        if form.op not in _PRODUCTS:
+        if form.op not in PRODUCTS:
             return worst
         squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
         return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))
 
     def other_constants(self, node: Node, segment: Segment) -> bool:
-        """Tell whether a constant of a node is provably not the reference's, by more than rounding it makes.
-
-        Not where other nodes of the reference may have been folded into it.
-        """
-        main = _main(node, segment)
-        if main is None or segment.wide:
-            return False
-        others = [each for each in segment.nodes if each is not main]
-        computed = any(map(self._computed, main.inputs))  # on the other side it may be computed in another precision
-        if computed or scales_by_constants(self._ref, others):
-            return False
-        forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
-        return bool(self._constants_said(forms[0], forms[1], segment))
+        """Tell whether a constant of a node is provably not the reference's, see `ConstantCheck.are_other`."""
+        return self._constants.are_other(node, segment)
 
     def other_weight(self, segment: Segment) -> bool:
-        """Tell whether the weight of the one product of a segment is provably not the reference's."""
-        mains = [node for node in segment.nodes if plain_op(node) in _PRODUCTS]
-        others = [node for node in segment.nodes if node not in mains]
-        if any(self._computed(name) for node in mains for name in node.inputs) or scales_by_constants(
-            self._ref, others
-        ):
-            return False
-        return bool(self._weight_said(segment))
-
-    def _computed(self, name: str) -> bool:
-        """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
-        if not name or not self._ref.classes.folds(name):
-            return False
-        made = self._reference.graph.producer(self._ref.classes.root(name))
-        return made is not None and made.op not in MOVES_VALUES
+        """Tell whether the weight of a segment is provably not the reference's, see `ConstantCheck.weight_is_other`."""
+        return self._constants.weight_is_other(segment)
 
     def spread(self, node: Node, tensor: str, *, sample: int, step: int) -> np.ndarray:
         """Estimate what rounding a node's constants makes of one of its outputs, where `rounding` knows no bound.
@@ -357,17 +254,17 @@ class Declared:
 
     def unheld(self, node: Node, segment: Segment) -> str | None:
         """Say which constant of a node its format cannot hold; None if there is none."""
-        main = _main(node, segment)
+        main = main_node(node, segment)
         return None if main is None else unheld(self._reference, self._backend, main, node)
 
     def difference(self, node: Node, segment: Segment) -> str:
         """Say in a clause what the graphs declare differently."""
         form, _ = real_form(node, self._backend.graph.opset)
-        main = _main(node, segment)
+        main = main_node(node, segment)
         if segment.wide:
             known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
             read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
-            said = self._weight_said(segment)
+            said = self._constants.weight_said(segment)
             return f"{own} on {read} does not do what {known or 'no node'} of the reference does{said}"
         if main is None:
             known = " + ".join(n.op for n in segment.nodes)
@@ -379,7 +276,7 @@ class Declared:
             return f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
         others = [each for each in segment.nodes if each is not main]
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
-        said = self.unheld(node, segment) or ("" if scaled else self._constants_said(form, theirs, segment))
+        said = self.unheld(node, segment) or ("" if scaled else self._constants.said(form, theirs, segment))
         if not said and segment.elsewhere:
             said = self._operands_said(form, theirs)
         extra = [n.op for n in segment.nodes if n is not main]
@@ -392,98 +289,6 @@ class Declared:
         if not missing or not mine:
             return ""
         return f"it reads {' and '.join(map(repr, dict.fromkeys(mine)))}, and not {missing[0]!r} as the reference does"
-
-    def _constants_said(self, ours: Node, theirs: Node, segment: Segment) -> str:
-        titles = _TITLES.get(plain_op(theirs), ("constant",) * max(2, len(theirs.inputs)))
-        for slot, title in enumerate(titles):
-            one, other = (_operand(n, slot) for n in (ours, theirs))
-            if not one and not other:
-                continue
-            if slot > 1 and title == "constant" and not (one and other):
-                continue  # what it leaves out may be what holds without it
-            if one and not other and any(n.op == "Add" for n in segment.nodes):
-                continue  # the reference adds it in a node of its own
-            if not one or not other:
-                return f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
-            turned = slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
-            said = self._elements_said(one, other, title, turned=turned)
-            if said:
-                return said
-        return ""
-
-    def _elements_said(self, one: str, other: str, title: str, *, turned: bool) -> str:
-        """Say how many elements of a backend constant are not the reference's by more than rounding makes."""
-        constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
-        if not (constants and self._backend.has(one) and self._reference.has(other)):
-            return ""
-        (mine, half), real = self._rounded(one), real_values(self._reference, other)
-        other_steps = self._replay.reference.half_steps(other)
-        if turned:
-            real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
-        kept = without_padding(mine, real.shape)
-        if kept is not mine:
-            mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
-        if mine.shape != real.shape:
-            return ""
-        steps = half + other_steps
-        beyond = np.abs(mine - real) > 1.001 * steps + hair(real)
-        if not beyond.any():
-            return ""
-        wrong = f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
-        return self._coarse(one, title, np.abs(mine - real)) or wrong
-
-    def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Give a constant of the backend as real values, and half a step of each."""
-        nodes = (node for node in self._backend.graph.consumers(name) if node.op == "MatMulNBits")
-        node = next((node for node in nodes if node.inputs[1] == name), None)
-        if node is None:
-            values, half = real_values(self._backend, name), self._replay.backend.half_steps(name)
-            reader = next((each for each in self._backend.graph.consumers(name) if name in each.inputs[1:2]), None)
-            if reader is not None:
-                values, half = (in_plain_order(self._be, reader, array) for array in (values, half))
-            return values, half
-        parts = [part for part in node.inputs[1:4] if part and self._backend.has(part)]
-        codes, scales = blockwise_weight(node, {part: self._backend.load(part) for part in parts})
-        half = np.abs(scales) / 2
-        if not any(node.inputs[3:4]):  # one code more is below zero: the largest of the other sign is cut off
-            half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
-        return codes * scales, half
-
-    def _weight_said(self, segment: Segment) -> str:
-        """Say that the weight of the one product among several backend nodes is not that of the reference's one."""
-        found = [[n for n in nodes if plain_op(n) in _PRODUCTS] for nodes in (segment.own, segment.nodes)]
-        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
-            return ""
-        (ours,), (theirs,) = found
-        if scales_by_constants(self._ref, [each for each in segment.nodes if each is not theirs]):
-            return ""
-        turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
-        said = self._elements_said(_operand(ours, 1), _operand(theirs, 1), "weight", turned=turned)
-        return f"; of {ours.op} {ours.name!r}, {said}" if said else ""
-
-    def _coarse(self, name: str, title: str, error: np.ndarray) -> str:
-        """Say that a constant is off for no other reason than a scale far larger than its values need."""
-        levels = self._replay.backend.levels(name)
-        steps = self._replay.backend.half_steps(name, any_scale=True)
-        if levels is None or np.any(error > 1.001 * steps + 1e-6):
-            return ""
-        return f"its {title} {name!r} is rounded far too coarsely: it uses {levels[0]} of {levels[1]} codes"
-
-
-def _operand(node: Node, slot: int) -> str:
-    """Give what `_TITLES` names, wherever it stands among a node's inputs; "" if the node has none."""
-    places = _PLACES.get(node.op, ())
-    place = places[slot] if slot < len(places) else slot
-    return node.inputs[place] if place < len(node.inputs) else ""
-
-
-def _main(node: Node, segment: Segment) -> Node | None:
-    """Give the reference node of the same operator among those that a backend node stands for."""
-    return next((n for n in segment.nodes if same_family(plain_op(n), plain_op(node))), None)
-
-
-def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:
-    return tuple(sorted(nodes, key=lambda node: graph.position(next(name for name in node.outputs if name)) or 0))
 
 
 def _differing_attrs(one: Node, other: Node) -> Sequence[str]:

@@ -1,0 +1,174 @@
+"""Tells whether a backend's constants are the reference's but for rounding, and says in a clause where they are not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.analysis.alignment.ops import BIAS_SLOTS, MOVES_VALUES, PRODUCTS, plain_op, same_family
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.analysis.alignment.weights import in_plain_order, without_padding
+from qdebug.analysis.attribution.constant_error import hair, scales_by_constants
+from qdebug.analysis.attribution.reference_replay import ReferenceReplay
+from qdebug.analysis.attribution.rounding import real_values
+from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.declarations.segments import main_node
+from qdebug.model import Node
+from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.replay.real_form import real_form
+
+__all__ = ["ConstantCheck"]
+
+_TITLES = {
+    **dict.fromkeys(PRODUCTS, ("input", "weight", "bias")),
+    "BatchNormalization": ("input", "scale", "bias", "mean", "variance"),
+    **dict.fromkeys(
+        ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"), ("input", "scale", "bias")
+    ),
+    **dict.fromkeys(
+        ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"), ("input", "scale")
+    ),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), ("input", "weight", "recurrent weight", "bias")),
+}
+"""What an operator's inputs are called where they are constants."""
+_PLACES = {
+    **{op: (0, 1, BIAS_SLOTS[op]) for op in ("DynamicQuantizeMatMul", "MatMulNBits", "MatMulIntegerToFloat")},
+    "SkipLayerNormalization": (0, 2, 3),
+    "EmbedLayerNormalization": (0, 5, 6),
+    "SkipSimplifiedLayerNormalization": (0, 2),
+}
+"""Where operators have what `_TITLES` names, if there is something else in between: scales, or what is added before."""
+
+
+class ConstantCheck:
+    """Holds the constants of a backend's nodes against the reference's.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        replay: Knows by how much rounding to codes changes a constant of either side.
+    """
+
+    def __init__(self, reference: Run, backend: Run, replay: ReferenceReplay) -> None:
+        self._ref, self._be, self._replay = reference, backend, replay
+
+    def are_other(self, node: Node, segment: Segment) -> bool:
+        """Tell whether a constant of a node is provably not the reference's, by more than rounding it makes.
+
+        Not where other nodes of the reference may have been folded into it.
+        """
+        main = main_node(node, segment)
+        if main is None or segment.wide:
+            return False
+        others = [each for each in segment.nodes if each is not main]
+        computed = any(map(self._computed, main.inputs))  # on the other side it may be computed in another precision
+        if computed or scales_by_constants(self._ref, others):
+            return False
+        forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
+        return bool(self.said(forms[0], forms[1], segment))
+
+    def weight_is_other(self, segment: Segment) -> bool:
+        """Tell whether the weight of the one product of a segment is provably not the reference's."""
+        mains = [node for node in segment.nodes if plain_op(node) in PRODUCTS]
+        others = [node for node in segment.nodes if node not in mains]
+        if any(self._computed(name) for node in mains for name in node.inputs) or scales_by_constants(
+            self._ref, others
+        ):
+            return False
+        return bool(self.weight_said(segment))
+
+    def _computed(self, name: str) -> bool:
+        """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
+        if not name or not self._ref.classes.folds(name):
+            return False
+        made = self._ref.recording.graph.producer(self._ref.classes.root(name))
+        return made is not None and made.op not in MOVES_VALUES
+
+    def said(self, ours: Node, theirs: Node, segment: Segment) -> str:
+        """Say of which constant two nodes have another, or only one of them has one; "" if of none.
+
+        Args:
+            ours: The backend's node in its real form.
+            theirs: The reference's.
+            segment: What leads to the result of both.
+        """
+        titles = _TITLES.get(plain_op(theirs), ("constant",) * max(2, len(theirs.inputs)))
+        for slot, title in enumerate(titles):
+            one, other = (_operand(n, slot) for n in (ours, theirs))
+            if not one and not other:
+                continue
+            if slot > 1 and title == "constant" and not (one and other):
+                continue  # what it leaves out may be what holds without it
+            if one and not other and any(n.op == "Add" for n in segment.nodes):
+                continue  # the reference adds it in a node of its own
+            if not one or not other:
+                return f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
+            turned = slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+            said = self._elements_said(one, other, title, turned=turned)
+            if said:
+                return said
+        return ""
+
+    def _elements_said(self, one: str, other: str, title: str, *, turned: bool) -> str:
+        """Say how many elements of a backend constant are not the reference's by more than rounding makes."""
+        constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
+        if not (constants and self._be.recording.has(one) and self._ref.recording.has(other)):
+            return ""
+        (mine, half), real = self._rounded(one), real_values(self._ref.recording, other)
+        other_steps = self._replay.reference.half_steps(other)
+        if turned:
+            real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
+        kept = without_padding(mine, real.shape)
+        if kept is not mine:
+            mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
+        if mine.shape != real.shape:
+            return ""
+        steps = half + other_steps
+        beyond = np.abs(mine - real) > 1.001 * steps + hair(real)
+        if not beyond.any():
+            return ""
+        wrong = f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
+        return self._coarse(one, title, np.abs(mine - real)) or wrong
+
+    def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Give a constant of the backend as real values, and half a step of each."""
+        nodes = (node for node in self._be.recording.graph.consumers(name) if node.op == "MatMulNBits")
+        node = next((node for node in nodes if node.inputs[1] == name), None)
+        if node is None:
+            values, half = real_values(self._be.recording, name), self._replay.backend.half_steps(name)
+            reader = next((each for each in self._be.recording.graph.consumers(name) if name in each.inputs[1:2]), None)
+            if reader is not None:
+                values, half = (in_plain_order(self._be, reader, array) for array in (values, half))
+            return values, half
+        parts = [part for part in node.inputs[1:4] if part and self._be.recording.has(part)]
+        codes, scales = blockwise_weight(node, {part: self._be.recording.load(part) for part in parts})
+        half = np.abs(scales) / 2
+        if not any(node.inputs[3:4]):  # one code more is below zero: the largest of the other sign is cut off
+            half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
+        return codes * scales, half
+
+    def weight_said(self, segment: Segment) -> str:
+        """Say that the weight of the one product among several backend nodes is not that of the reference's one."""
+        found = [[n for n in nodes if plain_op(n) in PRODUCTS] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
+            return ""
+        (ours,), (theirs,) = found
+        if scales_by_constants(self._ref, [each for each in segment.nodes if each is not theirs]):
+            return ""
+        turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+        said = self._elements_said(_operand(ours, 1), _operand(theirs, 1), "weight", turned=turned)
+        return f"; of {ours.op} {ours.name!r}, {said}" if said else ""
+
+    def _coarse(self, name: str, title: str, error: np.ndarray) -> str:
+        """Say that a constant is off for no other reason than a scale far larger than its values need."""
+        levels = self._replay.backend.levels(name)
+        steps = self._replay.backend.half_steps(name, any_scale=True)
+        if levels is None or np.any(error > 1.001 * steps + 1e-6):
+            return ""
+        return f"its {title} {name!r} is rounded far too coarsely: it uses {levels[0]} of {levels[1]} codes"
+
+
+def _operand(node: Node, slot: int) -> str:
+    """Give what `_TITLES` names, wherever it stands among a node's inputs; "" if the node has none."""
+    places = _PLACES.get(node.op, ())
+    place = places[slot] if slot < len(places) else slot
+    return node.inputs[place] if place < len(node.inputs) else ""

@@ -1,0 +1,101 @@
+"""Finds the nodes of either graph that lead from compared tensors to a compared tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from qdebug.analysis.alignment.ops import plain_op, same_family
+from qdebug.analysis.alignment.pairs import Pair
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.analysis.attribution.segment import Segment
+from qdebug.model import Graph, Node
+
+__all__ = ["SegmentFinder", "main_node"]
+
+_MOST_NODES = 64
+"""A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
+
+
+class SegmentFinder:
+    """Finds what leads to compared tensors.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: Pairs of the alignment, by backend tensor.
+    """
+
+    def __init__(self, reference: Run, backend: Run, pairs: Mapping[str, Pair]) -> None:
+        self._ref, self._be, self._pairs = reference, backend, pairs
+        self._partners: dict[str, str] = {}
+        for pair in pairs.values():
+            self._partners.setdefault(reference.classes.root(pair.reference), pair.backend)
+
+    def of(self, pair: Pair) -> Segment | None:
+        """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.
+
+        Returns:
+            None if an input of the network that was not compared leads there, or if too many nodes do.
+        """
+        own = self._own(pair.backend)
+        if own is None:
+            return None
+        nodes, entries = own
+        feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
+        ends = {self._ref.classes.root(name) for name in feeds}
+        found = self._between(pair.reference, ends)
+        if found is not None:
+            return Segment(nodes=found, feeds=feeds, own=nodes)
+        every = set(self._partners) - {self._ref.classes.root(pair.reference)}
+        found = self._between(pair.reference, ends | every)
+        if found is None:
+            return None
+        read = {self._ref.classes.root(name): name for node in found for name in self._ref.classes.data_inputs(node)}
+        more = {name: self._partners[root] for root, name in read.items() if root in every and root not in ends}
+        return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
+
+    def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
+        """Give the backend's nodes between a tensor and the compared ones above it, and those."""
+        graph = self._be.recording.graph
+        found: dict[str, Node] = {}
+        entries: dict[str, None] = {}
+        waiting = [output]
+        while waiting:
+            tensor = waiting.pop()
+            node = graph.producer(tensor)
+            if node is None or len(found) > _MOST_NODES:
+                return None
+            if node.name in found:
+                continue
+            found[node.name] = node
+            for name in self._be.classes.data_inputs(node):
+                if name in self._pairs:
+                    entries[name] = None
+                else:
+                    waiting.append(name)
+        return _in_order(found.values(), graph), tuple(entries)
+
+    def _between(self, output: str, ends: Collection[str]) -> tuple[Node, ...] | None:
+        graph, classes = self._ref.recording.graph, self._ref.classes
+        found: dict[str, Node] = {}
+        waiting = [output]
+        while waiting:
+            tensor = waiting.pop()
+            if classes.root(tensor) in ends:
+                continue
+            node = graph.producer(tensor)
+            if node is None or len(found) > _MOST_NODES:
+                return None
+            if node.name not in found:
+                found[node.name] = node
+                waiting += classes.data_inputs(node)
+        return _in_order(found.values(), graph)
+
+
+def main_node(node: Node, segment: Segment) -> Node | None:
+    """Give the reference node of the same operator among those that a backend node stands for."""
+    return next((n for n in segment.nodes if same_family(plain_op(n), plain_op(node))), None)
+
+
+def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:
+    return tuple(sorted(nodes, key=lambda node: graph.position(next(name for name in node.outputs if name)) or 0))
