@@ -99,7 +99,9 @@ class Examiner:
         segment = None if node is None else self._declared.segment(entry.pair)
         if comparison.stats is None:
             return self._unmeasured(entry, comparison, limits, node, segment)
-        attribution, judged = self._first_judged(entry, comparison, limits, segment)
+        attribution = self._attribution(entry, comparison, segment)
+        whole = entry.whole and attribution.in_range is None and not self._read_differs(segment)
+        judged = self._first_judged(comparison, limits, attribution, whole=whole)
         reproduced = self._reproduced(entry, node, comparison, limits)
         why = None
         if judged[0] is Status.DIVERGED and node is not None:
@@ -112,9 +114,8 @@ class Examiner:
             declared = self._declared.difference(entry, node, segment, attribution, comparison)
             unchecked = self._declared.unchecked(entry.tensor)
         if judged[0] is Status.DIVERGED and not limits.given and attribution.in_range is None:
-            passed_on = self._passes_on(comparison, segment)
-            whole = judged[0], f"{judged[1]}; judged by its whole error, since {attribution.reason}"
-            judged = (Status.WITHIN, None) if passed_on else whole
+            passed_on = not whole and self._passes_on(comparison, segment)
+            judged = (Status.WITHIN, None) if passed_on else (judged[0], _by_whole_error(judged[1], attribution))
         if declared is not None and not limits.given and judged[0] in (Status.WITHIN, Status.DIVERGED):
             judged = Status.DIVERGED, declared
         elif judged[0] is Status.DIVERGED and why is not None:
@@ -125,7 +126,9 @@ class Examiner:
             judged = judged[0], f"{judged[1]}: {declared}"
         if judged[0] is Status.WITHIN and (saturated := limits.saturated(comparison.rails)):
             judged = Status.DIVERGED, saturated
-        result = _node_result(entry, comparison, attribution, judged, limits, declared=declared, reproduced=reproduced)
+        result = _node_result(
+            entry, comparison, attribution, judged, limits, declared=declared, reproduced=reproduced, whole=whole
+        )
         return result if unchecked is None else replace(result, unchecked=unchecked)
 
     def _passes_on(self, comparison: Comparison, segment: Segment | None) -> bool:
@@ -137,10 +140,20 @@ class Examiner:
         own = None if comparison.stats is None else comparison.stats.rel_l2
         if own is None or segment is None:
             return False
-        pairs = [self._pairs[name] for name in segment.feeds.values() if name in self._pairs]
-        read = (compare_pair(self._reference, self._backend, pair).stats for pair in pairs)
+        read = (comparison.stats for comparison in self._read(segment))
         errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
         return any(own <= _PASSED_ON * error for error in errors)
+
+    def _read_differs(self, segment: Segment | None) -> bool:
+        """Tell whether anything that a node reads is known to differ."""
+        return segment is not None and any(
+            read.nonfinite or (read.stats is not None and read.stats.mismatches) for read in self._read(segment)
+        )
+
+    def _read(self, segment: Segment) -> Iterator[Comparison]:
+        """Compare what a node reads."""
+        pairs = [self._pairs[name] for name in segment.feeds.values() if name in self._pairs]
+        return (compare_pair(self._reference, self._backend, pair) for pair in pairs)
 
     def _unmeasured(
         self, entry: PlannedNode, comparison: Comparison, limits: Limits, node: Node | None, segment: Segment | None
@@ -154,21 +167,24 @@ class Examiner:
             proved, reason = Status.NONFINITE, _by_statistics(comparison)
         return _node_result(entry, comparison, None, (proved, reason), limits, declared=declared)
 
+    def _attribution(self, entry: PlannedNode, comparison: Comparison, segment: Segment | None) -> Attribution:
+        """Split a tensor's error where all of it is known."""
+        if comparison.basis != "full":
+            return Attribution(reason="not all of its values were kept")
+        return self._declared.attribution(entry, segment)
+
     def _first_judged(
-        self, entry: PlannedNode, comparison: Comparison, limits: Limits, segment: Segment | None
-    ) -> tuple[Attribution, tuple[Status, str | None]]:
-        """Split a tensor's error where all of it is known, and judge it by the numbers."""
-        attribution = Attribution(reason="not all of its values were kept")
-        if comparison.basis == "full":
-            attribution = self._declared.attribution(entry, segment)
+        self, comparison: Comparison, limits: Limits, attribution: Attribution, *, whole: bool
+    ) -> tuple[Status, str | None]:
+        """Judge a tensor's error by the numbers."""
         judged: tuple[Status, str | None] = Status.WITHIN, None
         if comparison.stats is not None:
-            judged = limits.judge(comparison.stats, attribution)
+            judged = limits.judge(comparison.stats, attribution, whole=whole)
         if judged[0] is Status.IDENTICAL and not comparison.known_equal:
             judged = Status.WITHIN, None
         if comparison.nonfinite and judged[0] is not Status.NONFINITE:
             judged = Status.NONFINITE, _by_statistics(comparison)
-        return attribution, judged
+        return judged
 
     def _reproduced(
         self, entry: PlannedNode, node: Node | None, comparison: Comparison, limits: Limits
@@ -190,6 +206,11 @@ def _by_statistics(comparison: Comparison) -> str:
     return f"by the statistics of all values at least {count} {what} NaN or infinite on one side only"
 
 
+def _by_whole_error(said: str | None, attribution: Attribution) -> str:
+    why = attribution.reason or "it was replayed with the reference's constants, which are not rounded to codes"
+    return f"{said}; judged by its whole error, since {why}"
+
+
 def _node_result(
     entry: PlannedNode,
     comparison: Comparison,
@@ -199,6 +220,7 @@ def _node_result(
     *,
     declared: str | None = None,
     reproduced: Reproduced | None = None,
+    whole: bool = False,
 ) -> NodeResult:
     parts = {} if attribution is None else attribution.samples
     firm = reproduced is not None and reproduced.firm
@@ -208,7 +230,7 @@ def _node_result(
 
     def status_of(stats: ErrorStats, part: Attribution | None) -> Status:
         """Judge a sample; a graph that differs does so in all of them, and shows wherever anything is unequal."""
-        status = limits.judge(stats, part, reproduced=lenient)[0]
+        status = limits.judge(stats, part, reproduced=lenient, whole=whole)[0]
         return Status.DIVERGED if differs and status is Status.WITHIN else status
 
     return NodeResult(

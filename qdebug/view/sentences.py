@@ -50,6 +50,8 @@ _CONSTANT = "constant"
 
 _REPRODUCED = " (any number if a known arithmetic reproduces it)"
 
+_INTEGERS = "; integers that are no codes, and booleans, must be what the node's inputs give"
+
 _QUOTED = re.compile("'[^']*'")
 
 _FIDELITY = {
@@ -89,7 +91,8 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max
             f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, and its codes must hold the "
             f"reference's values (SQNR {limits.get('min_sqnr_of_range', 0):g} dB after saturation, "
             f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce what rounding its "
-            f"sums accounts for; a node that cannot be replayed needs an SQNR of {floor:g} dB, or of "
+            f"sums accounts for{_INTEGERS if 'introduced_of_integers' in limits else ''}; "
+            f"a node that cannot be replayed needs an SQNR of {floor:g} dB, or of "
             f"{limits.get('min_sqnr_of_scale', 0):g} where no code is off by more than {steps:g}; "
             f"{ways} set your own"
         )

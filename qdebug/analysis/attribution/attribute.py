@@ -27,6 +27,7 @@ from qdebug.analysis.attribution.band import (
 )
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.attribution.softmax_feed import softmax_axes, which_count
+from qdebug.analysis.attribution.whole_numbers import picks_of_equals, rounds_to_integers
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
@@ -77,6 +78,9 @@ class Attribution:
         arriving: Propagated error among the elements that `clipped` and `coded` look at. If a Softmax alone reads the
             tensor, a mask may hide others; None elsewhere: they look at all.
         hidden: How many elements a mask hides.
+        whole_off: How far integers that are no codes, and booleans, may be off the replay: 0, or 1 where their operator
+            computes with real numbers. None for other tensors, and where the replay itself may round otherwise.
+        tied: How many of them are the index of another one of equal values.
         samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
     """
@@ -90,6 +94,8 @@ class Attribution:
     coded: ErrorStats | None = None
     arriving: ErrorStats | None = None
     hidden: int = 0
+    whole_off: int | None = None
+    tied: int = 0
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
 
@@ -102,6 +108,7 @@ def attribute(
     stand_in: StandIn | None = None,
     wandering: StandIn | None = None,
     instead: bool = False,
+    exact: bool = False,
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -115,6 +122,7 @@ def attribute(
             model's order of dimensions.
         wandering: Called likewise, estimates the error that rounding in that replay makes.
         instead: Replay the node in that way whether it has a kernel or not.
+        exact: Whether what is replayed in that way rounds nothing.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -124,7 +132,7 @@ def attribute(
     if not known and stand_in is None:
         return Attribution(reason=f"no kernel is known for {node.op}")
     chosen = None if known and not instead else stand_in
-    split = _Split(reference, backend, entry, node, stand_in=chosen, wandering=wandering)
+    split = _Split(reference, backend, entry, node, stand_in=chosen, wandering=wandering, exact=exact)
     try:
         for sample, step in recorded_places(reference, backend, entry):
             split.add(sample, step)
@@ -158,6 +166,7 @@ class _Split:
         *,
         stand_in: StandIn | None,
         wandering: StandIn | None,
+        exact: bool,
     ) -> None:
         self._reference, self._backend = reference, backend
         self._entry, self._node, self._stand_in = entry, node, stand_in
@@ -167,6 +176,9 @@ class _Split:
         self._span = _code_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
         self._wandering = wandering
+        self._whole_off: int | None = None
+        if entry.whole and (exact or stand_in is None):
+            self._whole_off = int(stand_in is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
         self._parts: dict[int, _Part] = {}
 
@@ -189,6 +201,8 @@ class _Split:
         if self._span != (None, None):
             part.in_range.update(replayed, ours, sample=sample)
             self._add_fit(part, replayed, sample, step)
+        elif entry.whole:
+            part.tied += picks_of_equals(self._form, values, replayed, ours)
         elif entry.quant is None:
             unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
@@ -281,6 +295,8 @@ class _Split:
             coded=None if self._span == (None, None) else part.coded.stats(),
             arriving=None if part.arriving is None else part.arriving.stats(),
             hidden=part.hidden,
+            whole_off=self._whole_off,
+            tied=part.tied,
             allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
             beyond=part.beyond,
         )
@@ -297,6 +313,7 @@ class _Part:
     propagated: ErrorAccumulator
     arriving: ErrorAccumulator | None = None
     hidden: int = 0
+    tied: int = 0
     allowed: float = 0.0
     beyond: int = 0
 
@@ -312,6 +329,7 @@ class _Part:
             self.hidden += other.hidden
         self.propagated.merge(other.propagated)
         self.allowed += other.allowed
+        self.tied += other.tied
         self.beyond += other.beyond
 
 

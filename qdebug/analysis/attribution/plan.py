@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from qdebug.analysis.alignment.ops import clamps_at_zero
 from qdebug.analysis.alignment.pairs import Alignment, Match, Pair
+from qdebug.analysis.attribution.whole_numbers import holds_whole_numbers
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 
@@ -26,6 +27,7 @@ class PlannedNode:
         shape: Extents as the graph declares them; None if unknown.
         quant: The backend tensor's quantization.
         relu_floor: Whether the tensor has been through a Relu, so that codes at the lowest code can be its zeros.
+        whole: Whether it holds integers that are no codes, or booleans: nothing about them is rounded.
     """
 
     index: int
@@ -35,6 +37,7 @@ class PlannedNode:
     shape: tuple[int | None, ...] | None
     quant: QuantParams | None
     relu_floor: bool
+    whole: bool = False
 
     @property
     def tensor(self) -> str:
@@ -73,6 +76,7 @@ def plan(reference: Recording, backend: Recording, alignment: Alignment) -> tupl
                 quant=info.quant,
                 relu_floor=info.quant is not None
                 and (clamps_at_zero(backend.graph, pair.backend) or clamps_at_zero(reference.graph, pair.reference)),
+                whole=holds_whole_numbers(reference.graph, backend.graph, pair),
             )
         )
     return tuple(planned)

@@ -22,6 +22,7 @@ from qdebug.analysis.attribution.dynamic import SPAN
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.attribution.reference_replay import exceeds
 from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.compare import Comparison
 from qdebug.analysis.declarations.declared import Declared
 from qdebug.analysis.declarations.dynamic_check import DynamicCheck, lost_to_rounding
@@ -92,7 +93,14 @@ class DeclarationCheck:
         def wandering(sample: int, step: int) -> np.ndarray:
             return self._declared.wandering(entry.pair, segment, sample=sample, step=step)
 
-        return attribute(self._reference, self._backend, entry, stand_in=by_reference_nodes, wandering=wandering)
+        return attribute(
+            self._reference,
+            self._backend,
+            entry,
+            stand_in=by_reference_nodes,
+            wandering=wandering,
+            exact=all(map(rounds_nothing, segment.nodes)),
+        )
 
     def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
         """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""

@@ -40,8 +40,9 @@ class Limits:
     Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
     are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
     against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
-    `DEFAULT_MIN_SQNR`, or `COARSE_SQNR` where that is no more than it may introduce itself. For a tensor that a rule
-    fits, the rule's limits hold instead of these.
+    `DEFAULT_MIN_SQNR`, or `COARSE_SQNR` where that is no more than it may introduce itself. Integers that are no codes,
+    and booleans, must be what the node's inputs give, to the last one. For a tensor that a rule fits, the rule's limits
+    hold instead of these.
 
     Args:
         min_sqnr: Least SQNR in dB.
@@ -126,7 +127,12 @@ class Limits:
         )
 
     def judge(
-        self, stats: ErrorStats, attribution: Attribution | None = None, *, reproduced: bool = False
+        self,
+        stats: ErrorStats,
+        attribution: Attribution | None = None,
+        *,
+        reproduced: bool = False,
+        whole: bool = False,
     ) -> tuple[Status, str | None]:
         """Give the status of a compared tensor, and the limit it breaks, or what else is to be said of it, if anything.
 
@@ -135,6 +141,8 @@ class Limits:
             attribution: How that splits up; None if that is not known.
             reproduced: Whether a known arithmetic reproduces the tensor bit for bit: whatever the node introduces is
                 then within derived limits.
+            whole: Whether these are integers or booleans that nothing may have rounded, and nothing is known of what
+                the node reads that could account for a difference.
         """
         if stats.nonfinite:
             return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
@@ -145,6 +153,12 @@ class Limits:
             return _judge_introduced(attribution, reproduced=reproduced)
         if reproduced and not self.given:
             return Status.WITHIN, None
+        if whole and not applies:
+            differ = "differs" if stats.mismatches == 1 else "differ"
+            return (
+                Status.DIVERGED,
+                f"{stats.mismatches} of {stats.count} elements {differ}, and nothing rounds {_WHOLE}",
+            )
         floor = self.sqnr_in_force
         if not self.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + _HAIR:
             floor = COARSE_SQNR  # no code is off by more than any quantized node may introduce
@@ -176,6 +190,7 @@ class Limits:
                 "min_sqnr_of_range": DEFAULT_MIN_SQNR,
                 "min_sqnr_of_scale": COARSE_SQNR,
                 "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
+                "introduced_of_integers": 0,
             }
         plain |= {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
         if self.file is not None:
@@ -214,6 +229,8 @@ def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[St
     if stats is None or stats.nonfinite:
         count = "some" if stats is None else f"{stats.nonfinite} of {stats.count}"
         return Status.NONFINITE, f"{count} elements are NaN or infinite on one side only"
+    if attribution.whole_off is not None:
+        return _judge_whole(stats, attribution.whole_off, attribution.tied)
     if allowed is not None and stats.rmse is not None:
         norm = stats.rmse * math.sqrt(stats.count)
         if not norm <= allowed:
@@ -227,6 +244,26 @@ def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[St
     elif attribution.clipped is not None and attribution.coded is not None:
         return _judge_codes(attribution, attribution.clipped, attribution.coded)
     return Status.WITHIN, None
+
+
+_WHOLE = "integers that are no codes, or booleans"
+
+
+def _judge_whole(stats: ErrorStats, most: int, tied: int) -> tuple[Status, str | None]:
+    """Judge integers that are no codes, and booleans, by their difference from what the node's inputs give.
+
+    Args:
+        stats: That difference.
+        most: How far each may be off.
+        tied: How many are the index of another one of equal values.
+    """
+    if not stats.mismatches or (stats.max_abs is not None and stats.max_abs <= most):
+        return Status.WITHIN, None
+    said = f"{stats.mismatches} of {stats.count} elements {'is' if stats.mismatches == 1 else 'are'} not what its"
+    if most:
+        return Status.DIVERGED, f"{said} inputs give, by up to {stats.max_abs:g}; {most} is rounding"
+    ties = f"; a tie: {'all' if tied == stats.mismatches else tied} of these are the index of an equal value"
+    return Status.DIVERGED, f"{said} inputs give, and nothing rounds {_WHOLE}{ties if tied else ''}"
 
 
 _BY_MASK = "the mask takes up its codes"

@@ -97,3 +97,21 @@ def test_a_graph_that_differs_does_so_in_every_sample_that_shows_it():
     assert mul.declared is not None
     assert mul.status is Status.DIVERGED
     assert [sample.status for sample in mul.samples] == [Status.DIVERGED, Status.IDENTICAL, Status.DIVERGED]
+
+
+def test_a_quantized_node_replayed_by_the_reference_s_nodes_says_why_its_whole_error_judges_it():
+    step = np.float32(0.05)
+    codes = np.clip(np.round(np.maximum(X, 0) / step), -128, 127).astype(np.int8)
+    codes[:2] = 90
+    runs = []
+    for op, quant, y in (("Relu", None, np.maximum(X, 0)), ("Odd", QuantParams(dtype="int8", scale=step), codes)):
+        node = Node(name="y", op=op, inputs=("x",), outputs=("y",), attrs={}, domain="" if quant is None else "my")
+        tensors = [TensorInfo(name="x", role=Role.INPUT), TensorInfo(name="y", role=Role.OUTPUT, quant=quant)]
+        graph = Graph([node], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+        runs.append(MemoryRecording.single(graph, {"x": X, "y": y}))
+    odd = DiffSession(*runs).result().nodes[-1]
+    assert odd.status is Status.DIVERGED
+    assert odd.reason.endswith(
+        "judged by its whole error, since it was replayed with the reference's constants, "
+        "which are not rounded to codes"
+    )

@@ -51,6 +51,7 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
         "min_sqnr_of_range": DEFAULT_MIN_SQNR,
         "min_sqnr_of_scale": COARSE_SQNR,
         "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
+        "introduced_of_integers": 0,
         "allow": {"partial": False, "unfaithful": False, "uncompared": []},
     }
     assert Limits(max_lsb=1).to_dict() == {

@@ -1,0 +1,135 @@
+"""Integers that are no codes, and booleans: indices, extents, token ids, masks. Nothing about them is ever rounded.
+
+A code is the nearest of a few numbers, so that the one beside it may be as good. An index beside the right one is a
+wrong index, however large both are: such tensors equal what their inputs give, or the node that makes them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, operands
+from qdebug.analysis.alignment.pairs import Pair
+from qdebug.model import Graph, Node
+from qdebug.model.dtypes import is_integer
+
+__all__ = ["holds_whole_numbers", "picks_of_equals", "rounds_nothing", "rounds_to_integers"]
+
+_COMPARES = frozenset(
+    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"}
+)
+_PICKS = frozenset({"ArgMax", "ArgMin", "TopK"})
+_COUNTS = _COMPARES | {"ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Range", "SequenceLength", "Shape", "Size"}
+"""Operators that never give codes, whatever they read."""
+_COUNTS_BESIDE = frozenset({"MaxPool", "TopK", "Unique"})
+"""Operators whose first output alone is made of the elements that they read."""
+_SPREADS = frozenset(
+    {"Compress", "GatherElements", "GatherND", "MaxPool", "Pad", "ReverseSequence", "ScatterElements", "ScatterND"}
+    | {"DepthToSpace", "SpaceToDepth", "TopK", "Trilu", "Unique", "Where", "Relu", "Clip", "Max", "Min"}
+)
+"""Operators beside those that move values whose output is made of elements of what they read."""
+_ROUNDS_TO = frozenset(
+    {"AveragePool", "GlobalAveragePool", "GridSample", "ImageDecoder", "LpPool", "Mean", "Pow", "ReduceL2"}
+    | {"ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "Resize", "RoiAlign", "Upsample"}
+)
+"""Operators that compute with real numbers even where they read and give integers."""
+_CODE_BITS = 16
+"""Bits up to which integers that an operator computes may be codes whose scale nobody told."""
+_SUM_BITS = 32
+"""Bits up to which integers of which nobody said what they are made of may be codes, or sums of codes."""
+_CODED = ("Quantize", "QLinear", "Integer")
+"""Parts of the names of operators that give codes, or sums of codes."""
+_FARTHEST = 64  # nodes that are asked what a tensor is made of
+
+
+def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
+    """Tell whether a compared tensor holds integers that are no codes, or booleans.
+
+    The reference says what it is; the backend may keep an index as a float.
+
+    Args:
+        reference: The reference's graph.
+        backend: The backend's.
+        pair: The two tensors.
+    """
+    sides = (reference, pair.reference), (backend, pair.backend)
+    dtypes = [graph.tensors[name].dtype or "" for graph, name in sides]
+    if any(graph.tensors[name].quant is not None for graph, name in sides) or not _is_whole(dtypes[0]):
+        return False
+    return not any(is_integer(dtype) and _may_be_codes(*side) for dtype, side in zip(dtypes, sides, strict=True))
+
+
+def _is_whole(dtype: str) -> bool:
+    return dtype == "bool" or is_integer(dtype)
+
+
+def _may_be_codes(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor of integers can hold codes, or sums of codes: by its operator, else what it is made of."""
+    waiting, seen = [tensor], {tensor}
+    while waiting and len(seen) <= _FARTHEST:
+        name = waiting.pop()
+        found = _made_of(graph, name)
+        if found is None:
+            return True
+        waiting += [above for above in found if above not in seen]
+        seen.update(found)
+    return bool(waiting)
+
+
+def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
+    """Give the tensors that tell whether this one holds codes; None if it does, or nothing else tells."""
+    info = graph.tensors[tensor]
+    dtype = info.dtype or ""
+    if info.quant is not None:
+        return None
+    if not is_integer(dtype) or graph.is_constant(tensor):
+        return ()
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    node = graph.producer(tensor)
+    if node is None:
+        return None if bits <= _SUM_BITS and tensor not in graph.inputs else ()
+    if node.op != "DequantizeLinear" and any(word in node.op for word in _CODED):
+        return None
+    if node.op in _COUNTS or (node.op in _COUNTS_BESIDE and tensor != node.outputs[0]):
+        return ()
+    whole = tuple(name for name in operands(node) if name and _is_whole(graph.tensors[name].dtype or ""))
+    if node.op in MOVES_VALUES | KEEPS_VALUES | _SPREADS or node.op == "Cast":
+        return whole
+    return None if not whole and bits <= (_CODE_BITS if node.inputs else _SUM_BITS) else whole
+
+
+def rounds_to_integers(node: Node) -> bool:
+    """Tell whether an operator that gives integers computes with real numbers, so that the next one may be as right."""
+    return node.op in _ROUNDS_TO and node.attrs.get("mode", "linear") != "nearest"
+
+
+def rounds_nothing(node: Node) -> bool:
+    """Tell whether an operator gives the same on any machine, given the same inputs."""
+    return node.op in MOVES_VALUES | KEEPS_VALUES | _SPREADS | _COUNTS | {"Cast", "Neg", "Abs", "Sign", "OneHot"}
+
+
+def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.ndarray, recorded: np.ndarray) -> int:
+    """Count the indices that differ from a replay's and point to an equal value: a tie that was decided otherwise.
+
+    Args:
+        node: The node; of any but an ArgMax, ArgMin or TopK nothing is known.
+        values: Its inputs.
+        replayed: The indices that a replay gives.
+        recorded: Those that were recorded, in as many dimensions.
+    """
+    data = values.get(node.inputs[0])
+    indices = [np.asarray(side, np.int64) for side in (replayed, recorded)]
+    if node.op not in _PICKS or data is None or not data.ndim or indices[0].shape != indices[1].shape:
+        return 0
+    axis = node.attrs.get("axis", -1 if node.op == "TopK" else 0)
+    if not isinstance(axis, int) or not -data.ndim <= axis < data.ndim:
+        return 0
+    if indices[0].ndim == data.ndim - 1:  # an ArgMax that does not keep the dimension
+        indices = [np.expand_dims(side, axis % data.ndim) for side in indices]
+    extent = data.shape[axis]
+    if indices[0].ndim != data.ndim or any(np.any((side < 0) | (side >= extent)) for side in indices):
+        return 0
+    ours, theirs = (np.take_along_axis(data, side, axis) for side in indices)
+    return int(np.count_nonzero((ours == theirs) & (indices[0] != indices[1])))
