@@ -8,24 +8,17 @@ paired by a name's ending or by position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from qdebug.analysis.alignment.clamps import (
-    bounds_of,
-    code_span,
-    codes_clamp,
-    is_after_codes,
-    is_codes_without_scale,
-)
+from qdebug.analysis.alignment.claims import Claims
+from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp, is_after_codes, is_codes_without_scale
+from qdebug.analysis.alignment.code_clamps import CodeClamps
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.layouts import with_layouts
 from qdebug.analysis.alignment.leftover import Search, leftovers
 from qdebug.analysis.alignment.names import Evidence, NameJudge
 from qdebug.analysis.alignment.node_match import Answer, NodeMatcher
 from qdebug.analysis.alignment.ops import (
-    ACTIVATIONS,
-    GO_INTO_WEIGHTS,
-    KEEPS_VALUES,
     goes_into_weights,
     operands,
     plain_op,
@@ -103,17 +96,10 @@ class _Aligner:
         self.notes: dict[str, str] = {}
         self._undecided: set[str] = set()
         self._clamped_later: dict[str, str] = {}
-        self._sources = self._stand_ins()
         self._matcher = NodeMatcher(ref, be)
         self._judge = NameJudge(ref, be, self.found)
-
-    def _stand_ins(self) -> dict[str, str]:
-        """Reference tensors by the name they stand for; a recorded one is preferred."""
-        sources: dict[str, str] = {}
-        for info in self.ref.graph.tensors.values():
-            if info.stands_for and (info.stands_for not in sources or info.name in self.ref.recorded):
-                sources[info.stands_for] = info.name
-        return sources
+        self._clamps = CodeClamps(ref, be)
+        self._claims = Claims(ref, be, self.found, self._judge, self._clamps)
 
     def walk(self, told: Callable[[str], object]) -> None:
         """Find the partner of each tensor, in topological order; tell now and then how many are done."""
@@ -139,11 +125,7 @@ class _Aligner:
             return
         if is_after_codes(self.be, tensor) or not is_after_codes(self.ref, pair.reference):
             return
-        readers = self.be.graph.consumers(tensor)
-        spans = {code_span(self.be, node.outputs[0]) for node in readers if node.op == "QuantizeLinear"}
-        if not readers or len(spans) != 1 or any(node.op != "QuantizeLinear" for node in readers):
-            return
-        low, high = spans.pop() or (None, None)
+        low, high = self._clamps.span_of_readers(tensor) or (None, None)
         if low is not None:
             reason = f"{pair.reason}; held to the range of the codes that follow"
             view = View(clamp_low=low, clamp_high=high)
@@ -158,7 +140,7 @@ class _Aligner:
         if self._by_name(tensor, Evidence.WEAK if said else Evidence.STRONG):
             return
         answer = self._by_structure(tensor, node)
-        outweighed = answer is None or answer.tensor is None or not self._outweighs_name(tensor, answer.tensor)
+        outweighed = answer is None or answer.tensor is None or not self._claims.outweighs_name(tensor, answer.tensor)
         if outweighed and (self._by_name(tensor, Evidence.WEAK) or self._by_absorption(tensor, node)):
             return
         if answer is None or answer.tensor is None:
@@ -169,8 +151,8 @@ class _Aligner:
                 self._undecided.add(tensor)
         else:
             after = is_after_codes(self.be, tensor)
-            form = self._after_codes(tensor, answer.tensor) if after else answer.tensor
-            clamped = self._clamp_after(tensor, answer.tensor)
+            form = self._clamps.after_codes(tensor, answer.tensor) if after else answer.tensor
+            clamped = self._clamps.clamp_after(tensor, answer.tensor)
             if clamped is not None:
                 self._clamped_later[tensor] = clamped
             self.found.add(tensor, form, answer.match, answer.reason)
@@ -183,30 +165,19 @@ class _Aligner:
 
     def _by_name(self, tensor: str, needed: Evidence) -> bool:
         """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
-        reference = self._namesake(tensor)
+        reference = self._claims.namesake(tensor)
         if reference is None:
             return False
-        before = self._before_clamp(tensor, reference)
+        before = self._clamps.before_clamp(tensor, reference)
         if (before is None or self._judge.judge(tensor, before) < needed) and (
             self._judge.judge(tensor, reference) < needed
         ):
             return False
         self._add_named(tensor, reference, before)
-        clamped = self._clamp_after(tensor, self.found[tensor].reference)
+        clamped = self._clamps.clamp_after(tensor, self.found[tensor].reference)
         if clamped is not None:
             self._clamped_later.setdefault(tensor, clamped)
         return True
-
-    def _namesake(self, tensor: str) -> str | None:
-        """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values."""
-        source = self.be.graph.tensors[tensor].stands_for or tensor
-        own = self.ref.graph.tensors.get(source)
-        if own is not None and own.stands_for in (None, source) and not self.ref.classes.folds(source):
-            return source
-        if source not in self._sources:
-            return None
-        twin = self.ref.graph.tensors.get(tensor)
-        return tensor if twin is not None and twin.stands_for == source else self._sources[source]
 
     def _add_named(self, tensor: str, reference: str, before: str | None) -> None:
         said = self.be.graph.tensors[tensor].stands_for
@@ -224,9 +195,9 @@ class _Aligner:
     def _add_same_name(self, tensor: str) -> None:
         """Pair two tensors of one name; a runtime that folds what follows into a node may keep the earlier name."""
         node = self.be.graph.producer(tensor)
-        if node is not None and self._is_clamped_later(tensor, tensor, node):
+        if node is not None and self._clamps.is_clamped_later(tensor, tensor, node):
             reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
-            self.found.add(tensor, self._after_codes(tensor, tensor), Match.QUANTIZATION, reason)
+            self.found.add(tensor, self._clamps.after_codes(tensor, tensor), Match.QUANTIZATION, reason)
             return
         reference, folded = (tensor, []) if node is None else self._matcher.through_folded(tensor, tensor)
         if folded:
@@ -234,43 +205,6 @@ class _Aligner:
             self.found.add(tensor, reference, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
         else:
             self._add_form(tensor, tensor, "another form of it")
-
-    # -- clamps that one side leaves to its codes ------------------------------------------------------------------
-
-    def _before_clamp(self, tensor: str, reference: str) -> str | None:
-        """Give the input of the reference's Relu or Clip whose work the backend leaves to the codes that follow."""
-        theirs = self.ref.graph.producer(reference)
-        if theirs is None or theirs.op not in ("Relu", "Clip"):
-            return None
-        ours = self.be.graph.producer(tensor)
-        if ours is None or is_after_codes(self.be, tensor):
-            return None
-        if same_family(plain_op(ours), theirs.op):
-            return None
-        before = self.ref.graph.producer(theirs.inputs[0])
-        passed = GO_INTO_WEIGHTS | KEEPS_VALUES
-        while before is not None and before.op in passed and len(self.ref.classes.data_inputs(before)) == 1:
-            if same_family(plain_op(before), plain_op(ours)):
-                break
-            before = self.ref.graph.producer(self.ref.classes.data_inputs(before)[0])
-        if before is None or not same_family(plain_op(before), plain_op(ours)):
-            return None
-        return theirs.inputs[0] if self._codes_follow(tensor, theirs) else None
-
-    def _codes_follow(self, tensor: str, clamp: Node) -> bool:
-        """Tell whether all that reads a backend tensor turns it into codes that do what a reference clamp does."""
-        bounds = bounds_of(self.ref, clamp)
-        readers = self.be.graph.consumers(tensor)
-        return bool(readers) and all(
-            node.op == "QuantizeLinear" and codes_clamp(self.be, node.outputs[0], bounds) for node in readers
-        )
-
-    def _clamp_after(self, tensor: str, reference: str) -> str | None:
-        """Give the result of the reference's Relu or Clip that the codes of a backend tensor's readers stand for."""
-        readers = self.ref.classes.consumers(reference)
-        if len(readers) != 1 or readers[0].op not in ("Relu", "Clip") or is_after_codes(self.be, tensor):
-            return None
-        return readers[0].outputs[0] if self._codes_follow(tensor, readers[0]) else None
 
     def _add_before_clamp(self, tensor: str, reference: str, before: str) -> None:
         clamp = self.ref.graph.producer(reference)
@@ -284,28 +218,6 @@ class _Aligner:
         view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
         reason = f"{'same name' if tensor == reference else 'the same tensor'}; {op} applied to the backend's values"
         self.found.add(tensor, reference, Match.EXACT, f"{reason} first", view)
-
-    def _is_clamped_later(self, tensor: str, reference: str, clamp: Node) -> bool:
-        """Tell whether the reference leaves a backend's Relu or Clip to the codes that a tensor turns into."""
-        theirs = self.ref.graph.producer(reference) if clamp.op in ("Relu", "Clip") else None
-        if theirs is None or same_family(plain_op(theirs), clamp.op):
-            return False
-        form = self._after_codes(tensor, reference)
-        coded = [m for m in self.ref.classes.members(form) if codes_clamp(self.ref, m, bounds_of(self.be, clamp))]
-        return form != reference and bool(coded)
-
-    def _after_codes(self, tensor: str, reference: str) -> str:
-        """Choose among the forms of a reference tensor: after its codes if there are any, of the same name if so."""
-        members = self.ref.classes.members(reference)
-        after = [name for name in members if is_after_codes(self.ref, name)]
-        if not after:
-            return reference
-        if tensor in after:
-            return tensor
-        coded = self.be.graph.tensors[tensor].quant is not None
-        recorded = [name for name in after if name in self.ref.recorded] or after
-        alike = [name for name in recorded if (self.ref.graph.tensors[name].quant is not None) == coded]
-        return next(iter((*alike, *recorded, reference)))
 
     # -- structure -------------------------------------------------------------------------------------------------
 
@@ -326,83 +238,31 @@ class _Aligner:
         if not sources or any(pair is None for pair in sources):
             return None
         names = [pair.reference for pair in sources if pair is not None]
-        answer = self._matcher.find(node, tensor, names, lambda name: self._is_claimed(name, tensor))
+        answer = self._matcher.find(node, tensor, names, lambda name: self._claims.is_claimed(name, tensor))
         if answer.tensor is None and not answer.undecided and len(names) == 1:
             behind = self._matcher.find_behind_turns(
-                node, tensor, names[0], lambda name: self._is_claimed(name, tensor)
+                node, tensor, names[0], lambda name: self._claims.is_claimed(name, tensor)
             )
             answer = behind or answer
         return answer if answer.tensor is None else self._unless_made_later(tensor, answer, answer.tensor)
 
     def _unless_made_later(self, tensor: str, answer: Answer, reference: str) -> Answer:
         """Give an answer, or none where what follows has the better claim to the reference tensor."""
-        if not self._made_with_what_follows(tensor, reference):
+        if not self._claims.made_with_what_follows(tensor, reference):
             return answer
         return Answer(tensor=None, reason=f"the reference computes it together with what follows, to {reference!r}")
-
-    def _is_claimed(self, reference: str, tensor: str) -> bool:
-        """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
-        if reference in self.found.taken:
-            return True
-        forms = self.ref.classes.members(reference)
-        names = dict.fromkeys((*forms, *(self.ref.graph.tensors[form].stands_for or form for form in forms)))
-        own = self.be.classes.root(tensor)
-        holders = [name for name in names if name in self.be.graph.tensors and self.be.classes.root(name) != own]
-        return any(self._claims(name, forms) for name in holders)
-
-    def _claims(self, holder: str, forms: Sequence[str]) -> bool:
-        """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
-        named = None if holder in self.found else self._namesake(holder)
-        if named is None or named not in forms:
-            return False
-        return any(self._judge.judge(holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
-
-    def _made_with_what_follows(self, tensor: str, reference: str) -> bool:
-        """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
-        seen = tensor
-        first = self.be.graph.producer(tensor)
-        merged = {"Transpose"} if first is not None and first.op == "Transpose" else ACTIVATIONS | GO_INTO_WEIGHTS
-        for _ in range(4):
-            readers = [node for node in self.be.classes.consumers(seen) if node.op != "Shape"]
-            if len(readers) != 1 or len(self.be.classes.data_inputs(readers[0])) != 1:
-                return False
-            reader = readers[0]
-            if reader.op not in merged:
-                return False
-            seen = reader.outputs[0]
-            forms = self.be.classes.members(seen)
-            for name in forms:
-                other = self._namesake(name)
-                if other is not None and self._arranges(reference, other):
-                    if self.ref.graph.producer(reference) is None or self._is_clamped_later(name, reference, reader):
-                        return False
-                    return self._judge.used_alike(name, other)
-        return False
-
-    def _arranges(self, reference: str, other: str) -> bool:
-        """Tell whether a reference tensor holds the values of another, be it in another shape."""
-        root = self.ref.classes.root
-        ends = {root(reference)}
-        for reader in self.ref.classes.consumers(reference):
-            if reader.op == "Reshape":
-                ends.add(root(reader.outputs[0]))
-        return root(other) in ends
-
-    def _outweighs_name(self, tensor: str, reference: str) -> bool:
-        """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
-        return not self._is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
 
     def _is_turned_copy(self, node: Node) -> bool:
         """Tell whether the backend put a Transpose in, for which the reference has none."""
         pair = self.found.get(node.inputs[0])
         if pair is None:
             return False
-        named = self._namesake(node.outputs[0])
+        named = self._claims.namesake(node.outputs[0])
         if named is not None and self.ref.classes.root(named) == self.ref.classes.root(pair.reference):
             return True
         readers = self.ref.classes.consumers(pair.reference)
         return not any(
-            plain_op(n) == "Transpose" and not self._is_claimed(n.outputs[0], node.outputs[0]) for n in readers
+            plain_op(n) == "Transpose" and not self._claims.is_claimed(n.outputs[0], node.outputs[0]) for n in readers
         )
 
     def _by_absorption(self, tensor: str, node: Node) -> bool:
@@ -417,7 +277,7 @@ class _Aligner:
             return False
         if node.op in ("Relu", "Clip"):
             bounds = bounds_of(self.be, node)
-            form = self._after_codes(tensor, pair.reference)
+            form = self._clamps.after_codes(tensor, pair.reference)
             coded = [m for m in self.ref.classes.members(pair.reference) if codes_clamp(self.ref, m, bounds)]
             if bounds is None or not coded:
                 return False
@@ -450,7 +310,7 @@ class _Aligner:
         if found is not None and found.tensor is not None:
             return self._unless_made_later(tensor, found, found.tensor)
         reason = f"an input of {node.op} {node.name!r} has no partner either" if answer is None else answer.reason
-        namesake = self._namesake(tensor)
+        namesake = self._claims.namesake(tensor)
         if namesake is not None:
             reason += f", and the reference makes its {namesake!r} of other tensors by another operator"
         return Answer(tensor=None, reason=reason, undecided=answer is not None and answer.undecided)
@@ -488,7 +348,7 @@ class _Aligner:
     def _add_form(self, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> None:
         """Pair a tensor with the form of a reference tensor that is most like it."""
         after = is_after_codes(self.be, tensor)
-        form = self._after_codes(tensor, reference) if after else reference
+        form = self._clamps.after_codes(tensor, reference) if after else reference
         if not after and tensor in self.ref.classes.members(reference) and not is_after_codes(self.ref, tensor):
             form = tensor
         if form == tensor:

@@ -1,0 +1,102 @@
+"""Which backend tensor has the better claim to a reference tensor: by its name, or by what is made of it later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qdebug.analysis.alignment.code_clamps import CodeClamps
+from qdebug.analysis.alignment.found import Found
+from qdebug.analysis.alignment.names import Evidence, NameJudge
+from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS
+from qdebug.analysis.alignment.value_classes import Run
+
+__all__ = ["Claims"]
+
+
+class Claims:
+    """Weighs claims to tensors of the reference.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        found: What is paired so far.
+        judge: Tells what a name is worth.
+        clamps: Finds clamps that one side leaves to its codes.
+    """
+
+    def __init__(self, reference: Run, backend: Run, found: Found, judge: NameJudge, clamps: CodeClamps) -> None:
+        self._ref, self._be, self._found = reference, backend, found
+        self._judge, self._clamps = judge, clamps
+        self._sources = self._stand_ins()
+
+    def namesake(self, tensor: str) -> str | None:
+        """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values."""
+        source = self._be.graph.tensors[tensor].stands_for or tensor
+        own = self._ref.graph.tensors.get(source)
+        if own is not None and own.stands_for in (None, source) and not self._ref.classes.folds(source):
+            return source
+        if source not in self._sources:
+            return None
+        twin = self._ref.graph.tensors.get(tensor)
+        return tensor if twin is not None and twin.stands_for == source else self._sources[source]
+
+    def is_claimed(self, reference: str, tensor: str) -> bool:
+        """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
+        if reference in self._found.taken:
+            return True
+        forms = self._ref.classes.members(reference)
+        names = dict.fromkeys((*forms, *(self._ref.graph.tensors[form].stands_for or form for form in forms)))
+        own = self._be.classes.root(tensor)
+        holders = [name for name in names if name in self._be.graph.tensors and self._be.classes.root(name) != own]
+        return any(self._has_claim(name, forms) for name in holders)
+
+    def _has_claim(self, holder: str, forms: Sequence[str]) -> bool:
+        """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
+        named = None if holder in self._found else self.namesake(holder)
+        if named is None or named not in forms:
+            return False
+        return any(self._judge.judge(holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
+
+    def made_with_what_follows(self, tensor: str, reference: str) -> bool:
+        """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
+        seen = tensor
+        first = self._be.graph.producer(tensor)
+        merged = {"Transpose"} if first is not None and first.op == "Transpose" else ACTIVATIONS | GO_INTO_WEIGHTS
+        for _ in range(4):
+            readers = [node for node in self._be.classes.consumers(seen) if node.op != "Shape"]
+            if len(readers) != 1 or len(self._be.classes.data_inputs(readers[0])) != 1:
+                return False
+            reader = readers[0]
+            if reader.op not in merged:
+                return False
+            seen = reader.outputs[0]
+            forms = self._be.classes.members(seen)
+            for name in forms:
+                other = self.namesake(name)
+                if other is not None and self._arranges(reference, other):
+                    given = self._ref.graph.producer(reference) is None
+                    if given or self._clamps.is_clamped_later(name, reference, reader):
+                        return False
+                    return self._judge.used_alike(name, other)
+        return False
+
+    def _arranges(self, reference: str, other: str) -> bool:
+        """Tell whether a reference tensor holds the values of another, be it in another shape."""
+        root = self._ref.classes.root
+        ends = {root(reference)}
+        for reader in self._ref.classes.consumers(reference):
+            if reader.op == "Reshape":
+                ends.add(root(reader.outputs[0]))
+        return root(other) in ends
+
+    def outweighs_name(self, tensor: str, reference: str) -> bool:
+        """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
+        return not self.is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
+
+    def _stand_ins(self) -> dict[str, str]:
+        """Reference tensors by the name they stand for; a recorded one is preferred."""
+        sources: dict[str, str] = {}
+        for info in self._ref.graph.tensors.values():
+            if info.stands_for and (info.stands_for not in sources or info.name in self._ref.recorded):
+                sources[info.stands_for] = info.name
+        return sources
