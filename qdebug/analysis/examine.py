@@ -13,6 +13,7 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.comparison.beyond_single import beyond_single
 from qdebug.analysis.comparison.compare import Comparison, Request, compare_pair, compare_small
 from qdebug.analysis.comparison.recent import RecentTensors
 from qdebug.analysis.declarations.declaration_check import DeclarationCheck
@@ -122,8 +123,8 @@ class Examiner:
             judged = judged[0], f"{judged[1]}: {why}"
         if declared is None and node is not None and segment is not None and comparison.stats.mismatches:
             declared = self._declared.unheld(node, segment)
-        if judged[0] is Status.NONFINITE and declared is not None:
-            judged = judged[0], f"{judged[1]}: {declared}"
+        if judged[0] is Status.NONFINITE and (cause := declared or self._beyond_single(entry, comparison.stats)):
+            judged = judged[0], f"{judged[1]}: {cause}"
         if judged[0] is Status.WITHIN and (saturated := limits.saturated(comparison.rails)):
             judged = Status.DIVERGED, saturated
         result = _node_result(
@@ -143,6 +144,18 @@ class Examiner:
         read = (comparison.stats for comparison in self._read(segment))
         errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
         return any(own <= _PASSED_ON * error for error in errors)
+
+    def _beyond_single(self, entry: PlannedNode, stats: ErrorStats) -> str | None:
+        """Say which code of either side stands for more than float32 holds; None if there is none."""
+        sample = stats.worst_sample or 0
+        for recording, tensor, side in (
+            (self._backend, entry.tensor, ""),
+            (self._reference, entry.reference_tensor, " of the reference"),
+        ):
+            said = beyond_single(recording, recording.graph.producer(tensor), tensor, sample)
+            if said is not None:
+                return said + side
+        return None
 
     def _read_differs(self, segment: Segment | None) -> bool:
         """Tell whether anything that a node reads is known to differ."""

@@ -1,0 +1,81 @@
+"""Codes that stand for values beyond float32: a mask of -3.4e38 whose scale was rounded up is read as -infinity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.model import Node, QuantParams, Recording
+from qdebug.numerics.affine import BLOCK, dequantize
+
+__all__ = ["beyond_single"]
+
+_LARGEST = float(np.finfo(np.float32).max)
+_DIGITS = (3, 6, 9, 17)
+
+
+def beyond_single(recording: Recording, node: Node | None, tensor: str, sample: int) -> str | None:
+    """Say which code of a tensor stands for a finite value that float32 has no number for.
+
+    Args:
+        recording: The run.
+        node: What gives the tensor; of a DequantizeLinear the codes that it reads are looked at.
+        tensor: The tensor.
+        sample: The sample to look at.
+
+    Returns:
+        A clause, or None if there is no such code.
+    """
+    read = node.inputs[0] if node is not None and node.op == "DequantizeLinear" and node.inputs else tensor
+    for name in dict.fromkeys((tensor, read)):
+        info = recording.graph.tensors.get(name)
+        if info is None or info.quant is None or not _reaches(info.quant):
+            continue
+        for step in range(recording.steps):
+            if recording.has(name, sample, step):
+                said = _said(recording.load(name, sample, step), info.quant)
+                if said is not None:
+                    return said if name == tensor else f"{said}, in {name!r}"
+    return None
+
+
+def _reaches(quant: QuantParams) -> bool:
+    """Tell whether any code could stand for more than float32 holds."""
+    if quant.qmin is None or quant.qmax is None:
+        return False
+    zeros = np.asarray(quant.zero_point, np.float64)
+    reach = np.maximum(np.abs(quant.qmin - zeros), np.abs(quant.qmax - zeros)) * np.asarray(quant.scale, np.float64)
+    return bool(np.any(reach > _LARGEST))
+
+
+def _said(codes: np.ndarray, quant: QuantParams) -> str | None:
+    """Say of the first code that overflows what it stands for."""
+    scales = quant.scale.ravel()
+    if scales.size == 1:
+        flat = codes.reshape(-1)
+        scale, zero = float(scales[0]), int(quant.zero_point.ravel()[0])
+        for start in range(0, flat.size, BLOCK):
+            over = np.isinf(dequantize(flat[start : start + BLOCK], quant))
+            if over.any():
+                code = int(flat[start + int(over.argmax())])
+                return _clause(code, scale, zero)
+        return None
+    over = np.isinf(dequantize(codes, quant))
+    if not over.any():
+        return None
+    at = np.unravel_index(int(over.argmax()), over.shape)
+    if quant.axis is None or quant.block_size:
+        return f"code {int(codes[at])} at its scale stands for a value beyond float32"
+    channel = at[quant.axis]
+    zeros = np.broadcast_to(quant.zero_point.ravel(), scales.shape)
+    return _clause(int(codes[at]), float(scales[channel]), int(zeros[channel]))
+
+
+def _clause(code: int, scale: float, zero: int) -> str:
+    real = scale * (code - zero)
+    beyond = -_LARGEST if real < 0 else _LARGEST
+    digits = next((digits for digits in _DIGITS if f"{real:.{digits}g}" != f"{beyond:.{digits}g}"), _DIGITS[-1])
+    about = f" (zero point {zero})" if zero else ""
+    return (
+        f"code {code} at scale {scale:.{max(digits, 4)}g}{about} stands for {real:.{digits}g}, "
+        f"beyond the {beyond:.{digits}g} where float32 ends"
+    )
