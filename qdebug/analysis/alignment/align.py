@@ -16,13 +16,14 @@ from qdebug.analysis.alignment.code_clamps import CodeClamps
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.layouts import with_layouts
 from qdebug.analysis.alignment.leftover import Search, leftovers
-from qdebug.analysis.alignment.names import Evidence, NameJudge
+from qdebug.analysis.alignment.names import Evidence, NameJudge, Namesakes
 from qdebug.analysis.alignment.node_match import Answer, NodeMatcher
 from qdebug.analysis.alignment.ops import (
     goes_into_weights,
     operands,
     plain_op,
     same_family,
+    says_nothing,
 )
 from qdebug.analysis.alignment.pairs import Alignment, Match, View
 from qdebug.analysis.alignment.value_classes import Run, tensor_order
@@ -96,10 +97,11 @@ class _Aligner:
         self.notes: dict[str, str] = {}
         self._undecided: set[str] = set()
         self._clamped_later: dict[str, str] = {}
+        self._names = Namesakes(ref, be)
         self._matcher = NodeMatcher(ref, be)
         self._judge = NameJudge(ref, be, self.found)
         self._clamps = CodeClamps(ref, be)
-        self._claims = Claims(ref, be, self.found, self._judge, self._clamps)
+        self._claims = Claims(ref, be, self.found, self._judge, self._clamps, self._names)
 
     def walk(self, told: Callable[[str], object]) -> None:
         """Find the partner of each tensor, in topological order; tell now and then how many are done."""
@@ -165,7 +167,7 @@ class _Aligner:
 
     def _by_name(self, tensor: str, needed: Evidence) -> bool:
         """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
-        reference = self._claims.namesake(tensor)
+        reference = self._names.of(tensor)
         if reference is None:
             return False
         before = self._clamps.before_clamp(tensor, reference)
@@ -186,7 +188,8 @@ class _Aligner:
         elif reference == tensor and said is None:
             self._add_same_name(tensor)
         elif said is None:
-            self._add_form(tensor, reference, "another form of it")
+            other = self._names.is_form(tensor)
+            self._add_form(tensor, reference, "another form of it" if other else "the node that makes it has this name")
         elif said != reference:
             self._add_form(tensor, reference, f"both are forms of {said!r}")
         else:
@@ -254,10 +257,10 @@ class _Aligner:
 
     def _is_turned_copy(self, node: Node) -> bool:
         """Tell whether the backend put a Transpose in, for which the reference has none."""
-        pair = self.found.get(node.inputs[0])
+        pair = self.found.get(node.inputs[0]) if node.inputs else None
         if pair is None:
             return False
-        named = self._claims.namesake(node.outputs[0])
+        named = self._names.of(node.outputs[0])
         if named is not None and self.ref.classes.root(named) == self.ref.classes.root(pair.reference):
             return True
         readers = self.ref.classes.consumers(pair.reference)
@@ -309,8 +312,13 @@ class _Aligner:
         found = self._matcher.with_weights_of(node, tensor, self.found.taken)
         if found is not None and found.tensor is not None:
             return self._unless_made_later(tensor, found, found.tensor)
-        reason = f"an input of {node.op} {node.name!r} has no partner either" if answer is None else answer.reason
-        namesake = self._claims.namesake(tensor)
+        if says_nothing(node):
+            reason = "its name is all that is known of it, and nothing in the reference has that"
+        elif answer is None:
+            reason = f"an input of {node.op} {node.name!r} has no partner either"
+        else:
+            reason = answer.reason
+        namesake = self._names.of(tensor)
         if namesake is not None:
             reason += f", and the reference makes its {namesake!r} of other tensors by another operator"
         return Answer(tensor=None, reason=reason, undecided=answer is not None and answer.undecided)

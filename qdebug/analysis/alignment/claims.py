@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qdebug.analysis.alignment.code_clamps import CodeClamps
 from qdebug.analysis.alignment.found import Found
-from qdebug.analysis.alignment.names import Evidence, NameJudge
+from qdebug.analysis.alignment.names import Evidence, NameJudge, Namesakes
 from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS
 from qdebug.analysis.alignment.value_classes import Run
 
@@ -22,23 +22,14 @@ class Claims:
         found: What is paired so far.
         judge: Tells what a name is worth.
         clamps: Finds clamps that one side leaves to its codes.
+        names: Finds what a name leads to.
     """
 
-    def __init__(self, reference: Run, backend: Run, found: Found, judge: NameJudge, clamps: CodeClamps) -> None:
+    def __init__(
+        self, reference: Run, backend: Run, found: Found, judge: NameJudge, clamps: CodeClamps, names: Namesakes
+    ) -> None:
         self._ref, self._be, self._found = reference, backend, found
-        self._judge, self._clamps = judge, clamps
-        self._sources = self._stand_ins()
-
-    def namesake(self, tensor: str) -> str | None:
-        """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values."""
-        source = self._be.graph.tensors[tensor].stands_for or tensor
-        own = self._ref.graph.tensors.get(source)
-        if own is not None and own.stands_for in (None, source) and not self._ref.classes.folds(source):
-            return source
-        if source not in self._sources:
-            return None
-        twin = self._ref.graph.tensors.get(tensor)
-        return tensor if twin is not None and twin.stands_for == source else self._sources[source]
+        self._judge, self._clamps, self._names = judge, clamps, names
 
     def is_claimed(self, reference: str, tensor: str) -> bool:
         """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
@@ -52,7 +43,7 @@ class Claims:
 
     def _has_claim(self, holder: str, forms: Sequence[str]) -> bool:
         """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
-        named = None if holder in self._found else self.namesake(holder)
+        named = None if holder in self._found else self._names.of(holder)
         if named is None or named not in forms:
             return False
         return any(self._judge.judge(holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
@@ -72,7 +63,7 @@ class Claims:
             seen = reader.outputs[0]
             forms = self._be.classes.members(seen)
             for name in forms:
-                other = self.namesake(name)
+                other = self._names.of(name)
                 if other is not None and self._arranges(reference, other):
                     given = self._ref.graph.producer(reference) is None
                     if given or self._clamps.is_clamped_later(name, reference, reader):
@@ -92,11 +83,3 @@ class Claims:
     def outweighs_name(self, tensor: str, reference: str) -> bool:
         """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
         return not self.is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
-
-    def _stand_ins(self) -> dict[str, str]:
-        """Reference tensors by the name they stand for; a recorded one is preferred."""
-        sources: dict[str, str] = {}
-        for info in self._ref.graph.tensors.values():
-            if info.stands_for and (info.stands_for not in sources or info.name in self._ref.recorded):
-                sources[info.stands_for] = info.name
-        return sources

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qdebug.analysis.alignment.found import add_partner
-from qdebug.analysis.alignment.ops import MOVES_VALUES
+from qdebug.analysis.alignment.ops import MOVES_VALUES, says_nothing
 from qdebug.analysis.alignment.pairs import Kind, Pair, Side, Unmatched
 from qdebug.analysis.alignment.region import between, why_unchecked
 from qdebug.analysis.alignment.value_classes import Run, ValueClasses
@@ -144,7 +144,8 @@ def said_unchecked(reason: str, why: str) -> str:
 def _harmless(tensor: str, classes: ValueClasses, paired: set[str]) -> str:
     """Say why nothing is lost by a tensor of either side that has no partner; "" if something is."""
     graph = classes.graph
-    if not graph.consumers(tensor) and tensor not in graph.outputs:
+    node = graph.producer(tensor)
+    if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
         return "nothing reads it"
     if classes.of_shape(tensor):
         return "arithmetic on shapes"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
 from qdebug.analysis.alignment.found import Found
-from qdebug.analysis.alignment.ops import MOVES_VALUES, alike, plain_op, same_family
+from qdebug.analysis.alignment.ops import MOVES_VALUES, alike, plain_op, same_family, says_nothing
 from qdebug.analysis.alignment.region import between
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import FAR, weight_distance
 from qdebug.model import Node
 
-__all__ = ["Evidence", "NameJudge"]
+__all__ = ["Evidence", "NameJudge", "Namesakes"]
 
 
 class Evidence(IntEnum):
@@ -23,6 +24,63 @@ class Evidence(IntEnum):
     NONE = 0
     WEAK = 1
     STRONG = 2
+
+
+class Namesakes:
+    """Finds what a tensor's name, or the one that it is said to stand for, leads to in the reference.
+
+    Args:
+        ref: The reference run.
+        be: The backend run.
+    """
+
+    def __init__(self, ref: Run, be: Run) -> None:
+        self._ref, self._be = ref, be
+        self._sources: dict[str, str] = {}
+        for info in ref.graph.tensors.values():
+            if info.stands_for and (info.stands_for not in self._sources or info.name in ref.recorded):
+                self._sources[info.stands_for] = info.name
+
+    def of(self, tensor: str) -> str | None:
+        """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values.
+
+        Where nothing is known of a tensor but its name, that may be the name of the node that makes it.
+        """
+        source = self._be.graph.tensors[tensor].stands_for or tensor
+        own = self._ref.graph.tensors.get(source)
+        if own is not None and own.stands_for in (None, source) and not self._ref.classes.folds(source):
+            return source
+        if source not in self._sources:
+            return self._of_node(source)
+        twin = self._ref.graph.tensors.get(tensor)
+        return tensor if twin is not None and twin.stands_for == source else self._sources[source]
+
+    def is_form(self, tensor: str) -> bool:
+        """Tell whether a tensor's name is one that reference tensors have or stand for."""
+        return tensor in self._ref.graph.tensors or tensor in self._sources
+
+    def _of_node(self, tensor: str) -> str | None:
+        """Give what a node of a name makes, if that is one tensor, where either side says nothing else."""
+        ours = self._be.graph.producer(tensor)
+        if ours is None:
+            return None
+        if not says_nothing(ours):
+            theirs = self._ref.graph.producer(ours.name)
+            single = len(_made(ours)) == 1 and theirs is not None and says_nothing(theirs)
+            return ours.name if single else None
+        for name in (tensor, ours.name):
+            found = self._by_node.get(name)
+            if found is not None:
+                return found
+        return None
+
+    @cached_property
+    def _by_node(self) -> dict[str, str]:
+        return {node.name: _made(node)[0] for node in self._ref.graph.nodes if len(_made(node)) == 1}
+
+
+def _made(node: Node) -> list[str]:
+    return [name for name in node.outputs if name]
 
 
 class NameJudge:
@@ -43,7 +101,8 @@ class NameJudge:
         One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
         Short of that, two of three must hold: the operator, the inputs (perhaps with several nodes in between, on
         either side), and what reads the tensor. A node that was changed still has its inputs and readers; a node that
-        was connected elsewhere still has its operator and readers.
+        was connected elsewhere still has its operator and readers. Where a recording only says what its tensors are
+        called, nothing speaks against a name.
         """
         ours, theirs = self._be.graph.producer(tensor), self._ref.graph.producer(reference)
         if ours is None and theirs is None:
@@ -53,6 +112,8 @@ class NameJudge:
         if not self._be.graph.nodes or not self._ref.graph.nodes:
             return Evidence.STRONG  # a graph that states nothing contradicts nothing
         if ours is None or theirs is None:
+            return Evidence.WEAK
+        if says_nothing(ours) or says_nothing(theirs):
             return Evidence.WEAK
         same = alike(ours, theirs)
         if same and self._same_inputs(ours, theirs):

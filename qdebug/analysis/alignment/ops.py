@@ -24,6 +24,7 @@ __all__ = [
     "operands",
     "plain_op",
     "same_family",
+    "says_nothing",
     "turns_channels",
 ]
 
@@ -51,6 +52,8 @@ _RULED = frozenset({"Clip", "CumSum", "Pad", "Resize", "TopK", "Upsample"})
 GO_INTO_WEIGHTS = frozenset({"BatchNormalization", "Add", "Sub", "Mul", "Div"})
 """Operators that, with a constant, backends fold into the weights and bias of the node before."""
 
+_MAKES_OUT_OF_NOTHING = frozenset({"Constant", "RandomNormal", "RandomUniform"})
+"""Operators that read no tensor."""
 _PREFIX = re.compile(r"^(?:Nhwc)?(?:Fused)?(?:QLinear)?(?=[A-Z])")
 _PLAIN = {
     "QGemm": "Gemm",
@@ -112,6 +115,11 @@ def _has_bias(node: Node) -> bool:
     """Tell whether a node reads a bias; of a plain product it is assumed, which may be recorded with its data alone."""
     slot = BIAS_SLOTS.get(node.op)
     return slot is None or any(node.inputs[slot : slot + 1])
+
+
+def says_nothing(node: Node) -> bool:
+    """Tell whether nobody said what a node reads: a harness may hand over values and know nothing of the graph."""
+    return not any(node.inputs) and node.op not in _MAKES_OUT_OF_NOTHING
 
 
 def operands(node: Node) -> tuple[str, ...]:
