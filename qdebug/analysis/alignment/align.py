@@ -101,7 +101,7 @@ class _Aligner:
         self._matcher = NodeMatcher(ref, be)
         self._judge = NameJudge(ref, be, self.found)
         self._clamps = CodeClamps(ref, be)
-        self._claims = Claims(ref, be, self.found, self._judge, self._clamps, self._names)
+        self._claims = Claims(ref, be, self.found, self._judge, self._clamps, names=self._names)
 
     def walk(self, told: Callable[[str], object]) -> None:
         """Find the partner of each tensor, in topological order; tell now and then how many are done."""

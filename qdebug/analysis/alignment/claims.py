@@ -26,7 +26,7 @@ class Claims:
     """
 
     def __init__(
-        self, reference: Run, backend: Run, found: Found, judge: NameJudge, clamps: CodeClamps, names: Namesakes
+        self, reference: Run, backend: Run, found: Found, judge: NameJudge, clamps: CodeClamps, *, names: Namesakes
     ) -> None:
         self._ref, self._be, self._found = reference, backend, found
         self._judge, self._clamps, self._names = judge, clamps, names
