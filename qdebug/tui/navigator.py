@@ -104,13 +104,15 @@ class Navigator:
         return ""
 
     def edge(self, direction: int) -> str:
-        """Move to the first or the last line; before what only the reference has there is a stop."""
+        """Move to the first or the last line; before what has no place in the order there is a stop."""
         ours = self.order[self.order < self.table.ordered]
         others = self.lines - len(ours)
         in_order = self.sort == SORTS[0] and not self.reversed
         if direction > 0 and in_order and others and len(ours) and self.cursor < ours[-1]:
             self.cursor = int(ours[-1])
-            return f"the backend's last tensor; again: the end of {numbers.grouped(others)} that only the reference has"
+            return (
+                f"the last one in order; again: the end of {numbers.grouped(others)} constant or in the reference alone"
+            )
         return self.move(direction * self.table.size)
 
     def go(self, row: int) -> None:

@@ -51,21 +51,25 @@ def named_rows(names: Sequence[str]) -> NodeTable:
 
 
 def planned_rows(source: DiffSource) -> PlannedRows:
-    """List what is compared and what is not, in the backend's order; what only the reference has comes last.
+    """List what is compared and what is not, in the backend's order.
+
+    Last comes what has no place in it: what is computed of constants alone, then what only the reference has.
 
     Args:
         source: An open session; no values are read.
     """
-    from qdebug.analysis.alignment.pairs import Side  # loaded by then: there is an alignment
+    from qdebug.analysis.alignment.pairs import Kind, Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
     lines: list[Entry | PlannedRow] = list(source.entries())
     places = [_position(backend, entry.tensor) for entry in lines]
+    folded: dict[str, bool] = {}
     for left_out in source.alignment.unmatched:
         ours = left_out.side is Side.BACKEND
         graph = backend if ours else reference
         if graph.is_constant(left_out.tensor):
             continue
+        constant = ours and left_out.kind is Kind.BENIGN and _is_of_constants(graph, left_out.tensor, folded)
         known = graph.tensors.get(left_out.tensor)
         producer = graph.producer(left_out.tensor)
         row = PlannedRow(
@@ -76,10 +80,12 @@ def planned_rows(source: DiffSource) -> PlannedRows:
             shape=None if known is None else known.shape,
             dtype=_dtype(known),
             quant=None if known is None else known.quant,
+            constant=constant,
             missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
         )
         lines.append(row)
-        places.append(_position(backend, left_out.tensor) if ours else len(backend.nodes))
+        behind = len(backend.nodes) + (not ours)
+        places.append(_position(backend, left_out.tensor) if row.ordered else behind)
     order = np.argsort(np.array(places, np.int64), kind="stable")
     if (np.diff(order) < 0).any():
         lines = [lines[at] for at in order.tolist()]
@@ -89,6 +95,22 @@ def planned_rows(source: DiffSource) -> PlannedRows:
 def _position(graph: Graph, tensor: str) -> int:
     position = graph.position(tensor)
     return -1 if position is None else position
+
+
+def _is_of_constants(graph: Graph, tensor: str, known: dict[str, bool]) -> bool:
+    """Tell whether a tensor is computed of constants alone; those that were asked for are known."""
+    waiting = [tensor]
+    while waiting:
+        name = waiting[-1]
+        node = graph.producer(name)
+        needs = [] if node is None else [each for each in node.inputs if each and not graph.is_constant(each)]
+        unknown = [each for each in needs if each not in known]
+        if unknown and all(known.get(each, True) for each in needs):
+            waiting += unknown
+            continue
+        made = node is not None and (any(node.inputs) or node.op == "Constant")
+        known[waiting.pop()] = made and all(known.get(each, False) for each in needs)
+    return known[tensor]
 
 
 def _dtype(info: TensorInfo | None) -> str | None:

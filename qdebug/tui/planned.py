@@ -31,6 +31,7 @@ class PlannedRow:
         dtype: Logical dtype of its elements.
         quant: Quantization of the tensor.
         missing: Why it is not compared; None if it is.
+        constant: Whether it is computed of constants alone, and so at no place of the run.
     """
 
     node: str
@@ -42,6 +43,12 @@ class PlannedRow:
     dtype: str | None = None
     quant: QuantParams | None = None
     missing: str | None = None
+    constant: bool = False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it has a place in the backend's order."""
+        return bool(self.tensor) and not self.constant
 
 
 class MadeRows(Sequence[PlannedRow]):
@@ -108,6 +115,10 @@ class PlannedRows(MadeRows):
         """Give one field of every line; much faster than line by line."""
         if name == "missing":
             return [line.missing if isinstance(line, PlannedRow) else None for line in self._lines]
+        if name == "ordered":
+            return [not isinstance(line, PlannedRow) or line.ordered for line in self._lines]
+        if name == "constant":
+            return [isinstance(line, PlannedRow) and line.constant for line in self._lines]
         if name == "match":
             return [line.match if isinstance(line, PlannedRow) else line.match.value for line in self._lines]
         if name == "dtype":

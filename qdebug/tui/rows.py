@@ -99,13 +99,13 @@ class NodeTable:
         self._lower: list[str] | None = None
         self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
         self._missing = np.zeros(size, dtype=bool)
-        self.ordered = size  # what only the reference has comes last, without order
+        self.ordered = size  # constants and what only the reference has come last, without order
         if names is None:
             reasons = column(rows, "missing")
             self._missing = np.fromiter((reason is not None for reason in reasons), bool, size)
             self.state[self._missing] = State.INCOMPARABLE
             self.pending -= int(self._missing.sum())
-            self.ordered = sum(map(bool, column(rows, "tensor")))
+            self.ordered = sum(column(rows, "ordered"))
         self.comparable = self.pending
         self._number = np.where(self._missing, -1, np.cumsum(~self._missing) - 1)
 
