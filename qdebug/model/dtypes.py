@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LOGICAL_DTYPES", "code_limits", "is_float", "is_integer", "logical_dtype", "logical_name"]
+__all__ = ["LOGICAL_DTYPES", "code_limits", "is_float", "is_integer", "is_whole", "logical_dtype", "logical_name"]
 
 _NUMPY = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64 complex64 complex128"
 _EXTENSION = (
@@ -54,6 +54,11 @@ def logical_name(dtype: np.dtype) -> str:
 def is_integer(name: str) -> bool:
     """Tell whether a logical dtype holds integers (bool is none)."""
     return name.startswith(("int", "uint"))
+
+
+def is_whole(name: str) -> bool:
+    """Tell whether a logical dtype holds whole numbers: integers or booleans."""
+    return name == "bool" or is_integer(name)
 
 
 def is_float(name: str) -> bool:

@@ -46,11 +46,11 @@ def element_csv(values: PairedValues) -> str:
     Args:
         values: The two sides, of one sample and step.
     """
-    reference, backend = values.reference, values.backend
+    reference, backend = (_whole(side) for side in (values.reference, values.backend))
     columns = {
         "reference": reference,
         "backend": backend,
-        "difference": real_differences(reference, backend),
+        "difference": _differences(reference, backend),
     }
     for name, codes in (("reference_code", values.reference_codes), ("backend_code", values.backend_codes)):
         if codes is not None:
@@ -62,6 +62,18 @@ def element_csv(values: PairedValues) -> str:
     for index, *row in zip(np.ndindex(backend.shape), *flat, strict=True):
         writer.writerow([",".join(map(str, index)), *map(_cell, row)])
     return text.getvalue()
+
+
+def _whole(side: np.ndarray) -> np.ndarray:
+    """Give booleans as the integers 0 and 1, and all else as it is."""
+    return side.astype(np.uint8) if side.dtype == np.bool_ else side
+
+
+def _differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
+    """Give backend minus reference; of integers as Python integers, which hold all of them."""
+    if reference.dtype.kind in "iu" and backend.dtype.kind in "iu":
+        return np.asarray(backend.astype(object) - reference.astype(object).reshape(backend.shape))
+    return real_differences(reference, backend)
 
 
 def guarded(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdebug.errors import QdebugError
+from qdebug.model.dtypes import is_whole
 from qdebug.model.kept import LOWEST_EXPONENT, Statistics, kept_of
 from qdebug.model.recording import quant_of
 from qdebug.numerics.summary import take_statistics
@@ -32,11 +33,13 @@ class RecordedSide:
         statistics: Of all its elements; None if nothing of it was kept.
         quant: How its stored elements stand for real numbers.
         elements: How many of the elements were kept.
+        whole: Whether it holds integers or booleans.
     """
 
     statistics: Statistics | None
     quant: QuantParams | None
     elements: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +79,16 @@ def recorded_facts(source: DiffSource, result: NodeResult, *, sample: int, step:
 
 def _side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
     quant = quant_of(recording, tensor, sample, step)
+    info = recording.graph.tensors.get(tensor)
+    whole = info is not None and is_whole(info.dtype or "")
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
-        return RecordedSide(statistics=take_statistics(array, quant), quant=quant, elements=array.size)
+        return RecordedSide(statistics=take_statistics(array, quant), quant=quant, elements=array.size, whole=whole)
     kept = kept_of(recording, tensor, sample, step)
     if kept is None:
         return RecordedSide(statistics=None, quant=quant)
     many = 0 if kept.positions is None else len(kept.positions)
-    return RecordedSide(statistics=kept.statistics, quant=quant, elements=many)
+    return RecordedSide(statistics=kept.statistics, quant=quant, elements=many, whole=whole)
 
 
 def recorded_rows(facts: RecordedFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
@@ -131,6 +136,8 @@ def _real(value: float) -> str:
 def _extremes(side: RecordedSide, known: Statistics) -> str:
     """Give the real extremes; the codes' where there is a scale for each channel."""
     quant, ends = side.quant, (known.low, known.high)
+    if quant is None and side.whole and not any(map(np.isnan, ends)):
+        return f"{numbers.whole(ends[0])} .. {numbers.whole(ends[1])}"
     if quant is None:
         return f"{_real(ends[0])} .. {_real(ends[1])}"
     if quant.scale.size != 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from qdebug.analysis.results.result import NodeResult, SampleResult
 from qdebug.model import QuantParams, TensorInfo
+from qdebug.model.dtypes import is_whole
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.metric_table import metric
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
@@ -22,6 +23,7 @@ __all__ = [
     "SideFact",
     "attribution_facts",
     "error_rows",
+    "holds_integers",
     "metric_facts",
     "quant_summary",
     "rail_facts",
@@ -94,8 +96,8 @@ def side_facts(detail: NodeDetail) -> list[SideFact]:
         facts.append(
             SideFact(
                 "values",
-                _range(stats.reference_min, stats.reference_max),
-                _range(stats.backend_min, stats.backend_max),
+                _range(stats.reference_min, stats.reference_max, detail.reference),
+                _range(stats.backend_min, stats.backend_max, detail.backend),
             )
         )
     return [fact for fact in facts if {fact.reference, fact.backend} != {numbers.MISSING}]
@@ -208,7 +210,7 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
             str(element.sample),
             _value(element.reference),
             _value(element.backend),
-            numbers.number(element.difference, digits=4),
+            _difference(element),
             numbers.number(element.lsb),
             numbers.MISSING if element.reference_code is None else str(element.reference_code),
             numbers.MISSING if element.backend_code is None else str(element.backend_code),
@@ -220,6 +222,14 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
 def _value(value: float) -> str:
     """Give a value: integers in full, so that neighbours differ."""
     return str(value) if isinstance(value, int) else numbers.number(value, digits=5)
+
+
+def _difference(element: WorstElement) -> str:
+    """Give backend minus reference; of integers to the last digit."""
+    ours, theirs = element.backend, element.reference
+    if isinstance(ours, int) and isinstance(theirs, int):
+        return str(ours - theirs)
+    return numbers.number(element.difference, digits=4)
 
 
 def _db(value: float | None) -> str:
@@ -276,5 +286,18 @@ def _codes(quant: QuantParams | None) -> str:
     return f"{text} for {numbers.number(scale * (quant.qmin - zero))}..{numbers.number(scale * (quant.qmax - zero))}"
 
 
-def _range(low: float | None, high: float | None) -> str:
-    return numbers.MISSING if low is None else f"{numbers.number(low, digits=4)}..{numbers.number(high, digits=4)}"
+def _range(low: float | None, high: float | None, info: TensorInfo | None) -> str:
+    if low is None:
+        return numbers.MISSING
+    if holds_integers(info):
+        return f"{numbers.whole(low)}..{numbers.whole(high)}"
+    return f"{numbers.number(low, digits=4)}..{numbers.number(high, digits=4)}"
+
+
+def holds_integers(info: TensorInfo | None) -> bool:
+    """Tell whether a tensor's values are integers, or booleans, and no codes of other numbers.
+
+    Args:
+        info: What is known of it; None if nothing.
+    """
+    return info is not None and info.quant is None and is_whole(info.dtype or "")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["MISSING", "byte_size", "cosine", "grouped", "metric", "number", "percent", "shape", "values"]
+__all__ = ["MISSING", "byte_size", "cosine", "grouped", "metric", "number", "percent", "shape", "values", "whole"]
 
 MISSING = "-"
 """What stands where there is no value."""
 
 _THIN = "\u202f"
+_EXACT_BELOW = 2.0**53
 _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e5
 
 
@@ -62,6 +63,19 @@ def cosine(value: float | None) -> str:
         return number(value)
     places = min(17, 1 - int(f"{gap:.1e}".partition("e")[2]))
     return f"{value:.{places}f}"
+
+
+def whole(value: float | None) -> str:
+    """Give a whole number in full; of a float so large that it stands for several integers it is said.
+
+    Args:
+        value: An integer, or a float that stands for one; one that is not whole is given as `number` does.
+    """
+    if value is None or isinstance(value, int):
+        return MISSING if value is None else str(int(value))
+    if not float(value).is_integer():
+        return number(value, digits=4)
+    return str(int(value)) if abs(value) < _EXACT_BELOW else f"about {number(value, digits=8)}"
 
 
 def percent(part: float, whole: float) -> str:

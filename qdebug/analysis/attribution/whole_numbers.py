@@ -13,7 +13,7 @@ import numpy as np
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, operands
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.model import Graph, Node
-from qdebug.model.dtypes import is_integer
+from qdebug.model.dtypes import is_integer, is_whole
 
 __all__ = ["holds_whole_numbers", "picks_of_equals", "rounds_nothing", "rounds_to_integers"]
 
@@ -56,13 +56,9 @@ def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
     """
     sides = (reference, pair.reference), (backend, pair.backend)
     dtypes = [graph.tensors[name].dtype or "" for graph, name in sides]
-    if any(graph.tensors[name].quant is not None for graph, name in sides) or not _is_whole(dtypes[0]):
+    if any(graph.tensors[name].quant is not None for graph, name in sides) or not is_whole(dtypes[0]):
         return False
     return not any(is_integer(dtype) and _may_be_codes(*side) for dtype, side in zip(dtypes, sides, strict=True))
-
-
-def _is_whole(dtype: str) -> bool:
-    return dtype == "bool" or is_integer(dtype)
 
 
 def _may_be_codes(graph: Graph, tensor: str) -> bool:
@@ -94,7 +90,7 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
         return None
     if node.op in _COUNTS or (node.op in _COUNTS_BESIDE and tensor != node.outputs[0]):
         return ()
-    whole = tuple(name for name in operands(node) if name and _is_whole(graph.tensors[name].dtype or ""))
+    whole = tuple(name for name in operands(node) if name and is_whole(graph.tensors[name].dtype or ""))
     if node.op in MOVES_VALUES | KEEPS_VALUES | _SPREADS or node.op == "Cast":
         return whole
     return None if not whole and bits <= (_CODE_BITS if node.inputs else _SUM_BITS) else whole

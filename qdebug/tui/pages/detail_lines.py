@@ -9,6 +9,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.analysis.results.result import NodeResult, Status
+from qdebug.model import TensorInfo
 from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.cells import wrap
 from qdebug.tui.draw import bars, pool, resample
@@ -21,7 +22,7 @@ from qdebug.tui.recorded import recorded_rows
 from qdebug.tui.states import State
 from qdebug.tui.values import SideValues, ValueFacts
 from qdebug.view import numbers
-from qdebug.view.detail import NodeDetail, metric_facts, rail_facts, side_facts, worst_rows
+from qdebug.view.detail import NodeDetail, holds_integers, metric_facts, rail_facts, side_facts, worst_rows
 from qdebug.view.text import safe_text
 
 __all__ = ["detail_lines"]
@@ -150,7 +151,7 @@ def _sides(
         if name == "tensor":
             rows.append(("type", _type(dtypes[0], shapes[0]), _type(dtypes[1], shapes[1])))
     if values is not None:
-        rows += _value_rows(values, side, glyphs)
+        rows += _value_rows(detail, values, side, glyphs)
     elif ready is not None and ready.recorded is not None:
         rows += recorded_rows(ready.recorded, side, glyphs)
     elif span is not None:
@@ -182,15 +183,20 @@ def _two_cells(row: tuple[str, str, str], label: int, side: int, glyphs: GlyphSe
     ]
 
 
-def _value_rows(values: ValueFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
+def _value_rows(detail: NodeDetail, values: ValueFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
     def both(show: Callable[[SideValues], str]) -> tuple[str, str]:
         return show(values.reference), show(values.backend)
 
     def two(one: float | None, other: float | None, between: str) -> str:
         return f"{numbers.number(one, digits=4)}{between}{numbers.number(other, digits=4)}"
 
+    def ends(side: SideValues, info: TensorInfo | None) -> str:
+        if holds_integers(info):
+            return f"{numbers.whole(side.low)} .. {numbers.whole(side.high)}"
+        return two(side.low, side.high, " .. ")
+
     rows = [
-        ("min .. max", *both(lambda side: two(side.low, side.high, " .. "))),
+        ("min .. max", ends(values.reference, detail.reference), ends(values.backend, detail.backend)),
         ("mean, std", *both(lambda side: two(side.mean, side.std, ", "))),
     ]
     if any(side.nan or side.infinite for side in (values.reference, values.backend)):

@@ -80,4 +80,22 @@ def test_differences_of_integers_that_float64_does_not_hold():
         backend_quant=None,
     )
     (row,) = read(element_csv(values))
-    assert (row["reference"], row["backend"], row["difference"]) == ("9007199254740992", "9007199254740993", "1.0")
+    assert (row["reference"], row["backend"], row["difference"]) == ("9007199254740992", "9007199254740993", "1")
+
+
+def test_booleans_are_the_integers_0_and_1_and_differences_of_wide_integers_are_exact():
+    for theirs, ours, expected in (
+        (np.array([True, False]), np.array([False, False]), [("1", "0", "-1"), ("0", "0", "0")]),
+        (np.uint64([2**64 - 1]), np.uint64([3]), [(str(2**64 - 1), "3", str(4 - 2**64))]),
+        (np.int64([-(2**63)]), np.int64([2**63 - 1]), [(str(-(2**63)), str(2**63 - 1), str(2**64 - 1))]),
+    ):
+        values = PairedValues(
+            reference=theirs,
+            backend=ours,
+            reference_codes=None,
+            backend_codes=None,
+            reference_quant=None,
+            backend_quant=None,
+        )
+        rows = read(element_csv(values))
+        assert [(row["reference"], row["backend"], row["difference"]) for row in rows] == expected

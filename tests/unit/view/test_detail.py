@@ -8,6 +8,7 @@ import pytest
 
 from qdebug.analysis.results.result import SampleError, SampleResult, Status
 from qdebug.model import QuantParams, TensorInfo
+from qdebug.numerics.stats import WorstElement
 from qdebug.view.detail import (
     WORST_TITLES,
     NodeDetail,
@@ -141,7 +142,7 @@ def test_worst_elements_show_codes_where_there_are_codes(made):
     assert rows[1][0] == "()"
     assert rows[1][3:6] == ("NaN", "NaN", "-")
     (whole,) = worst_rows([made.worst(reference=2**53, backend=2**53 + 1, difference=1.0)])
-    assert whole[2:5] == ("9007199254740992", "9007199254740993", "1.000")
+    assert whole[2:5] == ("9007199254740992", "9007199254740993", "1")
 
 
 @pytest.mark.parametrize(
@@ -154,3 +155,27 @@ def test_worst_elements_show_codes_where_there_are_codes(made):
 def test_the_arithmetic_of_a_node_is_said(made, changed, said):
     assert ("arithmetic", said) in attribution_facts(made.node(0, **changed))
     assert "arithmetic" not in dict(attribution_facts(made.node(0)))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_extremes_of_integers_are_integers_unless_they_are_codes(dtype, made):
+    stats = replace(made.node().metrics, reference_min=0.0, reference_max=5.0, backend_min=-1.0, backend_max=70000.0)
+    plain = TensorInfo(name="y", dtype=dtype)
+    detail = NodeDetail(result=made.node(metrics=stats), reference=plain, backend=plain)
+    assert facts_of(detail)["values"] == ("0..5", "-1..70000")
+    coded = TensorInfo(name="y", dtype="int8", quant=QuantParams(dtype="int8", scale=0.5))
+    assert facts_of(replace(detail, backend=coded))["values"] == ("0..5", "-1.000..70000")
+
+
+def test_differences_of_integers_are_exact():
+    worst = WorstElement(
+        index=(1,),
+        sample=0,
+        reference=2**60 + 1,
+        backend=2**60 + 4,
+        difference=3.0,
+        lsb=None,
+        reference_code=None,
+        backend_code=None,
+    )
+    assert worst_rows([worst])[0][2:5] == (str(2**60 + 1), str(2**60 + 4), "3")

@@ -140,3 +140,22 @@ def test_a_metric_is_shown_by_its_kind():
     assert numbers.metric("cosine", 0.99999) == "0.999990"
     assert numbers.metric("sqnr_db", math.inf) == "inf"
     assert numbers.metric("max_lsb", None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (5.0, "5"),
+        (-0.0, "0"),
+        (123456789.0, "123456789"),
+        (2**60 + 1, "1152921504606846977"),
+        (2.0**53, "about 9.0071993e15"),
+        (True, "1"),
+        (1.5, "1.500"),
+        (math.inf, "inf"),
+        (math.nan, "NaN"),
+    ],
+)
+def test_whole_numbers_are_shown_in_full_or_said_to_be_rounded(value, shown):
+    assert numbers.whole(value) == shown

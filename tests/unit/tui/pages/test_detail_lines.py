@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,3 +134,16 @@ def test_where_there_is_little_room_both_values_stay_and_what_can_be_looked_up_g
     for width in (44, 52, 58, 64):
         text = said(detail_lines(navigator, ready(navigator.table.results[9]), width, UNICODE))
         assert re.search(r"index +(sample +)?reference +backend", text.partition("worst elements")[2])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shown"), [("int64", "-1 .. 1"), ("bool", "-1 .. 1"), ("float32", "-1.000 .. 1.000")]
+)
+def test_extremes_of_integers_are_integers(dtype, shown, make_navigator, ready):
+    navigator = make_navigator(4)
+    navigator.go(1)
+    made = ready(navigator.table.results[1])
+    info = TensorInfo(name="y", dtype=dtype)
+    made = replace(made, detail=replace(made.detail, reference=info))
+    text = said(detail_lines(navigator, made, 78, UNICODE))
+    assert re.search(rf"min .. max +{re.escape(shown)} ", text)
