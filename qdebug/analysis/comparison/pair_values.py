@@ -9,6 +9,7 @@ import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_one_order, turned_quant
 from qdebug.analysis.alignment.pairs import Pair, View, clamp_of
+from qdebug.analysis.comparison.channel_axis import channel_axis
 from qdebug.analysis.comparison.compare import compared_places
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
@@ -20,10 +21,7 @@ from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.wide_codes import is_wide_code
 from qdebug.numerics.worst import worst_elements
 
-__all__ = ["PairReader", "PairedValues", "channel_axis"]
-
-_SPATIAL = ("Conv", "Pool", "BatchNorm", "InstanceNorm", "GroupNorm", "Resize", "Upsample")
-"""Parts of the names of operators whose outputs have channels second, however many dimensions they have."""
+__all__ = ["PairReader", "PairedValues"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,6 +78,15 @@ class PairReader:
     def quants(self) -> tuple[QuantParams | None, QuantParams | None]:
         """How the stored elements of both sides stand for real numbers."""
         return self._quants
+
+    def channel_axis(self, shape: tuple[int, ...]) -> int | None:
+        """Tell which dimension counts channels, see `qdebug.analysis.comparison.channel_axis`.
+
+        Args:
+            shape: Extents of the values.
+        """
+        graphs = self._reference.graph, self._backend.graph
+        return channel_axis(*graphs, self._pair, shape, quant=self._quants[1])
 
     def places(self) -> list[tuple[int, int]]:
         """Give the samples and steps that both sides hold; those of a constant once."""
@@ -180,7 +187,7 @@ class PairReader:
         if stats is None:
             return None
         if axis is None:
-            axis = self._channel_axis(places[0])
+            axis = self.channel_axis(self.stored(*places[0])[1].shape)
         profiler = Profiler(
             stats,
             reference_quant=self._quants[0],
@@ -207,41 +214,6 @@ class PairReader:
             if cancelled is not None and cancelled():
                 return None
         return accumulator.stats()
-
-    def _channel_axis(self, place: tuple[int, int]) -> int | None:
-        node = self._backend.graph.producer(self._pair.backend)
-        shape = self.stored(*place)[1].shape
-        return channel_axis(
-            shape,
-            op="" if node is None else node.op,
-            layout=self._reference.graph.tensors[self._pair.reference].layout,
-            quant=self._quants[1],
-        )
-
-
-def channel_axis(shape: tuple[int, ...], *, op: str, layout: str | None, quant: QuantParams | None) -> int | None:
-    """Guess which axis of a tensor its channels lie along.
-
-    The axis of its scales, if there are several; else where the layout has its C; else the second, but the last of a
-    tensor of three dimensions (samples, positions, features) that no convolution or pool gives.
-
-    Args:
-        shape: Its shape.
-        op: The operator that gives it; "" if there is none.
-        layout: Order of its dimensions, such as "NHWC"; None if nobody said.
-        quant: Its quantization.
-
-    Returns:
-        The axis, not negative; None for fewer than two dimensions.
-    """
-    rank = len(shape)
-    if quant is not None and quant.per_channel and quant.axis is not None and -rank <= quant.axis < rank:
-        return quant.axis % rank
-    if rank < 2:
-        return None
-    if layout is not None and len(layout) == rank and "C" in layout:
-        return layout.index("C")
-    return 2 if rank == 3 and not any(word in op for word in _SPATIAL) else 1
 
 
 def _viewed(values: np.ndarray, view: View | None) -> np.ndarray:

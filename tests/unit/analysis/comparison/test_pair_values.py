@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.alignment.pairs import Match, Pair, View
-from qdebug.analysis.comparison.pair_values import PairReader, channel_axis
+from qdebug.analysis.comparison.pair_values import PairReader
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, QuantParams, TensorInfo
 from qdebug.numerics.full_tier import profile_tensor
@@ -85,23 +85,3 @@ def test_values_are_real_and_in_the_references_order():
     assert (found.reference_codes, found.reference_quant, found.backend_quant) == (None, None, QUANT)
     assert reader.worst(1, 0, 0)[0].index == (0, 2, 1)
     assert reader.profile().worst[0].index == (0, 2, 1)
-
-
-@pytest.mark.parametrize(
-    ("shape", "op", "layout", "axis", "expected"),
-    [
-        ((3,), "Relu", None, None, None),
-        ((), "Relu", None, None, None),
-        ((2, 5), "Gemm", None, None, 1),
-        ((2, 7, 5), "MatMul", None, None, 2),
-        ((2, 7, 5), "QLinearConv", None, None, 1),
-        ((2, 7, 5, 5), "Relu", None, None, 1),
-        ((2, 5, 5, 7), "Relu", "NHWC", None, 3),
-        ((2, 1, 5, 5, 8), "Conv", "NCHW8c", None, 1),
-        ((2, 2, 2), "MatMul", None, 0, 0),
-        ((2, 2, 2), "MatMul", None, -2, 1),
-    ],
-)
-def test_where_the_channels_are(shape, op, layout, axis, expected):
-    quant = None if axis is None else QuantParams(dtype="int8", scale=F32([0.5, 1.0]), axis=axis)
-    assert channel_axis(shape, op=op, layout=layout, quant=quant) == expected
