@@ -86,7 +86,17 @@ class DeclarationCheck:
                 return found
         if segment is None or segment.wide:
             return attribute(self._reference, self._backend, entry)
+        found = self._split(entry, segment)
+        if found.introduced is not None:
+            return found
+        other = self._split(entry, segment, instead=True)  # who records may not know all that a node reads
+        return found if other.introduced is None else other
 
+    def by_reference(self, entry: PlannedNode, segment: Segment) -> Attribution:
+        """Split a tensor's error by a replay of the reference's nodes, whatever the backend's are said to do."""
+        return self._split(entry, segment, instead=True)
+
+    def _split(self, entry: PlannedNode, segment: Segment, *, instead: bool = False) -> Attribution:
         def by_reference_nodes(sample: int, step: int) -> np.ndarray:
             return self._declared.replay(entry.pair, segment, sample=sample, step=step)
 
@@ -99,6 +109,7 @@ class DeclarationCheck:
             entry,
             stand_in=by_reference_nodes,
             wandering=wandering,
+            instead=instead,
             exact=all(map(rounds_nothing, segment.nodes)),
         )
 
@@ -189,6 +200,9 @@ class DeclarationCheck:
         sample, step = place
         theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
         ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
+        stored = self._backend.load(entry.tensor, sample, step).shape
+        if not same_elements(ours.shape, stored):  # not all was said of what it does
+            raise KernelError(f"The replay gives shape {ours.shape} and the recording has {stored}.")
         span = span_before(self._reference.graph, entry.reference_tensor)
         for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
             if clamp is not None and clamp != (None, None):
