@@ -188,7 +188,7 @@ class ReferenceReplay:
 
         The node itself sees each tensor in the order that the reference keeps it in.
         """
-        if node.op == "Cast" and self._ref.classes.handed_on(node) == node.inputs[0]:
+        if node.op == "Cast" and self._ref.classes.handed_on(node) == next(iter(node.inputs), ""):
             source = values.by_root.get(self._ref.classes.root(node.inputs[0]), node.inputs[0])
             if source in values.known:  # to another float format: the same real numbers
                 values.known[node.outputs[0]] = values.known[source]
