@@ -115,9 +115,11 @@ class DiffSession:
         self.reference = reference = real_where_varying(reference)
         self.backend = backend = real_where_varying(backend)
         self.limits = checked_limits(limits)
-        with garbage_left_alone():
-            told = told or _nobody
-            told("reading both graphs")
+        told = told or _nobody
+        told("reading both graphs")
+        names: dict[str, str] = {}
+        with garbage_left_alone(), reference.graph.at_hand(names), backend.graph.at_hand(names):
+            names.clear()
             runs = Run.of(reference), Run.of(backend)
             with np.errstate(all="ignore"):  # as where pairs are compared
                 self.alignment: Alignment = align_runs(*runs, told=told)

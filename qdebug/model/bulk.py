@@ -1,12 +1,23 @@
-"""Making very many objects at once."""
+"""Very many things at once: made without looks for garbage, and kept in as little memory as they need."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar, overload
 
-__all__ = ["garbage_left_alone"]
+import numpy as np
+
+__all__ = ["MANY", "Picked", "garbage_left_alone", "narrowed", "passing_bytes"]
+
+T = TypeVar("T")
+
+MANY = 20_000
+"""Rows from which a table is kept as columns, out of which one row is made when it is looked at."""
+
+_LARGE = 1 << 18
 
 
 @contextmanager
@@ -24,3 +35,64 @@ def garbage_left_alone() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def narrowed(column: np.ndarray) -> np.ndarray:
+    """Copy a column of integers into the narrowest type that holds them; one value throughout takes no room."""
+    if not column.size:
+        return np.empty(0, np.uint8)
+    low, high = int(column.min()), int(column.max())
+    signed = low < 0 <= high
+    kind = np.promote_types(np.min_scalar_type(low), np.min_scalar_type(-high - 1 if signed else high))
+    if low == high:
+        return np.broadcast_to(kind.type(low), column.shape)
+    return column.astype(kind)
+
+
+class Picked(Sequence[T]):
+    """Of a few things the one that a column names.
+
+    Args:
+        things: The things.
+        column: Which of them each is.
+    """
+
+    def __init__(self, things: Sequence[T], column: np.ndarray) -> None:
+        self.things = things
+        self._column = narrowed(column).data
+
+    @classmethod
+    def of(cls, values: Iterable[T]) -> Picked[T]:
+        """Keep values of which most are the same."""
+        numbers: dict[T, int] = {}
+        column = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.int64)
+        return cls(list(numbers), column)
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        if isinstance(at, slice):
+            return [self.things[number] for number in self._column[at]]
+        return self.things[self._column[at]]
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self.things.__getitem__, self._column)
+
+
+def passing_bytes(count: int) -> np.ndarray:
+    """Make an array of uint8, not set, whose memory goes back to the system with it.
+
+    What the C library has handed out and got back it keeps for the next time, and all the more of it the larger that
+    was: a table of 30 MB that was looked through once would stay in the process.
+    """
+    if count < _LARGE:
+        return np.empty(count, np.uint8)
+    try:
+        return np.frombuffer(mmap.mmap(-1, count), np.uint8)
+    except OSError:
+        return np.empty(count, np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -179,6 +180,14 @@ class Graph:
         """Tell whether a tensor is a constant of the graph."""
         info = self.tensors.get(tensor)
         return info is not None and info.role is Role.CONSTANT
+
+    def at_hand(self, known: dict[str, str] | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Hold all nodes and tensors as objects inside the block, as this kind of graph does anyway.
+
+        Args:
+            known: Names of another graph, to be used for equal ones; those that are not there are added.
+        """
+        return nullcontext()
 
 
 def _producers(nodes: Sequence[Node]) -> tuple[dict[str, Node], bool]:

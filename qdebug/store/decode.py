@@ -16,10 +16,13 @@ from qdebug.store.check_tables import Tables, check_rows
 from qdebug.store.layout import ROLES, UNKNOWN, Has
 
 __all__ = [
+    "checked_quants",
     "decode_graph",
     "decode_info",
+    "decode_quant",
     "decode_quants",
     "decode_run",
+    "rows_of",
 ]
 
 _ROWS_AT_ONCE = 1000
@@ -68,7 +71,7 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
 
 
 def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -> Graph:
-    """Make the graph out of checked tables.
+    """Make the graph out of checked tables, as objects.
 
     Raises:
         ValueError: A quantization, shape or attribute makes no sense.
@@ -87,7 +90,7 @@ def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -
     )
 
 
-def _rows(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
+def rows_of(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
     """Give the rows of a table as tuples, not all at once: that takes 60 ms in which no other thread can run."""
     for start in range(0, len(table), _ROWS_AT_ONCE):
         yield from table[start : start + _ROWS_AT_ONCE].tolist()
@@ -98,7 +101,7 @@ def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
     dims = [None if extent < 0 else extent for extent in tables["dims"].tolist()]
     result = []
     shapes: dict[tuple[int | None, ...], tuple[int | None, ...]] = {}  # most tensors have the shape of others
-    for name, stands_for, layout, quant, start, ndim, dtype, role, _ in _rows(tables["tensors"]):
+    for name, stands_for, layout, quant, start, ndim, dtype, role, _ in rows_of(tables["tensors"]):
         shape = None
         if ndim != UNKNOWN:
             shape = tuple(dims[start : start + ndim])
@@ -123,7 +126,7 @@ def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) ->
     attributes = tables["attributes"].tobytes()
     alike: dict[bytes, Mapping[str, AttrValue]] = {}
     result = []
-    for row in _rows(tables["nodes"]):
+    for row in rows_of(tables["nodes"]):
         name, op, domain, n_inputs, n_outputs, n_origin, n_attrs, inputs, outputs, origin, attrs = row
         text = attributes[attrs : attrs + n_attrs]
         if text not in alike:
@@ -147,17 +150,30 @@ def decode_quants(tables: Tables) -> list[QuantParams]:
     Raises:
         ValueError: One makes no sense.
     """
-    quants, used = [], 0
-    for row in _rows(tables["quants"]):
-        quant = _decode_quant(row, tables)
+    return list(checked_quants(tables))
+
+
+def checked_quants(tables: Tables) -> Iterator[QuantParams]:
+    """Make one quantization after the other out of checked tables.
+
+    Raises:
+        ValueError: One makes no sense.
+    """
+    used = 0
+    for row in rows_of(tables["quants"]):
+        quant = decode_quant(row, tables)
         used += sum(part.size for part in (quant.zero_point, quant.multiplier, quant.shift) if part is not None)
         if used > len(tables["integers"]):
             raise ValueError("quantizations are more than their pool together")
-        quants.append(quant)
-    return quants
+        yield quant
 
 
-def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
+def decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
+    """Make a quantization out of its row in checked tables.
+
+    Raises:
+        ValueError: It makes no sense.
+    """
     (code, bits, ndim, multiplier_ndim, shift_ndim, axis, block_size, qmin, qmax, zero_point) = row[:10]
     (scale_off, scale_dims, multiplier_off, multiplier_dims, shift_off, shift_dims) = row[10:]
     has, dtype = Has(bits), LOGICAL_DTYPES[code]

@@ -1,19 +1,21 @@
-"""The index of a recording as it is kept while the file is open: what finds and reads values, at half its size."""
+"""The index of a recording as it is kept while the file is open: what finds and reads values, in narrow columns."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
+from qdebug.model.bulk import narrowed
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.outline import Outline
 from qdebug.store.layout import INDEX_DIMS
 
 __all__ = ["EventIndex"]
 
-_KEPT = ("tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "nbytes", "hash")
+_NUMBERS = ("tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "nbytes")
+_DIGEST = 16
 
 
 class EventIndex:
@@ -24,25 +26,24 @@ class EventIndex:
         tensors: Number of rows of /tensors.
 
     Attributes:
-        rows: The table without statistics, and with as many extents as a tensor has at most.
-        flags: Its column of flags, for one row at a time.
+        columns: The numbers of all rows by the name of their field, each as narrow as it can be; `shape` is not one.
     """
 
     def __init__(self, index: np.ndarray, tensors: int) -> None:
         dims = min(int(index["ndim"].max(initial=0)), INDEX_DIMS)
-        kept: list[Any] = [(name, index.dtype[name].newbyteorder("=")) for name in _KEPT]
-        self.rows = np.empty(len(index), dtype=np.dtype([*kept, ("shape", "=u8", (dims,))]))
-        for name in _KEPT:
-            self.rows[name] = index[name]
-        self.rows["shape"] = index["shape"][:, :dims]
+        self.columns: Mapping[str, np.ndarray] = {name: narrowed(index[name]) for name in _NUMBERS}
         order = np.lexsort((index["step"], index["sample"], index["tensor"]))
-        starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1)).astype(np.uint32)
+        starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1))
         # of a memoryview, one number comes several times as fast as of an array
-        self._order, self._starts = order.astype(np.uint32).data, starts.data
-        self._samples, self._steps, self.flags = (self.rows[name].data for name in ("sample", "step", "flags"))
+        self._order, self._starts = narrowed(order).data, narrowed(starts).data
+        self._shape = tuple(narrowed(index["shape"][:, dim]).data for dim in range(dims))
+        self._hashes = index["hash"].tobytes()
+        self._samples, self._steps, self._ndim, self._dtype, self._flags, self._payload, self._nbytes = (
+            self.columns[name].data for name in ("sample", "step", "ndim", "dtype", "flags", "payload", "nbytes")
+        )
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._order)
 
     def find(self, tensor: int, sample: int, step: int) -> int | None:
         """Give the row of the event of a tensor at a sample and step; None if there is none.
@@ -57,16 +58,39 @@ class EventIndex:
             begin = bisect_left(self._order, (sample, step), begin, end, key=self._place)
         if begin == end or self._place(row := self._order[begin]) != (sample, step):
             return None
-        return row
+        return int(row)
 
     def _place(self, row: int) -> tuple[int, int]:
         return self._samples[row], self._steps[row]
 
+    def flags(self, row: int) -> int:
+        """Give the flags of an event."""
+        return int(self._flags[row])
+
+    def payload(self, row: int) -> int:
+        """Give the number of the dataset that holds an event's values."""
+        return int(self._payload[row])
+
+    def nbytes(self, row: int) -> int:
+        """Give the size of an event's values."""
+        return int(self._nbytes[row])
+
+    def ndim(self, row: int) -> int:
+        """Give the number of dimensions of an event's values."""
+        return int(self._ndim[row])
+
+    def dtype(self, row: int) -> str:
+        """Give the logical dtype of an event's values."""
+        return LOGICAL_DTYPES[self._dtype[row]]
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Give the first extents of an event's values, as many as a row has room for."""
+        return tuple([extents[row] for extents in self._shape[: self._ndim[row]]])
+
+    def digest(self, row: int) -> bytes:
+        """Give the hash of an event's values."""
+        return self._hashes[row * _DIGEST : (row + 1) * _DIGEST]
+
     def outline(self, row: int) -> Outline | None:
         """Give dtype, shape and hash of an event's values; None if the row has no room for the shape."""
-        event = self.rows[row]
-        ndim = int(event["ndim"])
-        if ndim > INDEX_DIMS:
-            return None
-        shape = tuple(event["shape"][:ndim].tolist())
-        return Outline(LOGICAL_DTYPES[event["dtype"]], shape, event["hash"].tobytes())
+        return None if self._ndim[row] > INDEX_DIMS else Outline(self.dtype(row), self.shape(row), self.digest(row))

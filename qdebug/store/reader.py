@@ -15,11 +15,11 @@ import xxhash
 
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
-from qdebug.model.bulk import garbage_left_alone
-from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.bulk import MANY, garbage_left_alone
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
+from qdebug.model.texts import Names, Rows
 from qdebug.store.check_tables import check_graph, check_index, constant_rows
 from qdebug.store.container import BAD_FILE, Container, damaged
 from qdebug.store.decode import (
@@ -31,7 +31,7 @@ from qdebug.store.decode import (
 from qdebug.store.event_index import EventIndex
 from qdebug.store.kept_reader import KeptReader
 from qdebug.store.kept_rows import PARTLY, check_optional
-from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES
+from qdebug.store.layout import NO_PAYLOAD, TABLES
 from qdebug.store.lifetime import Closable
 from qdebug.store.payload import from_physical
 from qdebug.store.payload_reader import Expected, payload_digest, read_payload
@@ -108,7 +108,7 @@ class FileRecording(Closable):
             check_graph(tables)
             self.info: RunInfo = decode_info(run, complete=self._container.complete)
             texts = TextTable(tables)
-            self._name_tensors(texts.at(tables["tensors"]["name"]))
+            self._names = _names(texts, tables["tensors"]["name"])
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
@@ -118,7 +118,7 @@ class FileRecording(Closable):
         """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
         self._kept = KeptReader(tables["index"], self._container.optional)
         self._constants = frozenset(constant_rows(tables))
-        self._index = EventIndex(tables.pop("index"), len(self._tensor_names))
+        self._index = EventIndex(tables.pop("index"), len(self._names))
         self._undecoded: _Undecoded | None = _Undecoded(tables=tables, texts=texts, run=run)
         self._decoding = Lock()
 
@@ -154,23 +154,22 @@ class FileRecording(Closable):
                 return
             try:
                 with garbage_left_alone():
-                    rows = given.tables["tensors"]["name"]
-                    texts = given.texts.shared(rows, self._tensor_names)
-                    self._name_tensors([texts[row] for row in rows.tolist()])
-                    graph = decode_graph(given.tables, texts, given.run)
+                    graph = self._decoded_graph(given)
                 self._event_quants = self._decode_event_quants(given.tables)
             except (*BAD_FILE, GraphError) as exc:
                 raise damaged(self.path, exc) from None
             self._graph, self._undecoded = graph, None
 
-    def _name_tensors(self, names: list[str]) -> None:
-        rows = {name: row for row, name in enumerate(names)}
-        if len(rows) != len(names):
-            raise ValueError("two tensors have one name")
-        self._tensor_names, self._tensor_rows = names, rows
+    def _decoded_graph(self, given: _Undecoded) -> Graph:
+        tables = given.tables
+        if len(tables["nodes"]) > MANY:
+            from qdebug.store.decode_large import decode_as_columns
+
+            return decode_as_columns(tables, given.texts, self._names, given.run)
+        return decode_graph(tables, given.texts.shared(tables["tensors"]["name"], self._names), given.run)
 
     def _decode_event_quants(self, tables: Mapping[str, np.ndarray]) -> Mapping[tuple[str, int, int], QuantParams]:
-        index, names = self._index.rows, self._tensor_names
+        index, names = self._index.columns, self._names
         rows = np.flatnonzero(index["quant"] >= 0)
         if not rows.size:
             return {}
@@ -183,19 +182,20 @@ class FileRecording(Closable):
     @cached_property
     def names(self) -> Sequence[str]:
         """Names of the tensors of which anything was kept, in the order they were first recorded."""
-        tensors = self._index.rows["tensor"]
-        first = np.full(len(self._tensor_names), len(tensors))
+        tensors = self._index.columns["tensor"]
+        first = np.full(len(self._names), len(tensors))
         first[tensors[::-1]] = np.arange(len(tensors))[::-1]  # of several values the last one given stays
         recorded = np.count_nonzero(first < len(tensors))
-        return tuple(self._tensor_names[row] for row in np.argsort(first)[:recorded].tolist())
+        rows = np.argsort(first)[:recorded]
+        return Rows(self._names, rows) if recorded > MANY else tuple([self._names[row] for row in rows.tolist()])
 
     def digests(self, tensors: Collection[str]) -> dict[tuple[str, int, int], bytes]:
         """Give the hash that the values of some tensors were recorded with, by tensor, sample and step."""
-        index, names = self._index.rows, self._tensor_names
+        index, names = self._index.columns, self._names
         wanted = np.array([name in tensors for name in names], dtype=bool)
         rows = np.flatnonzero(wanted[index["tensor"]])
         columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step"))
-        hashes = (index["hash"][row].tobytes() for row in rows.tolist())
+        hashes = map(self._index.digest, rows.tolist())
         return {
             (names[tensor], sample, step): digest for tensor, sample, step, digest in zip(*columns, hashes, strict=True)
         }
@@ -208,20 +208,22 @@ class FileRecording(Closable):
     @cached_property
     def tensor_bytes(self) -> int:
         """Bytes of all values in the file, shared payloads counted for each tensor that has them."""
-        index = self._index.rows
+        index = self._index.columns
         return int(index["nbytes"][index["payload"] != NO_PAYLOAD].sum(dtype=np.uint64))
 
     def events(self) -> Iterator[Event]:
         """List the rows of the index in the order of recording."""
-        for row in self._index.rows:
+        index = self._index
+        places = (index.columns[name].tolist() for name in ("tensor", "sample", "step"))
+        for row, (tensor, sample, step) in enumerate(zip(*places, strict=True)):
             yield Event(
-                tensor=self._tensor_names[row["tensor"]],
-                sample=int(row["sample"]),
-                step=int(row["step"]),
-                dtype=LOGICAL_DTYPES[row["dtype"]],
-                nbytes=int(row["nbytes"]),
-                digest=row["hash"].tobytes().hex(),
-                payload=int(row["payload"]),
+                tensor=self._names[tensor],
+                sample=sample,
+                step=step,
+                dtype=index.dtype(row),
+                nbytes=index.nbytes(row),
+                digest=index.digest(row).hex(),
+                payload=index.payload(row),
             )
 
     # -- values
@@ -243,7 +245,7 @@ class FileRecording(Closable):
             raise not_in_full(tensor, sample, step)
         if row is None:
             raise no_values(tensor, sample, step, self.names)
-        array = from_physical(self._stored(row), LOGICAL_DTYPES[self._index.rows["dtype"][row]])
+        array = from_physical(self._stored(row), self._index.dtype(row))
         array.flags.writeable = False
         return array
 
@@ -275,16 +277,16 @@ class FileRecording(Closable):
         Raises:
             RecordingError: They differ.
         """
-        row = self._index.rows[event]
+        payload = self._index.payload(event)
         try:
-            if int(row["payload"]) == NO_PAYLOAD:
+            if payload == NO_PAYLOAD:
                 self._kept.read(self._open_container(), event)
                 return
-            right = payload_digest(self._open_container(), self._expected(event)) == row["hash"].tobytes()
+            right = payload_digest(self._open_container(), self._expected(event)) == self._index.digest(event)
         except BAD_FILE as exc:
-            raise damaged(self.path, f"payload {int(row['payload'])}: {exc}") from None
+            raise damaged(self.path, f"payload {payload}: {exc}") from None
         if not right:
-            name = self._tensor_names[row["tensor"]]
+            name = self._names[int(self._index.columns["tensor"][event])]
             raise damaged(self.path, f"the values of {name!r} are not those recorded")
 
     def check_tables(self) -> bool:
@@ -304,13 +306,13 @@ class FileRecording(Closable):
         return None if event is None or self._is_partly(event) else event
 
     def _event(self, tensor: str, sample: int, step: int) -> int | None:
-        row = self._tensor_rows.get(tensor)
-        if row is None:
+        row = self._names.rows[tensor]
+        if row < 0:
             return None
         return self._index.find(row, 0, 0) if row in self._constants else self._index.find(row, sample, step)
 
     def _is_partly(self, event: int) -> bool:
-        return bool(self._index.flags[event] & PARTLY)
+        return bool(self._index.flags(event) & PARTLY)
 
     def _stored(self, event: int) -> np.ndarray:
         """Give a payload's elements as they lie in the file."""
@@ -326,14 +328,13 @@ class FileRecording(Closable):
         return self._container
 
     def _expected(self, event: int) -> Expected:
-        row = self._index.rows[event]
-        ndim = int(row["ndim"])
+        index = self._index
         return Expected(
-            number=int(row["payload"]),
-            dtype=LOGICAL_DTYPES[row["dtype"]],
-            nbytes=int(row["nbytes"]),
-            ndim=ndim,
-            shape=tuple(int(size) for size in row["shape"][: min(ndim, INDEX_DIMS)]),
+            number=index.payload(event),
+            dtype=index.dtype(event),
+            nbytes=index.nbytes(event),
+            ndim=index.ndim(event),
+            shape=index.shape(event),
         )
 
     # -- life
@@ -348,6 +349,15 @@ class FileRecording(Closable):
     def __del__(self) -> None:
         if hasattr(self, "_container"):
             self.close()
+
+
+def _names(texts: TextTable, rows: np.ndarray) -> Names:
+    """Give the names of the tensors.
+
+    Raises:
+        ValueError: Two have one name, or one is no UTF-8.
+    """
+    return Names(Rows(texts, rows) if len(rows) > MANY else texts.at(rows))
 
 
 def _content_hash(tables: Mapping[str, np.ndarray]) -> str:

@@ -7,12 +7,13 @@ from sys import intern
 
 import numpy as np
 
+from qdebug.model.texts import Texts
 from qdebug.store.check_tables import Tables, check_runs
 
 __all__ = ["TextTable"]
 
 
-class TextTable:
+class TextTable(Texts):
     """The strings of a recording, decoded when they are asked for.
 
     Args:
@@ -23,12 +24,10 @@ class TextTable:
     """
 
     def __init__(self, tables: Tables) -> None:
-        self._data = tables["names"].tobytes()
-        self._starts = tables["strings"]["offset"]
-        lengths = tables["strings"]["length"]
-        check_runs("strings", self._starts, lengths, len(self._data))
-        self._stops = self._starts + lengths
-        self._ascii = self._data.isascii()
+        data = tables["names"].tobytes()
+        starts, lengths = (np.ascontiguousarray(tables["strings"][field]) for field in ("offset", "length"))
+        check_runs("strings", starts, lengths, len(data))
+        super().__init__(data, starts, starts + lengths)
 
     def at(self, rows: np.ndarray) -> list[str]:
         """Give the strings of some rows.
@@ -39,11 +38,17 @@ class TextTable:
         Raises:
             ValueError: One is no UTF-8.
         """
-        spans = zip(self._starts[rows].tolist(), self._stops[rows].tolist(), strict=True)
-        if self._ascii:
-            text = self._data.decode("ascii")
-            return [text[start:stop] for start, stop in spans]
-        return [self._data[start:stop].decode("utf-8", "surrogatepass") for start, stop in spans]
+        return list(map(self.__getitem__, rows.tolist()))
+
+    def check(self) -> None:
+        """Make sure that each can be decoded.
+
+        Raises:
+            ValueError: One is no UTF-8.
+        """
+        if not self.all_ascii:
+            for _ in self:
+                pass
 
     def shared(self, rows: np.ndarray | None = None, known: Sequence[str] = ()) -> list[str]:
         """Give all strings; recordings of one net share those that are the same in both.
@@ -55,7 +60,7 @@ class TextTable:
         Raises:
             ValueError: One is no UTF-8.
         """
-        texts = [""] * len(self._starts)
+        texts = [""] * len(self)
         left = np.ones(len(texts), dtype=bool)
         if rows is not None:
             left[rows] = False

@@ -1,10 +1,13 @@
-"""The collector of cyclic garbage is left as it was."""
+"""The collector of cyclic garbage is left as it was; columns are as narrow as they can be."""
 
 import gc
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from qdebug.model.bulk import garbage_left_alone
+from qdebug.model.bulk import garbage_left_alone, narrowed, passing_bytes
 
 
 def test_garbage_is_left_alone_inside_alone():
@@ -40,3 +43,34 @@ def test_no_object_is_kept_from_being_collected_later():
         cycle.append(cycle)
         del cycle
     assert gc.get_freeze_count() == before
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6))
+def test_a_narrow_column_holds_the_same(values):
+    column = np.array(values, np.int64)
+    found = narrowed(column)
+    assert found.tolist() == values
+    assert found.dtype.kind in "iu"
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [([0, 255], "u1"), ([0, 256], "u2"), ([-1, 127], "i1"), ([-1, 128], "i2"), ([-5, -1], "i1"), ([7, 7], "u1")],
+)
+def test_a_column_is_as_narrow_as_it_can_be(values, kind):
+    assert narrowed(np.array(values, np.int64)).dtype == kind
+
+
+def test_the_largest_unsigned_numbers_fit():
+    assert narrowed(np.array([0, 2**64 - 1], np.uint64)).tolist() == [0, 2**64 - 1]
+
+
+def test_one_value_throughout_takes_no_room():
+    assert narrowed(np.full(100_000, 5)).strides == (0,)
+
+
+@pytest.mark.parametrize("count", [0, 10, 1 << 20])
+def test_passing_bytes_can_be_written_and_read(count):
+    room = passing_bytes(count)
+    room[:] = 3
+    assert (room.dtype, room.shape, int(room.sum())) == (np.uint8, (count,), 3 * count)

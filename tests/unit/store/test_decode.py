@@ -12,4 +12,4 @@ def test_a_table_comes_in_pieces_and_whole(monkeypatch, at_once, rows):
     monkeypatch.setattr(decode, "_ROWS_AT_ONCE", at_once)
     table = np.zeros(rows, dtype=[("name", "<u4"), ("start", "<i8")])
     table["name"], table["start"] = np.arange(rows), -np.arange(rows)
-    assert list(decode._rows(table)) == table.tolist()
+    assert list(decode.rows_of(table)) == table.tolist()

@@ -1,0 +1,220 @@
+"""Very many texts and names in one piece of memory, each made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar, overload
+
+import numpy as np
+
+from qdebug.model.bulk import MANY, narrowed
+
+__all__ = ["Names", "Recent", "Rows", "Texts", "repeats"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_RECENT = 2048
+_HASH = 0xFFFFFFFFFFFFFFFF
+
+
+class Recent(dict[K, V]):
+    """What was made for a key lately: asked as any dictionary, at its speed, and never large.
+
+    Args:
+        make: Makes what belongs to a key.
+        of: How many keys there are; where they are few, all stay made.
+    """
+
+    __slots__ = ("_make", "_most")
+
+    def __init__(self, make: Callable[[K], V], of: int) -> None:
+        super().__init__()
+        self._make = make
+        self._most = _RECENT if of > MANY else MANY
+
+    def __missing__(self, key: K) -> V:
+        value = self._make(key)
+        if len(self) >= self._most:
+            self.clear()
+        self[key] = value
+        return value
+
+
+class Texts(Sequence[str]):
+    """Texts, one after the other in one piece of UTF-8, in which lone surrogates may be encoded as such.
+
+    Args:
+        data: The texts.
+        starts: Where each begins.
+        stops: Where each ends.
+
+    Raises:
+        ValueError: One is no UTF-8, when it is asked for.
+    """
+
+    def __init__(self, data: bytes, starts: np.ndarray, stops: np.ndarray) -> None:
+        self._ascii = data.decode("ascii") if data.isascii() else None
+        self._data = b"" if self._ascii is not None else data
+        self._starts, self._stops = narrowed(starts).data, narrowed(stops).data
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Texts:
+        """Keep some texts."""
+        lengths: list[int] = []
+
+        def encoded() -> Iterator[bytes]:
+            for text in texts:
+                raw = text.encode("utf-8", "surrogatepass")
+                lengths.append(len(raw))
+                yield raw
+
+        data = b"".join(encoded())
+        stops = np.cumsum(lengths, dtype=np.int64)
+        return cls(data, stops - lengths if lengths else stops, stops)
+
+    @property
+    def all_ascii(self) -> bool:
+        """Whether there is nothing but ASCII, so that each can be decoded."""
+        return self._ascii is not None
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        start, stop = self._starts[at], self._stops[at]
+        if self._ascii is not None:
+            return self._ascii[start:stop]
+        return self._data[start:stop].decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))
+
+
+class Rows(Sequence[str]):
+    """Some of a sequence of texts, by their rows; compares equal to other sequences of the same texts.
+
+    Args:
+        texts: The texts.
+        rows: Which of them, in which order.
+    """
+
+    def __init__(self, texts: Sequence[str], rows: np.ndarray) -> None:
+        self._texts = texts
+        self._rows = narrowed(rows).data
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
+        if isinstance(at, slice):
+            return tuple([self._texts[row] for row in self._rows[at]])
+        return self._texts[self._rows[at]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._texts.__getitem__, self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rows | tuple | list):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+class Names(Sequence[str]):
+    """Texts of which no two are the same, and the row of each.
+
+    Args:
+        texts: The texts.
+
+    Attributes:
+        rows: Gives the row of a name by subscription, -1 for what is none.
+
+    Raises:
+        ValueError: Two are the same, or one is no text.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = self._given = texts
+        self.rows: Recent[str, int] = Recent(self._find, len(texts))
+        count = len(texts)
+        hashes, order = _hashed(texts)
+        self._order = narrowed(order).data
+        self._ends = hashes.astype(np.uint8).tobytes()  # tell most of them apart without a look at the text
+        # rows whose hashes begin with the same bits stand together, about one of each
+        bits = count.bit_length()
+        self._shift = 64 - bits
+        first = np.arange(1 << bits, dtype=np.uint64) << np.uint64(self._shift) if bits else np.zeros(1, np.uint64)
+        self._starts = narrowed(np.append(np.searchsorted(hashes, first), count)).data
+        if _alike(texts, hashes, order):
+            raise ValueError("two tensors have one name")
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        return self._texts[at]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.rows[name] >= 0
+
+    def hold(self, known: dict[str, str]) -> None:
+        """Have all of them made, until they are let go.
+
+        Args:
+            known: Texts to be used for equal ones; those that are not there are added.
+        """
+        self._texts = [known.setdefault(text, text) for text in self._given]
+
+    def let_go(self) -> None:
+        """Make each when it is asked for, again."""
+        self._texts = self._given
+
+    def _find(self, name: str) -> int:
+        texts = self._texts
+        wanted = hash(name) & _HASH
+        bucket, end = wanted >> self._shift, wanted & 0xFF
+        for at in range(self._starts[bucket], self._starts[bucket + 1]):
+            if self._ends[at] == end and texts[row := self._order[at]] == name:
+                return row
+        return -1
+
+
+def repeats(texts: Sequence[str]) -> bool:
+    """Tell whether two of very many texts are the same, with little memory."""
+    return _alike(texts, *_hashed(texts))
+
+
+def _hashed(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Give the hashes of texts in ascending order, and the row of each."""
+    hashes = np.fromiter((hash(text) & _HASH for text in texts), np.uint64, len(texts))
+    order = np.argsort(hashes)
+    return hashes[order], order
+
+
+def _alike(texts: Sequence[str], hashes: np.ndarray, order: np.ndarray) -> bool:
+    """Tell whether two texts are the same: they are among those of one hash."""
+    alike = hashes[1:] == hashes[:-1]
+    if not alike.any():
+        return False
+    found = [texts[row] for row in order[np.append(alike, False) | np.insert(alike, 0, False)].tolist()]
+    return len(set(found)) < len(found)

@@ -1,0 +1,102 @@
+"""Very many texts and names: each is what it was given as, and found at its row."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qdebug.model import texts as model_texts
+from qdebug.model.texts import Names, Recent, Rows, Texts, repeats
+
+TEXTS = st.lists(st.text(st.characters(), max_size=5), max_size=12)
+
+
+class Alike(str):
+    """A text with the hash of all others of its kind."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+
+@given(TEXTS)
+def test_texts_are_given_back(given_texts):
+    kept = Texts.of(given_texts)
+    assert list(kept) == given_texts
+    assert [kept[row] for row in range(len(given_texts))] == given_texts
+    assert kept[1:3] == given_texts[1:3]
+    assert kept.all_ascii == all(map(str.isascii, given_texts))
+
+
+def test_what_is_no_text_is_refused_when_it_is_asked_for():
+    kept = Texts(b"ab\xff", np.array([0, 2]), np.array([2, 3]))
+    assert kept[0] == "ab"
+    with pytest.raises(UnicodeDecodeError):
+        kept[1]
+
+
+@given(TEXTS, st.data())
+def test_some_rows_are_those_texts(given_texts, data):
+    rows = data.draw(st.lists(st.integers(0, len(given_texts) - 1))) if given_texts else []
+    some = Rows(Texts.of(given_texts), np.array(rows, np.int64))
+    expected = tuple(given_texts[row] for row in rows)
+    assert (tuple(some), some[1:], len(some)) == (expected, expected[1:], len(expected))
+    assert some == expected
+    assert expected == some
+    assert some != (*expected, "more")
+
+
+@given(TEXTS.map(lambda found: list(dict.fromkeys(found))), TEXTS)
+def test_names_are_found_at_their_rows(names, others):
+    table = Names(Texts.of(names))
+    assert list(table) == names
+    for name in (*names, *others, *others):
+        assert table.rows[name] == (names.index(name) if name in names else -1)
+        assert (name in table) == (name in names)
+
+
+@given(TEXTS)
+def test_equal_names_are_noticed(given_texts):
+    twice = len(set(given_texts)) < len(given_texts)
+    assert repeats(Texts.of(given_texts)) == twice
+    if twice:
+        with pytest.raises(ValueError, match="one name"):
+            Names(Texts.of(given_texts))
+
+
+def test_names_of_one_hash_are_told_apart():
+    names = [Alike(text) for text in "abc"]
+    table = Names(names)
+    assert [table.rows[Alike(text)] for text in "cbad"] == [2, 1, 0, -1]
+    with pytest.raises(ValueError, match="one name"):
+        Names([*names, Alike("b")])
+
+
+def test_names_that_are_held_are_found_and_given_as_before():
+    table = Names(Texts.of(["a", "b"]))
+    known = {"b": "b"}
+    table.hold(known)
+    assert table[1] is known["b"]
+    assert (list(table), table.rows["a"], table.rows["c"]) == (["a", "b"], 0, -1)
+    table.let_go()
+    assert list(table) == ["a", "b"]
+
+
+def test_what_was_made_lately_is_kept_and_never_too_much_of_it(monkeypatch):
+    monkeypatch.setattr(model_texts, "_RECENT", 3)
+    asked = []
+    made = Recent(lambda key: asked.append(key) or -key, model_texts.MANY + 1)
+    assert [made[key] for key in (1, 2, 1, 2)] == [-1, -2, -1, -2]
+    assert asked == [1, 2]
+    assert [made[key] for key in range(100)] == [-key for key in range(100)]
+    assert len(made) <= 3
+
+
+def test_of_few_keys_all_stay_made():
+    made = Recent(str, 5000)
+    assert [made[key] for key in range(5000)] == list(map(str, range(5000)))
+    assert len(made) == 5000
