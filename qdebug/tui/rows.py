@@ -138,6 +138,12 @@ class NodeTable:
         return Places(column(self.rows, "reference_tensor"), theirs, there=~self._missing)
 
     @cached_property
+    def _row_of_left(self) -> Places:
+        theirs = tensor_at(self.rows, "reference_tensor")
+        names = column(self.rows, "reference_tensor")
+        return Places(names, theirs, there=self._missing & np.fromiter(map(bool, names), bool, self.size))
+
+    @cached_property
     def by_name(self) -> np.ndarray:
         """The rows in order of their names."""
         return np.array(sorted(range(self.size), key=self.names.__getitem__), dtype=np.int32)
@@ -229,6 +235,11 @@ class NodeTable:
     def row_of_reference(self, tensor: str) -> int | None:
         """Give the row that a tensor of the reference is compared in; None if there is none."""
         return self._row_of_reference.find(tensor)
+
+    def row_of_theirs(self, tensor: str) -> int | None:
+        """Give the row of a tensor of the reference, compared or not; None if it is not in the list."""
+        row = self.row_of_reference(tensor)
+        return self._row_of_left.find(tensor) if row is None else row
 
     @property
     def compared(self) -> int:

@@ -57,11 +57,18 @@ class Walk:
     failing: bool = True
 
 
-def inputs_of(graph: Graph, table: NodeTable, row: int) -> list[Edge]:
-    """Give what the node of a row reads: what carries most error first, then constants, the largest first."""
-    producer = graph.producer(table.rows[row].tensor)
+def inputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
+    """Give what the node of a row reads: what carries most error first, then constants, the largest first.
+
+    Args:
+        graph: The backend's graph, or the reference's.
+        table: The rows.
+        row: The row.
+        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
+    """
+    producer = graph.producer(_tensor(table, row, theirs=theirs))
     names = [] if producer is None else [name for name in dict.fromkeys(producer.inputs) if name]
-    edges = [_edge(graph, table, name) for name in names]
+    edges = [_edge(graph, table, name, theirs=theirs) for name in names]
     return sorted(
         edges, key=lambda edge: (edge.constant, -math.inf if edge.error is None else -edge.error, _size(edge))
     )
@@ -73,10 +80,22 @@ def _size(edge: Edge) -> int:
     return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
 
 
-def outputs_of(graph: Graph, table: NodeTable, row: int) -> list[Edge]:
-    """Give who reads the tensor of a row, in topological order; an edge for each of a reader's outputs."""
-    readers = graph.consumers(table.rows[row].tensor)
-    return [_edge(graph, table, name) for node in readers for name in node.outputs if name]
+def outputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
+    """Give who reads the tensor of a row, in topological order; an edge for each of a reader's outputs.
+
+    Args:
+        graph: The backend's graph, or the reference's.
+        table: The rows.
+        row: The row.
+        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
+    """
+    readers = graph.consumers(_tensor(table, row, theirs=theirs))
+    return [_edge(graph, table, name, theirs=theirs) for node in readers for name in node.outputs if name]
+
+
+def _tensor(table: NodeTable, row: int, *, theirs: bool) -> str:
+    planned = table.rows[row]
+    return planned.reference_tensor if theirs else planned.tensor
 
 
 def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
@@ -133,8 +152,8 @@ def carried(result: NodeResult) -> float:
     return math.inf if result.status is Status.INCOMPARABLE else _relative(result.metrics)
 
 
-def _edge(graph: Graph, table: NodeTable, tensor: str) -> Edge:
-    row = table.row_of(tensor)
+def _edge(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool) -> Edge:
+    row = table.row_of_theirs(tensor) if theirs else table.row_of(tensor)
     result = None if row is None else table.results[row]
     producer = graph.producer(tensor)
     return Edge(

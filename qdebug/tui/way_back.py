@@ -25,6 +25,8 @@ def to_worst_input(scene: Scene) -> str:
 def _without_worst(scene: Scene) -> str:
     """Say why there is no worst input: none carries any error, or it is not known what they carry."""
     graph, table = scene.opened.backend_graph, scene.table
+    if not scene.planned.tensor:
+        return "not known: the reference alone has this node, so nothing of it is compared"
     inputs = [edge for edge in inputs_of(graph, table, scene.row) if not edge.constant and edge.node]
     unknown = [edge.tensor for edge in inputs if edge.row is None or table.rows[edge.row].missing is not None]
     if unknown:

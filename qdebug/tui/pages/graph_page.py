@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.cells import cell_len
@@ -16,6 +17,9 @@ from qdebug.view import numbers
 from qdebug.view.detail import quant_summary
 from qdebug.view.rows import on_rails, quant_text
 from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+    from qdebug.model import Graph
 
 __all__ = ["GraphPage"]
 
@@ -77,7 +81,8 @@ class GraphPage(Page):
             return "this node reads nothing" if direction < 0 else "nobody reads this tensor"
         edge = edges[0]
         if edge.row is None:
-            what = "a constant" if edge.constant else "not in the list: no partner in the reference"
+            other = "backend" if _theirs(scene) else "reference"
+            what = "a constant" if edge.constant else f"not in the list: no partner in the {other}"
             return f"{safe_text(edge.tensor, limit=50)} is {what}"
         return f"at {safe_text(scene.table.names[edge.row], limit=60)}{scene.navigator.jump(edge.row)}"
 
@@ -93,10 +98,25 @@ class GraphPage(Page):
     def _edges(self, scene: Scene) -> tuple[list[Edge], list[Edge]]:
         if self._of != (scene.backend, scene.row):
             self._of, self._chosen = (scene.backend, scene.row), 0
-        graph = scene.opened.backend_graph
-        if not scene.planned.tensor:
-            return [], []
-        return inputs_of(graph, scene.table, scene.row), outputs_of(graph, scene.table, scene.row)
+        graph, theirs = _graph(scene), _theirs(scene)
+        return (
+            inputs_of(graph, scene.table, scene.row, theirs=theirs),
+            outputs_of(graph, scene.table, scene.row, theirs=theirs),
+        )
+
+
+def _theirs(scene: Scene) -> bool:
+    """Tell whether the row is that of a tensor that the reference alone has."""
+    return not scene.planned.tensor and bool(scene.planned.reference_tensor)
+
+
+def _graph(scene: Scene) -> Graph:
+    """Give the graph that the row's node is in."""
+    return scene.opened.reference_graph if _theirs(scene) else scene.opened.backend_graph
+
+
+def _tensor(scene: Scene) -> str:
+    return scene.planned.reference_tensor if _theirs(scene) else scene.planned.tensor
 
 
 def _path(scene: Scene, width: int) -> Line:
@@ -206,8 +226,8 @@ def _box(scene: Scene, width: int) -> list[Line]:
 
 def _below(scene: Scene, width: int) -> list[Line]:
     """Say what the node was made of, its attributes and its median gain."""
-    node = scene.opened.backend_graph.producer(scene.planned.tensor)
-    said = []
+    node = _graph(scene).producer(_tensor(scene))
+    said = ["the graph of the reference, which alone has this node"] if _theirs(scene) else []
     if scene.navigator.sample is not None:
         said.append(f"errors of all {scene.navigator.samples} samples; 2 has those of sample {scene.navigator.sample}")
     if scene.planned.missing is not None:
@@ -223,7 +243,7 @@ def _below(scene: Scene, width: int) -> list[Line]:
     gain = _median_gain(scene)
     if gain:
         said.append(gain)
-    info = scene.opened.backend_graph.tensors.get(scene.planned.tensor)
+    info = _graph(scene).tensors.get(_tensor(scene))
     if info is not None and info.quant is not None:
         said.append(f"scale / zero point {quant_summary(info.quant)}")
     lines: list[Line] = []
