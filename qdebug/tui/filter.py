@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from qdebug.tui.rows import NodeTable
 from qdebug.tui.states import State
 from qdebug.view.text import safe_text
 
-__all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "filter_rows"]
+__all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "beginnings", "begun_field", "filter_rows"]
 
 NUMBERS = {
     "sqnr": "SQNR in dB",
@@ -66,6 +66,8 @@ _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "==": np.equal,
     "!=": np.not_equal,
 }
+_LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")
+_SIGNS = ("<", ">", "=", "~", "!=")
 _DEEPEST = 50
 
 
@@ -100,6 +102,35 @@ def filter_rows(
         FilterError: The expression cannot be read; the message says what is expected.
     """
     return _Reader(_tokens(expression), table, sample, marked).read()
+
+
+def beginnings(expression: str) -> Iterator[str]:
+    """Give an expression and what may be in force of it while it is typed: its beginnings, the longest first.
+
+    What ends within a name, or in the name of a field whose comparison is still to come, is none of them.
+    """
+    yield expression
+    for end in range(len(expression) - 1, -1, -1):
+        begun, rest = expression[:end], expression[end:]
+        within = begun[-1:].isspace() is False and _LAST_WORD.match(rest[:1]) is not None
+        if not (_last_name(begun) and (within or rest.lstrip().startswith(_SIGNS))):
+            yield begun
+
+
+def begun_field(expression: str) -> str | None:
+    """Give a comparison with the field whose name an expression ends in the beginning of; None if there is none."""
+    name = _last_name(expression).lower()
+    examples = [*(f"{field}>1" for field in NUMBERS), *(f"{field}~conv" for field in TEXTS), f"is={FLAGS[0]}"]
+    return next((one for one in examples if one.startswith(name)), None) if name else None
+
+
+def _last_name(expression: str) -> str:
+    """Give the word that an expression ends with, unless it is what a field is compared with; "" if there is none."""
+    text = expression.rstrip()
+    word = _LAST_WORD.search(text)
+    if word is None or text[: word.start()].rstrip().endswith(_SIGNS):
+        return ""
+    return word.group()
 
 
 def _tokens(expression: str) -> list[_Token]:

@@ -11,7 +11,6 @@ from textual.binding import Binding
 from qdebug.tui.arrangement import View
 from qdebug.tui.asking import Question
 from qdebug.tui.events import Event
-from qdebug.tui.filter import FilterError
 from qdebug.tui.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.keys import KEYS
 from qdebug.tui.navigator import Navigator
@@ -111,16 +110,12 @@ class MainScreen(Waiting):
 
         def choose(text: str) -> str:
             """Show what fits as much of the text as can be read, whichever way it was typed."""
-            now, problem = self.navigator, ""
+            now = self.navigator
             if now is None:
                 return ""
             now.go(begun())
-            for end in range(len(text), -1, -1):
-                try:
-                    fitting = now.choose_filter(text[:end])
-                    break
-                except FilterError as error:
-                    problem = problem or f"{_SO_FAR}{error}"
+            fitting, problem = now.choose_filter_so_far(text)
+            problem = problem and f"{_SO_FAR}{problem}"
             said[:] = [problem or fitting]
             return said[0]
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from qdebug.tui.filter import FilterError, filter_rows
+from qdebug.tui.filter import FilterError, beginnings, begun_field, filter_rows
 from qdebug.tui.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, severity
 from qdebug.tui.trail import Trail
 from qdebug.view import numbers
@@ -274,6 +274,27 @@ class Navigator:
             after = self.order[self.order >= self.cursor]
             self.cursor = int(after.min() if len(after) else self.order.max())
         return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
+
+    def choose_filter_so_far(self, text: str) -> tuple[str, str]:
+        """Show the rows that fit as much of a text as can be read.
+
+        Args:
+            text: An expression that may not be finished.
+
+        Returns:
+            How many rows these are, and what the text wants before all of it can be read; "" if it can be.
+        """
+        fitting = problem = ""
+        for begun in beginnings(text):
+            try:
+                fitting = self.choose_filter(begun)
+            except FilterError as error:
+                problem = problem or str(error)
+                continue
+            if self.lines or begun is not text or (example := begun_field(text)) is None:
+                break
+            problem = f"no node has that in its name; a field is compared, such as {example}"
+        return fitting, problem
 
     def clear_filter(self) -> None:
         """Show all rows."""

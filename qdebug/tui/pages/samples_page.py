@@ -168,14 +168,19 @@ class BackendsPage(Page):
             title = mark + glyphs.fit(scene.backends[at].title, size - 1).rstrip()
             titles.append((f" {' ' * (size - cell_len(title))}{title}", "title" if here else "accent"))
         lines = [titles]
-        room = max(height - 2, 1)
+        hidden: list[Line] = []
+        if shown < many:
+            which = f"{first + 1}" if shown == 1 else f"{first + 1} to {first + shown}"
+            said = f"backend {which} of {many}; h and l show the others, as does a wider terminal"
+            hidden = [[(f" {glyphs.fit_end(said, width - 1)}", "accent")]]
+        room = max(height - 2 - len(hidden), 1)
         start = window(max(navigator.place, 0), navigator.lines, room)
         lines += [
             self._row(scene, navigator.line_to_row(line), name_width, range(first, first + shown), size)
             for line in range(start, min(start + room, navigator.lines))
         ]
         lines.append([(f" {glyphs.fit_end(_agreement(scene), width - 1)}", "muted")])
-        return lines
+        return [*lines, *hidden]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another node."""

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.tui.filter import FLAGS, NUMBERS, TEXTS, FilterError, filter_rows
+from qdebug.tui.filter import FLAGS, NUMBERS, TEXTS, FilterError, beginnings, begun_field, filter_rows
 from qdebug.tui.states import State
 
 
@@ -120,3 +120,25 @@ def _table():
     table = NodeTable([PlannedRow(node=f"n{i}", op="Conv", tensor=f"t{i}", reference_tensor="r") for i in range(3)])
     assert State(int(table.state[0])) is State.PENDING
     return table
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("sqnr<", ["sqnr<", ""]),
+        ("conv & sq", ["conv & sq", "conv & ", "conv &", "conv ", "conv", ""]),
+        ("rel>1e", ["rel>1e", "rel>1", "rel>", ""]),
+        ("rel > 1", ["rel > 1", "rel > ", "rel >", ""]),
+        ("a != ", ["a != ", "a !=", "a !", ""]),
+    ],
+)
+def test_what_is_typed_so_far_is_never_cut_within_a_name_or_before_a_comparison(expression, expected):
+    assert list(beginnings(expression)) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [("sq", "sqnr>1"), ("conv | O", "op~conv"), ("i", "intro>1"), ("is", "is=failing"), ("op=re", None), ("", None)],
+)
+def test_the_beginning_of_a_field_is_known(expression, expected):
+    assert begun_field(expression) == expected

@@ -56,11 +56,32 @@ async def test_a_filter_that_cannot_be_read_to_its_end_says_what_is_in_force(mak
         await opened(pilot, "f", list("op=relu & rel>x"))
         assert main.message == "not yet: expected a number after rel>"
         await opened(pilot, "enter")
-        assert main.navigator.filter == "op=relu & rel"
-        assert main.message == "filter is 'op=relu & rel' alone: expected a number after rel>"
+        assert main.navigator.filter == "op=relu"
+        assert main.navigator.lines == 6
+        assert main.message == "filter is 'op=relu' alone: expected a number after rel>"
         await opened(pilot, "F", "f", list("(("), "enter")
         assert main.message.startswith("no filter: ")
         assert main.navigator.lines == 26
+
+
+async def test_the_name_of_a_field_is_no_part_of_a_name_while_its_comparison_is_typed(
+    make_app, make_session, settle, opened
+):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "f")
+        for key in "sqnr<":
+            await opened(pilot, [key])
+            assert main.navigator.lines > 0
+        assert main.message == "not yet: expected a value after sqnr<"
+        assert main.navigator.lines == 26
+        await opened(pilot, ["backspace"])
+        assert main.message == "not yet: no node has that in its name; a field is compared, such as sqnr>1"
+        await opened(pilot, list("<20"))
+        assert main.navigator.order.tolist() == [9, 10, 17]
+        await opened(pilot, "ctrl+u", list("nothing-is-called-this"))
+        assert main.navigator.lines == 0
 
 
 async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app, make_session, settle, opened):

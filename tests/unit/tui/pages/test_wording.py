@@ -107,3 +107,14 @@ def test_what_fails_as_a_whole_but_in_no_single_sample_is_not_said_to_be_fine(ma
     assert "beyond the limit as a whole, not in a single sample: the graphs differ" in drawn
     scene.navigator.choose_sample(None)
     assert "sample" not in text([heading(scene, 80)])
+
+
+def test_a_narrow_terminal_says_which_of_the_backends_it_shows(pages, make_scene, make_table):
+    scene = make_scene()
+    columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in "abc"]
+    three = replace(scene, backends=columns)
+    narrow = text(pages[View.BACKENDS].draw(three, 60, 20)).splitlines()
+    assert len(narrow) == 20
+    assert "c.h5" not in "".join(narrow)
+    assert any("1 to 2 of 3; h and l show the others" in line for line in narrow)
+    assert "of 3" not in text(pages[View.BACKENDS].draw(three, 120, 20))
