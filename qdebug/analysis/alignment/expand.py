@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from qdebug.analysis.alignment.ops import fused_activation
+from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 
 __all__ = ["expanded", "parts_of"]
@@ -32,15 +33,15 @@ _QUICK = 1.702
 
 
 def expanded(graph: Graph) -> Graph:
-    """Give a graph in which no node computes an activation, a sum or a count beside its own operator.
+    """Give a graph in words of ONNX, in which no node computes an activation, a sum or a count beside its own operator.
 
     Every tensor of the given graph is one of the new graph; the last node of several keeps the name of the output.
     """
-    if not any(_extra(node) for node in graph.nodes):
+    if not any(_extra(node) or is_foreign(node) for node in graph.nodes):
         return graph
     taken = {*graph.tensors}
     names = {node.name for node in graph.nodes}
-    nodes = [part for node in graph.nodes for part in _parts(node, taken, names)]
+    nodes = [part for node in graph.nodes for part in _parts(in_words_of_onnx(node), taken, names)]
     infos = dict(graph.tensors)
     for node in nodes:
         for name in node.outputs:

@@ -74,6 +74,7 @@ _TAKE_THEIR_LIKE = (frozenset({"Mul", "Div"}), frozenset({"Add", "Sub"}))
 _FAMILIES = (
     frozenset({"Gemm", "MatMul"}),
     frozenset({"Relu", "Clip"}),
+    frozenset({"LeakyRelu", "PRelu"}),
     frozenset({"GlobalAveragePool", "ReduceMean"}),
     frozenset({"Resize", "Upsample"}),
     frozenset({"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"}),
