@@ -46,12 +46,16 @@ __all__ = [
     "recorded_places",
     "replay",
     "span_before",
+    "without_kernel",
 ]
 
 _Clamp = tuple[float | None, float | None]
 
 _IN_CODES: Mapping[str, tuple[int, ...]] = MappingProxyType({"Pad": (2,), "Clip": (1, 2), "Max": (1,), "Min": (1,)})
 """Which inputs of operators are in the codes of the first, where that is in codes."""
+
+_HOLDS_NODES = frozenset({"If", "Loop", "Scan"})
+"""Operators that run nodes of their own, which a recording says nothing of."""
 
 StandIn = Callable[[int, int], np.ndarray]
 """Another way to replay a node: called with sample and step, gives real values in the reference's order."""
@@ -130,7 +134,7 @@ def attribute(
     form, _ = real_form(node, backend.graph.opset)
     known = has_kernel(form.op, form.domain)
     if not known and stand_in is None:
-        return Attribution(reason=f"no kernel is known for {node.op}")
+        return Attribution(reason=without_kernel(node))
     chosen = None if known and not instead else stand_in
     split = _Split(reference, backend, entry, node, stand_in=chosen, wandering=wandering, exact=exact)
     try:
@@ -138,9 +142,16 @@ def attribute(
             split.add(sample, step)
     except (KernelError, RecordingError, UsageError) as error:
         said = error.message[0].lower() + error.message[1:].rstrip(".")
-        missing = f"no kernel is known for {node.op}"
+        missing = without_kernel(node)
         return Attribution(reason=said if known or said.startswith(missing) else f"{missing}, and {said}")
     return split.attribution()
+
+
+def without_kernel(node: Node) -> str:
+    """Say why a node of an operator without kernel cannot be replayed."""
+    if node.op in _HOLDS_NODES and not node.domain:
+        return f"the nodes inside this {node.op} were not recorded"
+    return f"no kernel is known for {node.op}"
 
 
 def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, step: int = 0) -> np.ndarray:

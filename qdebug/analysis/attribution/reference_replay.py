@@ -19,7 +19,7 @@ from qdebug.analysis.alignment.layouts import in_reference_order, into_stored_or
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, plain_op
 from qdebug.analysis.alignment.pairs import Pair, View
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import codes_shared, compute
+from qdebug.analysis.attribution.attribute import codes_shared, compute, without_kernel
 from qdebug.analysis.attribution.band import allowed_error, held_unit, norm
 from qdebug.analysis.attribution.constant_error import shared_constants
 from qdebug.analysis.attribution.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
@@ -199,7 +199,7 @@ class ReferenceReplay:
         recording = self._ref.recording
         form, opset = real_form(node, recording.graph.opset)
         if not has_kernel(form.op, form.domain):
-            raise KernelError(f"no kernel is known for {node.op}")
+            raise KernelError(without_kernel(node))
         inputs: dict[str, np.ndarray] = {}
         for name in form.inputs:
             if not name:

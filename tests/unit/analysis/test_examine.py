@@ -115,3 +115,17 @@ def test_a_quantized_node_replayed_by_the_reference_s_nodes_says_why_its_whole_e
         "judged by its whole error, since it was replayed with the reference's constants, "
         "which are not rounded to codes"
     )
+
+
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
+def test_of_a_node_that_runs_others_it_is_said_that_these_were_not_recorded(op):
+    runs = []
+    for y in (X, X + np.float32(9)):
+        node = Node(name="y", op=op, inputs=("x",), outputs=("y",), attrs={})
+        tensors = [TensorInfo(name="x", role=Role.INPUT), TensorInfo(name="y", role=Role.OUTPUT)]
+        graph = Graph([node], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+        runs.append(MemoryRecording.single(graph, {"x": X, "y": y}))
+    (entry,) = (node for node in DiffSession(*runs).result().nodes if node.op == op)
+    assert entry.status is Status.DIVERGED
+    assert entry.reason.endswith(f"judged by its whole error, since the nodes inside this {op} were not recorded")
+    assert entry.attribution_note == f"the nodes inside this {op} were not recorded"
