@@ -13,6 +13,7 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.beyond_single import beyond_single
 from qdebug.analysis.comparison.compare import Comparison, Request, compare_pair, compare_small
 from qdebug.analysis.comparison.recent import RecentTensors
@@ -37,6 +38,7 @@ _Judged = tuple[Attribution, tuple[Status, str | None]]
 _SAID_WRONGLY = (
     "what its node is said to do does not give its values; what the reference's nodes make of the same inputs does"
 )
+_HALF_KNOWN = "it was replayed with the reference's constants, which are not rounded to codes"
 _PASSED_ON = 2.0
 """Times the relative error of what it reads that a node may pass on, where nothing tells what it adds."""
 
@@ -108,7 +110,7 @@ class Examiner:
         if comparison.stats is None:
             return self._unmeasured(entry, comparison, limits, node, segment)
         attribution = self._attribution(entry, comparison, segment)
-        whole = entry.whole and attribution.in_range is None and not self._read_differs(segment)
+        whole = entry.whole and attribution.in_range is None and (node is None or self._reads_the_same(segment))
         judged = self._first_judged(comparison, limits, attribution, whole=whole)
         reproduced = self._reproduced(entry, node, comparison, limits)
         why = None
@@ -126,9 +128,10 @@ class Examiner:
         if node is not None and segment is not None and comparison.stats.mismatches:
             declared = self._declared.difference(entry, node, segment, attribution, comparison)
             unchecked = self._declared.unchecked(entry.tensor)
-        if judged[0] is Status.DIVERGED and not limits.given and attribution.in_range is None:
-            passed_on = not whole and self._passes_on(comparison, segment)
-            judged = (Status.WITHIN, None) if passed_on else (judged[0], _by_whole_error(judged[1], attribution))
+        if attribution.in_range is None:
+            judged = self._without_replay(
+                entry, comparison, limits, judged, why=attribution.reason or _HALF_KNOWN, segment=segment, whole=whole
+            )
         if declared is not None and not limits.given and judged[0] in (Status.WITHIN, Status.DIVERGED):
             judged = Status.DIVERGED, declared
         elif judged[0] is Status.DIVERGED and why is not None:
@@ -162,6 +165,30 @@ class Examiner:
         again = limits.judge(comparison.stats, other)
         return None if again[0] is Status.DIVERGED else (other, again)
 
+    def _without_replay(
+        self,
+        entry: PlannedNode,
+        comparison: Comparison,
+        limits: Limits,
+        judged: tuple[Status, str | None],
+        *,
+        why: str,
+        segment: Segment | None,
+        whole: bool,
+    ) -> tuple[Status, str | None]:
+        """Say of a tensor whose node was not replayed what that means for how it came out."""
+        stats, said = comparison.stats, judged[1]
+        if judged[0] is Status.DIVERGED and not limits.given:
+            if not whole and self._passes_on(comparison, segment):
+                judged = Status.WITHIN, None
+            else:
+                return judged[0], f"{said}; judged by its whole error, since {why}"
+        if judged == (Status.WITHIN, None) and entry.whole and stats is not None and stats.mismatches:
+            differ = "differs" if stats.mismatches == 1 else "differ"
+            said = f"{stats.mismatches} of {stats.count} elements {differ}, for which what it reads may account"
+            return Status.WITHIN, said
+        return judged
+
     def _passes_on(self, comparison: Comparison, segment: Segment | None) -> bool:
         """Tell whether a tensor is hardly more off than what its node reads.
 
@@ -187,10 +214,15 @@ class Examiner:
                 return said + side
         return None
 
-    def _read_differs(self, segment: Segment | None) -> bool:
-        """Tell whether anything that a node reads is known to differ."""
-        return segment is not None and any(
-            read.nonfinite or (read.stats is not None and read.stats.mismatches) for read in self._read(segment)
+    def _reads_the_same(self, segment: Segment | None) -> bool:
+        """Tell whether all that a node reads is known to be equal, up to what arranges it and rounds nothing."""
+        if segment is None or segment.elsewhere or not all(node.inputs for node in segment.own):
+            return False
+        if not all(map(rounds_nothing, (*segment.own[:-1], *segment.nodes[:-1]))):
+            return False
+        return all(
+            read.stats is not None and not read.stats.mismatches and not read.nonfinite and read.known_equal
+            for read in self._read(segment)
         )
 
     def _read(self, segment: Segment) -> Iterator[Comparison]:
@@ -247,11 +279,6 @@ def _by_statistics(comparison: Comparison) -> str:
     count = comparison.nonfinite
     what = "element is" if count == 1 else "elements are"
     return f"by the statistics of all values at least {count} {what} NaN or infinite on one side only"
-
-
-def _by_whole_error(said: str | None, attribution: Attribution) -> str:
-    why = attribution.reason or "it was replayed with the reference's constants, which are not rounded to codes"
-    return f"{said}; judged by its whole error, since {why}"
 
 
 def _node_result(

@@ -141,8 +141,8 @@ class Limits:
             attribution: How that splits up; None if that is not known.
             reproduced: Whether a known arithmetic reproduces the tensor bit for bit: whatever the node introduces is
                 then within derived limits.
-            whole: Whether these are integers or booleans that nothing may have rounded, and nothing is known of what
-                the node reads that could account for a difference.
+            whole: Whether these are integers or booleans that nothing may have rounded, and all that the node reads is
+                known to be equal.
         """
         if stats.nonfinite:
             return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"

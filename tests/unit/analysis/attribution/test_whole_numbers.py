@@ -67,6 +67,36 @@ def test_one_wrong_index_of_a_node_without_kernel_diverges_where_all_that_it_rea
 def test_what_a_node_without_kernel_makes_of_other_inputs_is_judged_as_any_other_tensor(indices):
     entry = compared(UNKNOWN, {"x": X, "y": indices}, {"x": X * np.float32(1.01), "y": with_one_wrong(indices)})
     assert entry.status is Status.WITHIN
+    assert entry.reason == "1 of 4000 elements differs, for which what it reads may account"
+
+
+def test_where_the_inputs_were_not_recorded_nothing_is_said_against_a_flip(indices):
+    entry = compared(UNKNOWN, {"y": indices}, {"y": with_one_wrong(indices)})
+    assert entry.status is Status.WITHIN
+    assert entry.reason == "1 of 4000 elements differs, for which what it reads may account"
+
+
+def test_of_a_bare_dump_nobody_knows_what_it_was_made_of(indices):
+    graph = graph_of([node("Unknown")], {"y": "int64"})
+    assert compared(graph, {"y": indices}, {"y": with_one_wrong(indices)}).status is Status.WITHIN
+
+
+def test_where_what_lies_between_rounds_equal_inputs_do_not_make_a_flip_wrong():
+    """A run of which the outputs alone were recorded: the network's input is equal, the scores in between are not."""
+    graph = graph_of([node("MatMul", "x", "c", outputs=("s",)), node("ArgMax", "s", axis=1)], {"y": "int64"})
+    x, weights = RNG.normal(size=(MANY, 8)).astype(np.float32), RNG.normal(size=(8, 50)).astype(np.float32)
+    rounded = np.round(weights * 8) / 8
+    runs = [{"x": x, "c": each.astype(np.float32), "y": (x @ each).argmax(1)[:, None]} for each in (weights, rounded)]
+    entry = compared(graph, *runs)
+    assert entry.metrics.mismatches > 0
+    assert "nothing rounds" not in (entry.reason or "")
+
+
+def test_what_arranges_equal_inputs_rounds_nothing(indices):
+    nodes = [node("Transpose", "x", outputs=("t",), perm=(0,)), node("Choose", "t", domain="my")]
+    graph = graph_of(nodes, {"y": "int64"})
+    entry = compared(graph, {"x": X, "y": indices}, {"x": X, "y": with_one_wrong(indices)})
+    assert entry.status is Status.DIVERGED
 
 
 def test_an_input_of_other_token_ids_diverges():
