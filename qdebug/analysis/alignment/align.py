@@ -10,8 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from qdebug.analysis.alignment.channels_last import with_channels_second
 from qdebug.analysis.alignment.claims import Claims
-from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp, is_after_codes, is_codes_without_scale
+from qdebug.analysis.alignment.clamps import (
+    bounds_of,
+    clamped_inside,
+    codes_clamp,
+    is_after_codes,
+    is_codes_without_scale,
+)
 from qdebug.analysis.alignment.code_clamps import CodeClamps
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.layouts import with_layouts
@@ -65,7 +72,7 @@ def align_runs(reference: Run, backend: Run, *, told: Callable[[str], object]) -
     laid_out = with_layouts(aligner.found, order, ref, be)
     pairs = tuple(
         pair
-        for pair in (laid_out[name] for name in order)
+        for pair in with_channels_second([laid_out[name] for name in order], ref, be)
         if pair.backend in be.recorded
         and pair.reference in ref.recorded
         and is_codes_without_scale(ref, pair.reference) == is_codes_without_scale(be, pair.backend)
@@ -228,8 +235,12 @@ class _Aligner:
         """Pair the one input without a partner on either side, if shape and dtype agree."""
         ours = [name for name in self.be.graph.inputs if name not in self.found]
         theirs = [name for name in self.ref.graph.inputs if name not in self.found.taken]
-        if len(ours) == len(theirs) == 1 and self._matcher.same_kind(theirs[0], ours[0]):
-            reason = "the only input of its shape and dtype on either side"
+        if len(ours) != 1 or len(theirs) != 1:
+            return
+        reason = "the only input of its shape and dtype on either side"
+        if not self._matcher.same_kind(theirs[0], ours[0]):
+            reason = "the only input of its extents on either side, in another order"
+        if self._matcher.same_kind(theirs[0], ours[0]) or self._matcher.same_extents(theirs[0], ours[0]):
             self.found.add(ours[0], theirs[0], Match.SIGNATURE, reason)
 
     def _by_structure(self, tensor: str, node: Node) -> Answer | None:
@@ -278,8 +289,11 @@ class _Aligner:
             return False
         if any(same_family(plain_op(n), plain_op(node)) for n in self.ref.classes.consumers(pair.reference)):
             return False
+        inside = False
         if node.op in ("Relu", "Clip"):
             bounds = bounds_of(self.be, node)
+            inside = clamped_inside(self.ref, pair.reference, self.be, inputs[0], bounds)
+        if node.op in ("Relu", "Clip") and not inside:
             form = self._clamps.after_codes(tensor, pair.reference)
             coded = [m for m in self.ref.classes.members(pair.reference) if codes_clamp(self.ref, m, bounds)]
             if bounds is None or not coded:
@@ -292,7 +306,7 @@ class _Aligner:
             self.found.add(tensor, form, Match.QUANTIZATION, reason)
             return True
         alone = len(self.be.classes.consumers(inputs[0])) == 1  # what others read as well is not folded away
-        if alone and self._takes_in(pair.reference, node):
+        if alone and (inside or self._takes_in(pair.reference, node)):
             self.found.drop(pair.backend)
             self.notes[pair.backend] = f"the reference computes it together with {node.op} {node.name!r}"
             reason = f"the reference does {node.op} {node.name!r} along with what comes before"

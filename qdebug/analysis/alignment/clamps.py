@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import MOVES_VALUES, SUMS_OF_CODES, clamp_bounds, operands
+from qdebug.analysis.alignment.ops import MOVES_VALUES, SUMS_OF_CODES, clamp_bounds, operands, says_nothing
 from qdebug.analysis.alignment.value_classes import Run
+from qdebug.analysis.alignment.vocabulary import is_foreign
 from qdebug.model import Node
 from qdebug.model.dtypes import is_integer
+from qdebug.numerics.affine import dequantize
 
-__all__ = ["bounds_of", "code_span", "codes_clamp", "is_after_codes", "is_codes_without_scale"]
+__all__ = ["bounds_of", "clamped_inside", "code_span", "codes_clamp", "is_after_codes", "is_codes_without_scale"]
 
 
 def bounds_of(run: Run, node: Node) -> tuple[float, float] | None:
@@ -33,6 +35,31 @@ def codes_clamp(run: Run, tensor: str, bounds: tuple[float, float] | None) -> bo
         return False
     step = float(quant.scale.item()) if quant.scale.size == 1 else float(np.max(quant.scale))
     return span[0] >= bounds[0] - step / 2 and span[1] <= bounds[1] + step / 2
+
+
+def clamped_inside(run: Run, tensor: str, other: Run, before: str, bounds: tuple[float, float] | None) -> bool:
+    """Tell whether the real values of a tensor show a Relu or Clip that the other run does in a node of its own.
+
+    Not every harness says what its convolutions have inside. Nobody looks where a recording says all of what it did.
+
+    Args:
+        run: The run that may have one inside the node of the tensor.
+        tensor: The tensor.
+        other: The other run.
+        before: What enters its Relu or Clip.
+        bounds: The interval of that.
+    """
+    node = run.recording.graph.producer(tensor)
+    if bounds is None or node is None or not (is_foreign(node) or says_nothing(node)):
+        return False
+    if not (run.recording.has(tensor) and other.recording.has(before)):
+        return False
+    return _within(run, tensor, bounds) and not _within(other, before, bounds)
+
+
+def _within(run: Run, tensor: str, bounds: tuple[float, float]) -> bool:
+    values = dequantize(run.recording.load(tensor), run.graph.tensors[tensor].quant)
+    return bool(values.size) and bool(np.min(values) >= bounds[0]) and bool(np.max(values) <= bounds[1])
 
 
 def code_span(run: Run, tensor: str) -> tuple[float, float] | None:

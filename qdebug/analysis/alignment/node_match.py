@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
+from qdebug.analysis.alignment.clamps import bounds_of, clamped_inside, codes_clamp
 from qdebug.analysis.alignment.ops import (
     ACTIVATIONS,
     MOVES_VALUES,
@@ -296,7 +296,13 @@ class NodeMatcher:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
         if activation.op not in _CLAMPS:
             return False
-        return codes_clamp(self._runs[1], tensor, bounds_of(self._runs[0], activation))
+        bounds = bounds_of(self._runs[0], activation)
+        if codes_clamp(self._runs[1], tensor, bounds):
+            return True
+        ours, theirs = self._runs[1], self._runs[0]
+        return clamped_inside(ours, tensor, theirs, activation.inputs[0], bounds) and not self._done_later(
+            tensor, activation
+        )
 
     def with_weights_of(self, node: Node, tensor: str, taken: Container[str]) -> Answer | None:
         """Find the one reference node of the same operator that has a backend node's weights; None if none stands out.
@@ -320,6 +326,13 @@ class NodeMatcher:
             return None
         output, _ = self.through_folded(tensor, best[0].outputs[slot], into_weights=True)
         return Answer(tensor=output, reason=f"{node.op} has the weights of {best[0].op} {best[0].name!r}")
+
+    def same_extents(self, reference: str, backend: str) -> bool:
+        """Tell whether two tensors were recorded with the same extents beside a leading one, in another order."""
+        if not (self.reference.has(reference) and self.backend.has(backend)):
+            return False
+        theirs, ours = shape_of(self.reference, reference), shape_of(self.backend, backend)
+        return len(ours) > 2 and ours[:1] == theirs[:1] and ours != theirs and sorted(ours) == sorted(theirs)
 
     def same_kind(self, reference: str, backend: str) -> bool:
         """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""

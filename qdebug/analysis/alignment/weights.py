@@ -109,7 +109,26 @@ def distance(reference: np.ndarray, backend: np.ndarray) -> float:
     if reference.shape != backend.shape and reference.T.shape == backend.shape:
         reference = reference.T
     norm = float(np.linalg.norm(reference))
-    return float(np.linalg.norm(backend - reference.reshape(backend.shape))) / norm if norm else float("inf")
+    if not norm:
+        return float("inf")
+    errors = (np.linalg.norm(backend.transpose(o) - reference) for o in _orders(backend.shape, reference.shape))
+    plain = np.linalg.norm(backend - reference.reshape(backend.shape))
+    return float(min((plain, *errors))) / norm
+
+
+def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Give the orders of dimensions that turn a weight of another framework into outputs, inputs, rows, columns."""
+    if len(shape) != len(wanted) or len(shape) < 3:
+        return []
+    middle = tuple(range(1, len(shape) - 1))
+    last = len(shape) - 1
+    orders = [
+        (0, last, *middle),
+        (last, 0, *middle),
+        (last, last - 1, *range(last - 1)),
+        (last - 1, last, *range(last - 1)),
+    ]
+    return [order for order in orders if tuple(shape[axis] for axis in order) == wanted]
 
 
 def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

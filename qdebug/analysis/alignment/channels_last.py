@@ -1,0 +1,152 @@
+"""Pairs of a run that keeps channels last in all of its tensors, and of one that keeps them second.
+
+Frameworks have an order of their own: TensorFlow Lite computes N, H, W, C from the first tensor to the last; no node
+turns anything. What a recording says of a tensor's layout holds; else the extents of what convolutions and pools give
+tell which side has channels last, and in all other tensors it is followed wherever it makes extents equal. Where both
+orders fit, the values tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+
+from qdebug.analysis.alignment.ops import plain_op
+from qdebug.analysis.alignment.pairs import Pair, View
+from qdebug.analysis.alignment.value_classes import Run
+from qdebug.model import TensorInfo
+from qdebug.model.outline import shape_of
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["moved_shape", "with_channels_second"]
+
+_TELLING = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "SpaceToDepth"})
+"""Operators in whose results channels have a place of their own."""
+_LEAST, _MOST = 3, 5
+"""Numbers of dimensions among which one is of channels."""
+_CLEARER = 0.5
+"""Share of the error in one order that there is at most in the right one."""
+
+
+def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the extents of a tensor whose last dimension is put second."""
+    return shape[:1] + shape[-1:] + shape[1:-1]
+
+
+def with_channels_second(pairs: Iterable[Pair], ref: Run, be: Run) -> tuple[Pair, ...]:
+    """Add to pairs how the side that keeps channels last is brought into the other's order.
+
+    Args:
+        pairs: Pairs in topological order, with the views that the graphs tell.
+        ref: The reference run.
+        be: The backend run.
+    """
+    pairs = tuple(pairs)
+    lasts = {"reference": 0, "backend": 0}
+    for pair in pairs:
+        if side := _said(pair, ref, be) or _told(pair, ref, be):
+            lasts[side] += 1
+    if not any(lasts.values()):
+        return pairs
+    last = max(lasts, key=lambda side: lasts[side])
+    turned: dict[str, tuple[int, ...]] = {}
+    result = []
+    for pair in pairs:
+        order = _order(pair, last, turned, ref, be) if _plain(pair) else None
+        if order is None:
+            result.append(pair)
+        else:
+            turned[pair.backend] = order
+            result.append(_turned(pair, last, order))
+    return tuple(result)
+
+
+def _said(pair: Pair, ref: Run, be: Run) -> str | None:
+    """Give the side whose tensor is said to have channels last while the other is not."""
+    theirs, ours = (_is_last(run.graph.tensors[n]) for run, n in ((ref, pair.reference), (be, pair.backend)))
+    if theirs == ours:
+        return None
+    return "backend" if ours else "reference"
+
+
+def _is_last(info: TensorInfo) -> bool:
+    return info.layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
+
+
+def _told(pair: Pair, ref: Run, be: Run) -> str | None:
+    """Give the side whose tensor has channels last, as far as the extents of a convolution's or pool's result tell."""
+    node = be.graph.producer(pair.backend)
+    fed = pair.backend in be.graph.inputs and pair.reference in ref.graph.inputs
+    if not (fed or (node is not None and plain_op(node) in _TELLING)) or not _plain(pair):
+        return None
+    theirs, ours = _shape(ref, pair.reference), _shape(be, pair.backend)
+    if theirs is None or ours is None or theirs == ours or len(ours) < 3 or len(theirs) != len(ours):
+        return None
+    if moved_shape(ours) == theirs:
+        return "backend"
+    return "reference" if moved_shape(theirs) == ours else None
+
+
+def _plain(pair: Pair) -> bool:
+    """Tell whether nothing is known of the order of a pair's dimensions."""
+    views = [view for view in (pair.reference_view, pair.backend_view) if view is not None]
+    return all(view.transpose is None and view.channel_block is None for view in views)
+
+
+def _shape(run: Run, tensor: str) -> tuple[int, ...] | None:
+    if run.recording.has(tensor):
+        return shape_of(run.recording, tensor)
+    known = run.graph.tensors[tensor].shape
+    return None if known is None or None in known else tuple(int(extent or 0) for extent in known)
+
+
+def _order(pair: Pair, last: str, turned: Mapping[str, tuple[int, ...]], ref: Run, be: Run) -> tuple[int, ...] | None:
+    """Give the order in which one side of a pair has the other's dimensions; None if that is its own.
+
+    Channels are put second where that alone gives the other's extents. Where several orders do, the values tell, and
+    where they do not, what the tensor is made of.
+    """
+    theirs, ours = _shape(ref, pair.reference), _shape(be, pair.backend)
+    if theirs is None or ours is None or len(ours) != len(theirs) or not _LEAST <= len(ours) <= _MOST:
+        return None
+    mine, other = (ours, theirs) if last == "backend" else (theirs, ours)
+    if sorted(mine) != sorted(other):
+        return None
+    second = (0, len(mine) - 1, *range(1, len(mine) - 1))
+    orders = [o for o in permutations(range(len(mine))) if tuple(mine[axis] for axis in o) == other]
+    plain = tuple(range(len(mine)))
+    if second in orders and plain not in orders:
+        return second
+    likely = [order for order in (plain, second) if order in orders] or orders
+    best = _by_values(pair, last, likely, ref, be)
+    if best is None and plain in orders:
+        node = be.graph.producer(pair.backend)
+        best = next((turned[n] for n in (be.classes.data_inputs(node) if node else ()) if n in turned), plain)
+        best = best if best in orders else plain
+    return None if best == plain else best
+
+
+def _by_values(pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: Run, be: Run) -> tuple[int, ...] | None:
+    """Give the order in which two tensors are plainly more alike than in any other; None if there is none."""
+    if not (ref.recording.has(pair.reference) and be.recording.has(pair.backend)):
+        return None
+    theirs, ours = (
+        np.asarray(dequantize(run.recording.load(name), run.graph.tensors[name].quant), np.float64)
+        for run, name in ((ref, pair.reference), (be, pair.backend))
+    )
+    mine, other = (ours, theirs) if last == "backend" else (theirs, ours)
+    errors = sorted((float(np.linalg.norm(mine.transpose(order) - other)), order) for order in orders)
+    clear = len(errors) == 1 or errors[0][0] < _CLEARER * errors[1][0]
+    near = errors[0][0] < float(np.linalg.norm(other))
+    return errors[0][1] if clear and near else None
+
+
+def _turned(pair: Pair, last: str, order: tuple[int, ...]) -> Pair:
+    if last == "backend":
+        view = replace(pair.backend_view or View(), transpose=order)
+        return replace(pair, backend_view=view, reason=f"{pair.reason}; dimensions read as {order}")
+    view = replace(pair.reference_view or View(), transpose=order)
+    return replace(pair, reference_view=view, reason=f"{pair.reason}; reference dimensions read as {order}")
