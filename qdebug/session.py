@@ -21,7 +21,7 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import recorded_places
 from qdebug.analysis.attribution.plan import PlannedNode, find_entry, plan
 from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
-from qdebug.analysis.comparison.pair_window import PairedWindow, read_window
+from qdebug.analysis.comparison.pair_window import OpenPair, open_pair
 from qdebug.analysis.comparison.varying import real_where_varying
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.results.held import HeldNodes
@@ -293,17 +293,13 @@ class DiffSession:
         """
         return self._reader(tensor).values(sample, step)
 
-    def window(
-        self, tensor: str, *, around: tuple[int, ...] | None, extents: tuple[int, int], sample: int = 0, step: int = 0
-    ) -> PairedWindow:
-        """Load the elements of both sides around one of them, whether they were compared yet or not.
+    def pair(self, tensor: str, *, sample: int = 0, step: int = 0) -> OpenPair:
+        """Open both sides of a tensor, whether it was compared yet or not, to read parts of it without the rest.
 
         It keeps nothing, so that another thread may call it while this one compares.
 
         Args:
             tensor: Backend tensor.
-            around: Index of the element in the middle; None for the first.
-            extents: Most elements along the second last and the last dimension.
             sample: Which sample.
             step: Which step.
 
@@ -311,7 +307,7 @@ class DiffSession:
             UsageError: The tensor is not compared, or its sides have different numbers of elements.
             RecordingError: There are no values for this sample and step.
         """
-        return read_window(self._reader(tensor), sample=sample, step=step, around=around, extents=extents)
+        return open_pair(self._reader(tensor), sample=sample, step=step)
 
     def worst(self, tensor: str, *, k: int = 20, sample: int | None = None, step: int = 0) -> tuple[WorstElement, ...]:
         """Give the elements of a compared tensor that differ most, the worst first.

@@ -87,7 +87,7 @@ class ScaleMap:
         extent = self._shape[self._axis]
         first, last = start // self.inner, -(-stop // self.inner)
         entries = values[np.arange(first, last) % extent]
-        if self.inner == 1:
+        if self.inner == 1 or not entries.size:
             return np.asarray(entries)
         repeats = np.full(last - first, self.inner)
         repeats[0] -= start - first * self.inner

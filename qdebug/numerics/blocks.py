@@ -13,6 +13,7 @@ from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, Affine, to_single
 from qdebug.numerics.mapped import passed_pages
 from qdebug.numerics.row_sums import ROW
+from qdebug.numerics.turned import TurnedFlat
 from qdebug.numerics.wide_codes import is_wide_code
 
 __all__ = ["Clamp", "RealBlocks", "Scratch", "scratch", "settled", "why_incomparable"]
@@ -108,9 +109,8 @@ class RealBlocks:
         self.size = array.size
         self.dtype = array.dtype
         self.quant = quant
-        # A flat iterator copies stretch by stretch where reshape would copy the whole tensor.
         contiguous = array.flags.c_contiguous
-        self._flat: np.ndarray | np.flatiter = array.reshape(-1) if contiguous else array.flat
+        self._flat: np.ndarray | TurnedFlat = array.reshape(-1) if contiguous else TurnedFlat(array)
         self._pages = passed_pages(array) if contiguous else None
         self._affine = None if quant is None else Affine(quant, array.shape, array.dtype)
         self._clamp = clamp

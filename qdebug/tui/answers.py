@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.events import DetailReady
-from qdebug.tui.new_file import new_file
+from qdebug.tui.open_pairs import OpenPairs
 from qdebug.tui.recorded import RecordedFacts, recorded_facts
 from qdebug.tui.requests import DetailRequest
-from qdebug.tui.slab import Cancelled, Filling, Slab
-from qdebug.tui.source import DiffSource, PairValues
+from qdebug.tui.slab import Slab
+from qdebug.tui.source import DiffSource, OpenPair
+from qdebug.tui.summing import Cancelled, Summing, Whole
 from qdebug.tui.values import ValueFacts, value_facts
 from qdebug.view.detail import NodeDetail
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.analysis.explaining.explanation import NodeExplanation
     from qdebug.numerics.full_tier import TensorProfile
 
-__all__ = ["AnswerCache", "answer", "check_unchanged", "export_elements", "shown_sample"]
+__all__ = ["AnswerCache", "answer", "check_unchanged", "shown_sample"]
 
 _WORST = 20
 _OFTEN = 0.2
@@ -39,24 +37,27 @@ class _Known:
     values: ValueFacts | None = None
     recorded: RecordedFacts | None = None
     profile: TensorProfile | None = None
-    filling: Filling | None = None
+    summing: Summing | None = None
+    whole: Whole | None = None
     slab: Slab | None = None
     explained: Sequence[NodeExplanation] | None = None
 
     @property
     def nbytes(self) -> int:
-        return 4096 + sum(0 if held is None else held.nbytes for held in (self.filling, self.slab))
+        return 4096 + sum(0 if held is None else held.nbytes for held in (self.summing, self.whole, self.slab))
 
 
 class AnswerCache:
-    """What was loaded last, up to a number of bytes; the newest answer is kept whatever its size.
+    """What was loaded last, up to a number of bytes.
 
     Args:
-        most_bytes: The cap.
+        most_bytes: The cap. The elements of one tensor may take a third of it; of a larger one only what they come to
+            is kept, and the screen reads windows of it.
     """
 
-    def __init__(self, most_bytes: int = 256 << 20) -> None:
+    def __init__(self, most_bytes: int = 192 << 20) -> None:
         self._most = most_bytes
+        self.most_of_one = most_bytes // 3
         self._kept: dict[Key, _Known] = {}
 
     @property
@@ -82,6 +83,7 @@ def answer(
     results: Mapping[str, NodeResult],
     *,
     cache: AnswerCache,
+    pairs: OpenPairs,
     outdated: Callable[[], bool],
     changed: Callable[[], str] | None = None,
 ) -> Iterator[DetailReady]:
@@ -92,13 +94,14 @@ def answer(
         request: What was asked; its tensor has been compared.
         results: Results by backend tensor.
         cache: What was loaded before.
+        pairs: Opens pairs of tensors.
         outdated: Tells whether something newer was asked.
         changed: Says which file is no longer what was opened; "" if all are. None if they may change.
     """
     result = results[request.tensor]
     sample = shown_sample(result, request.sample)
     known = cache.known((request.backend, request.tensor, sample, request.step))
-    cache.trim()  # a huge tensor that was left takes memory no longer
+    cache.trim()
 
     def reply(problem: str = "", *, complete: bool) -> DetailReady:
         return DetailReady(
@@ -108,6 +111,7 @@ def answer(
             values_sample=sample,
             recorded=known.recorded,
             profile=known.profile,
+            whole=known.whole,
             slab=known.slab,
             explained=known.explained,
             complete=complete,
@@ -116,8 +120,8 @@ def answer(
 
     try:
         check_unchanged(changed)
-        for slab in _load(_Asked(source, request, result, sample, known, cache, outdated)):
-            yield replace(reply(complete=False), slab=slab)
+        for whole in _load(_Asked(source, request, result, sample, known, cache, pairs, outdated)):
+            yield replace(reply(complete=False), whole=whole)
         if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
             known.profile = source.profile(request.tensor, sample=sample, k=_WORST, cancelled=outdated)
             if known.profile is None:
@@ -144,59 +148,53 @@ class _Asked:
     sample: int
     known: _Known
     cache: AnswerCache
+    pairs: OpenPairs
     outdated: Callable[[], bool]
 
 
-def _load(asked: _Asked) -> Iterator[Slab | None]:
-    """Read what is not known yet of the values; give the elements, also those there are so far where it takes long.
+def _load(asked: _Asked) -> Iterator[Whole | None]:
+    """Read what is not known yet of the values; give what they come to, also so far where it takes long.
 
     Raises:
         Cancelled: Nobody wants them any more.
     """
-    known, wanted = asked.known, asked.request.elements and asked.known.slab is None
-    if wanted:
-        yield from _read(asked)
-    elif known.values is not None:
+    known, wanted = asked.known, asked.request.elements and asked.known.whole is None
+    if not wanted and known.values is not None:
         return
+    pair = _pair(asked)
+    if wanted:
+        yield from _read(asked, pair)
     if known.values is None:
-        pair = known.slab or _pair(asked.source, asked.result, known, asked.sample, asked.request.step)
-        known.values = value_facts(pair.reference, pair.backend)
-        del pair  # two whole tensors
+        known.values = value_facts(pair)
     if asked.outdated():
         raise Cancelled
-    yield known.slab
+    yield known.whole
 
 
-def _read(asked: _Asked) -> Iterator[Slab]:
-    """Read the elements; give what there is so far where that takes long. What was read before is not read again."""
+def _read(asked: _Asked, pair: OpenPair) -> Iterator[Whole]:
+    """Read all elements; give what they come to so far where that takes long. What was read is not read again."""
     known = asked.known
-    if known.filling is None:
-        pair = _pair(asked.source, asked.result, known, asked.sample, asked.request.step)
-        known.filling = Filling(
-            np.asarray(pair.reference),
-            np.asarray(pair.backend),
-            codes=(pair.reference_codes, pair.backend_codes),
-            quant=pair.backend_quant,
-            reference_quant=pair.reference_quant,
-        )
-        del pair
+    if known.summing is None:
+        known.summing = Summing(pair, most_bytes=asked.cache.most_of_one)
         asked.cache.trim()
     slow = False
-    while not known.filling.more(asked.outdated, seconds=_OFTEN):
+    while not known.summing.more(asked.outdated, seconds=_OFTEN):
         slow = True
-        yield known.filling.slab()
-    known.slab, known.filling = known.filling.slab(), None
+        yield known.summing.whole()
+    known.whole, known.slab, known.summing = known.summing.whole(), known.summing.slab(), None
     asked.cache.trim()
     if slow and known.values is None:  # which takes as long again
-        yield known.slab
+        yield known.whole
 
 
-def _pair(source: DiffSource, result: NodeResult, known: _Known, sample: int, step: int) -> PairValues:
-    """Load both sides; where there are not all values, take down what was recorded of them instead."""
+def _pair(asked: _Asked) -> OpenPair:
+    """Open both sides; where there are not all values, take down what was recorded of them instead."""
+    source, known, tensor = asked.source, asked.known, asked.result.tensor
+    sample, step = asked.sample, asked.request.step
     try:
-        return source.values(result.tensor, sample=sample, step=step)
+        return asked.pairs.open(source, tensor, sample=sample, step=step)
     except QdebugError:
-        known.recorded = known.recorded or recorded_facts(source, result, sample=sample, step=step)
+        known.recorded = known.recorded or recorded_facts(source, asked.result, sample=sample, step=step)
         raise
 
 
@@ -229,35 +227,6 @@ def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> S
         raise
     except Exception as error:  # a search that breaks must not end the walk
         raise QdebugError(f"the search for an arithmetic broke: {type(error).__name__}: {error}") from error
-
-
-def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int, step: int) -> str:
-    """Write the elements of a tensor into a new file; say what was written.
-
-    Args:
-        source: The comparison.
-        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides.
-        tensor: Backend tensor.
-        sample: Which sample.
-        step: Which step.
-
-    Raises:
-        QdebugError: The values cannot be read, or the file exists or cannot be written.
-    """
-    pair = source.values(tensor, sample=sample, step=step)
-    known = {
-        "reference": pair.reference,
-        "backend": pair.backend,
-        "reference_codes": pair.reference_codes,
-        "backend_codes": pair.backend_codes,
-    }
-    arrays = {name: np.asarray(array) for name, array in known.items() if array is not None}
-    with new_file(path, text=False) as file:
-        if path.suffix == ".npy":
-            np.save(file, arrays.get("backend_codes", arrays["backend"]), allow_pickle=False)
-            return f"{'codes' if 'backend_codes' in arrays else 'values'} of the backend, sample {sample}"
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes the names for the flag allow_pickle
-    return f"{', '.join(arrays)} of sample {sample}"
 
 
 def shown_sample(result: NodeResult, asked: int | None) -> int:

@@ -10,17 +10,13 @@ from qdebug.errors import UsageError
 from qdebug.tui.arrangement import VIEWS, View
 from qdebug.tui.events import DetailReady, Glimpsed, Opened
 from qdebug.tui.filter import FilterError
-from qdebug.tui.glimpse import ROOM
 from qdebug.tui.navigator import Navigator
-from qdebug.tui.requests import DetailRequest, Withdraw
+from qdebug.tui.requests import DetailRequest, Request, Withdraw
+from qdebug.tui.window_desk import Key, Look, WindowDesk
 
 __all__ = ["DetailDesk", "Start", "start"]
 
-_HELD = 64 << 20
-"""Bytes of elements that are held after another node is looked at; of larger ones the memory is given back."""
 _KEPT = 64
-
-Key = tuple[int, int, int | None, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +50,20 @@ class Start:
 
 
 class DetailDesk:
-    """Asks for details and keeps the last answers; elements are kept of the last one alone.
+    """Asks for details and keeps the last answers; what the elements come to, and they, are kept of the last one alone.
 
     Args:
         ask: Sends a request to the reader thread.
     """
 
-    def __init__(self, ask: Callable[[DetailRequest | Withdraw], None]) -> None:
+    def __init__(self, ask: Callable[[Request], None]) -> None:
         self._ask = ask
         self._answers: dict[Key, DetailReady] = {}
         self._newest: dict[Key, int] = {}
         self._asked = 0
         self._wanted: tuple[Key, bool, bool] | None = None
         self._waiting = False
-        self._glimpse: Glimpsed | None = None
-        self._looked_at: tuple[int, ...] | None = None
+        self._window = WindowDesk(ask)
 
     def want(
         self,
@@ -77,7 +72,7 @@ class DetailDesk:
         backend: int = 0,
         elements: bool = False,
         explain: bool = False,
-        element: tuple[int, ...] | None = None,
+        look: Look | None = None,
     ) -> bool:
         """Ask for the row under the cursor unless that is done; tell whether it is another row than before.
 
@@ -86,16 +81,21 @@ class DetailDesk:
             backend: Which comparison.
             elements: Whether its elements are wanted too.
             explain: Whether an arithmetic is to be looked for.
-            element: The one that is looked at; None if that is not known.
+            look: What of the elements is looked at; None for the first ones.
         """
         key = (backend, navigator.cursor, navigator.sample, navigator.step)
         if not navigator.table.size:
             return False
-        if (key, elements, explain) == self._wanted and not (elements and self._left_the_glimpse(key, element)):
+        planned = navigator.table.rows[key[1]]
+        if elements and planned.missing is None:
+            known = self._answers.get(key)
+            self._window.want(key, planned.tensor, look or Look(), None if known is None else known.slab)
+        else:
+            self._window.want_nothing()
+        if (key, elements, explain) == self._wanted:
             return False
         moved = self._wanted is None or self._wanted[0] != key
         self._wanted = (key, elements, explain)
-        planned = navigator.table.rows[key[1]]
         if planned.missing is None and not self._enough(self._answers.get(key), elements, explain):
             self._asked += 1
             self._newest[key] = self._asked
@@ -108,27 +108,17 @@ class DetailDesk:
                 step=key[3],
                 elements=elements,
                 explain=explain,
-                element=element,
             )
-            self._looked_at = element
             self._ask(request)
             self._waiting = True
         else:
             self._give_up()
         return moved
 
-    def _left_the_glimpse(self, key: Key, element: tuple[int, ...] | None) -> bool:
-        """Tell whether elements are looked at that are not read, and not asked for either."""
-        glimpse = self.glimpse_of(key)
-        if glimpse is None or glimpse.part is None or element is None or element == self._looked_at:
-            return False
-        known = self._answers.get(key)
-        missing = known is None or known.slab is None or known.slab.missing
-        return bool(missing) and not glimpse.part.around(element, ROOM)
-
     def want_nothing(self) -> None:
         """Give up what was asked and not answered: nothing on the screen needs it."""
         self._wanted = None
+        self._window.want_nothing()
         self._give_up()
 
     def _give_up(self) -> None:
@@ -140,36 +130,30 @@ class DetailDesk:
         """Drop all answers: what they say has changed."""
         self._answers.clear()
         self._newest.clear()
-        self._wanted = self._glimpse = None
+        self._wanted = None
+        self._window.forget()
 
     def take(self, answer: DetailReady | Glimpsed) -> None:
         """Keep an answer; one to an older request for the same row is dropped. Of glimpses the newest is kept."""
-        request = answer.request
         if isinstance(answer, Glimpsed):
-            self._glimpse = answer if request.id == self._asked else self._glimpse
+            self._window.take(answer)
             return
+        request = answer.request
         key = (request.backend, request.row, request.sample, request.step)
         if request.id != self._newest.get(key):
             return
         self._waiting = self._waiting and not (answer.complete and request.id == self._asked)
         self._answers.pop(key, None)
-        for other, kept in self._answers.items():
-            if kept.slab is not None and (answer.slab is not None or kept.slab.nbytes > _HELD):
-                self._answers[other] = replace(kept, slab=None)
+        if answer.whole is not None:
+            for other, kept in self._answers.items():
+                self._answers[other] = replace(kept, slab=None, whole=None)
         self._answers[key] = answer
         while len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]
 
     def glimpse(self, navigator: Navigator, *, backend: int = 0) -> Glimpsed | None:
         """Give the glimpse of the row under the cursor."""
-        return self.glimpse_of((backend, navigator.cursor, navigator.sample, navigator.step))
-
-    def glimpse_of(self, key: Key) -> Glimpsed | None:
-        """Give the glimpse of a row, a sample and a step."""
-        seen = self._glimpse
-        asked = None if seen is None else seen.request
-        fits = asked is not None and (asked.backend, asked.row, asked.sample, asked.step) == key
-        return seen if fits else None
+        return self._window.seen_of((backend, navigator.cursor, navigator.sample, navigator.step))
 
     def ready(self, navigator: Navigator, *, backend: int = 0) -> DetailReady | None:
         """Give what is known of the row under the cursor."""
@@ -178,7 +162,7 @@ class DetailDesk:
     def _enough(self, known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request
         if known is None or not known.complete:
             return False
-        has_elements = known.slab is not None or bool(known.problem and known.request.elements)
+        has_elements = known.whole is not None or bool(known.problem and known.request.elements)
         return (has_elements or not elements) and (known.explained is not None or not explain)
 
 

@@ -11,10 +11,12 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.analysis.results.result import DiffResult
     from qdebug.model import Graph, RunInfo
     from qdebug.numerics.full_tier import TensorProfile
+    from qdebug.tui.plane_map import PlaneMap
     from qdebug.tui.recorded import RecordedFacts
-    from qdebug.tui.requests import DetailRequest
+    from qdebug.tui.requests import DetailRequest, LookRequest
     from qdebug.tui.rows import Batch, NodeTable
     from qdebug.tui.slab import Slab
+    from qdebug.tui.summing import Whole
     from qdebug.tui.values import ValueFacts
     from qdebug.view.detail import NodeDetail
 
@@ -124,7 +126,8 @@ class DetailReady:
         values_sample: The sample they are of.
         recorded: What was recorded of both sides where not all values were; None if they were, or not read yet.
         profile: What was found element by element; None if not known yet.
-        slab: The elements; None if not asked for, not read yet or not readable.
+        whole: What all elements come to, or those read so far; None if not asked for, not begun or not readable.
+        slab: The elements; None if not asked for, not all read yet, not readable, or too many to be kept.
         explained: Which arithmetic reproduces the tensor; None if not asked for or not known yet.
         complete: Whether nothing more will come.
         problem: Why something is missing; "" if nothing is.
@@ -136,6 +139,7 @@ class DetailReady:
     values_sample: int
     recorded: RecordedFacts | None = None
     profile: TensorProfile | None = None
+    whole: Whole | None = None
     slab: Slab | None = None
     explained: Sequence[NodeExplanation] | None = None
     complete: bool
@@ -144,18 +148,20 @@ class DetailReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glimpsed:
-    """The elements around the one looked at, as they were recorded: nothing is judged yet.
+    """The elements around the one looked at, as they were recorded; whether the tensor is compared or not.
 
     Args:
-        request: What was asked; its answer is still to come.
+        request: What was asked.
         part: The elements; None if they cannot be read.
         sample: The sample they are of.
+        plane: A map of the plane that they are of, or of what is read of it so far; None if not asked for.
         problem: Why there are none; "" if there are.
     """
 
-    request: DetailRequest
+    request: LookRequest
     part: Slab | None
     sample: int
+    plane: PlaneMap | None = None
     problem: str = ""
 
 

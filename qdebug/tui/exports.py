@@ -118,7 +118,7 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
         return path, partial(_write_json, result=result, notes=_notes(scene))
     if scene.outcome is None or scene.planned.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
-    from qdebug.tui.answers import export_elements  # long loaded where there is a tensor to write
+    from qdebug.tui.element_files import export_elements  # long loaded where there is a tensor to write
 
     sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
     return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=scene.navigator.step)

@@ -1,56 +1,64 @@
-"""The elements around the one looked at, read at once on a thread of its own while the reader is still comparing.
+"""The elements around the one looked at, read at once on a thread of its own, whatever the reader is busy with.
 
-To compare one huge tensor takes minutes, in steps of seconds that nothing interrupts. What was recorded of any tensor
-can be seen meanwhile; nothing is judged by it.
+A huge tensor is seen through such a window alone. So is one that is not compared yet: to compare takes minutes, in
+steps of seconds that nothing interrupts, and what was recorded can be seen meanwhile; nothing is judged by it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
 from qdebug.tui.events import Glimpsed
-from qdebug.tui.requests import DetailRequest
-from qdebug.tui.slab import Slab, make_slab
-from qdebug.tui.source import DiffSource
+from qdebug.tui.open_pairs import OpenPairs
+from qdebug.tui.requests import LookRequest
+from qdebug.tui.slab import slab_of
 
 if TYPE_CHECKING:
-    from qdebug.tui.source import PairWindow
+    from qdebug.tui.plane_map import PlaneSums
+    from qdebug.tui.source import DiffSource, OpenPair
 
-__all__ = ["ROOM", "Glimpser", "part_of"]
+__all__ = ["EXTENTS", "ROOM", "Glimpser"]
 
-EXTENTS = (128, 256)
-"""Elements along the last two dimensions: several screens, read in a few milliseconds."""
-ROOM = 32
+EXTENTS = (256, 256)
+"""Elements along the last two dimensions: more than any terminal shows, read in a few milliseconds."""
+ROOM = 64
 """Elements around the one looked at that are on the screen with it, at the most, or nearly so."""
+_AT_ONCE = 0.03
+"""Seconds in which most planes are read."""
+_OFTEN = 0.2
+"""Seconds after which is shown what is read so far."""
 
 
 class Glimpser(threading.Thread):
-    """Reads a window for the newest request; older ones are dropped.
+    """Reads a window for the newest request, and a map of the plane; older ones are dropped.
 
     Args:
         find: Gives the open comparison that a request is of, and the sample to show; None if none is open. Raises
             RecordingError where its files must not be read any more.
         post: Takes each event; called on this thread, must not block.
+        pairs: Opens pairs of tensors.
     """
 
     def __init__(
         self,
-        find: Callable[[DetailRequest], tuple[DiffSource, int] | None],
+        find: Callable[[LookRequest], tuple[DiffSource, int] | None],
         post: Callable[[Glimpsed], object],
+        pairs: OpenPairs,
     ) -> None:
         super().__init__(name="qdebug-glimpse", daemon=True)
-        self._find, self._post = find, post
+        self._find, self._post, self._pairs = find, post, pairs
         self._wake = threading.Condition()
-        self._request: DetailRequest | None = None
-        self._stopped = False
+        self._request: LookRequest | None = None
+        self._stopped = self._away = False
+        self._plane: tuple[tuple[object, ...], DiffSource, PlaneSums] | None = None
 
-    def ask(self, request: DetailRequest | None) -> None:
+    def ask(self, request: LookRequest | None) -> None:
         """Read this next, instead of what waits; nothing with None. Begins with the first request."""
         with self._wake:
-            self._request = request
+            self._request, self._away = request, request is None
             self._wake.notify()
         if request is not None and not self.is_alive() and not self._stopped:
             self.start()
@@ -65,38 +73,50 @@ class Glimpser(threading.Thread):
         """Wait for requests and answer them."""
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._stopped or self._request is not None)
-                request, self._request = self._request, None
-            if self._stopped or request is None:
+                self._wake.wait_for(lambda: self._stopped or self._away or self._request is not None)
+                request, self._request, self._away = self._request, None, False
+            if self._stopped:
                 return
-            seen = self._read(request)
-            if seen is not None and self._request is None and not self._stopped:
+            if request is None:
+                self._plane = None
+                self._pairs.forget()
+                continue
+            for seen in self._look(request):
+                if self._outdated():
+                    break
                 self._post(seen)
 
-    def _read(self, request: DetailRequest) -> Glimpsed | None:
+    def _outdated(self) -> bool:
+        return self._stopped or self._away or self._request is not None
+
+    def _look(self, request: LookRequest) -> Iterator[Glimpsed]:
         sample = request.sample or 0
-        part, problem = None, ""
         try:
             known = self._find(request)
             if known is None:
-                return None
+                return
             source, sample = known
-            found = source.window(
-                request.tensor, around=request.element, extents=EXTENTS, sample=sample, step=request.step
-            )
-            part = part_of(found)
-        except (QdebugError, ValueError, TypeError, OSError) as error:
-            problem = str(error)
-        return Glimpsed(request=request, part=part, sample=sample, problem=problem)
+            pair = self._pairs.open(source, request.tensor, sample=sample, step=request.step)
+            part = slab_of(pair.window(request.element, EXTENTS))
+            if not request.plane:
+                yield Glimpsed(request=request, part=part, sample=sample)
+                return
+            sums = self._plane_of(source, request, sample, pair)
+            done = sums.more(self._outdated, seconds=_AT_ONCE)
+            yield Glimpsed(request=request, part=part, sample=sample, plane=sums.map())
+            while not done and not self._outdated():
+                done = sums.more(self._outdated, seconds=_OFTEN)
+                yield Glimpsed(request=request, part=part, sample=sample, plane=sums.map())
+        except (QdebugError, ValueError, TypeError, OSError, MemoryError) as error:
+            yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
+    def _plane_of(self, source: DiffSource, request: LookRequest, sample: int, pair: OpenPair) -> PlaneSums:
+        """Give the plane through the element; the last one again, which is not read twice, if it is that one."""
+        from qdebug.tui.plane_map import PlaneSums
 
-def part_of(window: PairWindow) -> Slab:
-    """Make what the screens draw out of a window."""
-    return make_slab(
-        window.reference,
-        window.backend,
-        codes=(window.reference_codes, window.backend_codes),
-        quant=window.backend_quant,
-        reference_quant=window.reference_quant,
-        place=(window.start, window.whole),
-    )
+        inside = request.element is not None and len(request.element) == len(pair.shape)
+        place = request.element[:-2] if request.element is not None and inside else (0,) * max(len(pair.shape) - 2, 0)
+        key = (request.backend, request.tensor, sample, request.step, place)
+        if self._plane is None or self._plane[0] != key or self._plane[1] is not source:
+            self._plane = key, source, PlaneSums(pair.again(), place)
+        return self._plane[2]

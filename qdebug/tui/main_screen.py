@@ -180,7 +180,7 @@ class MainScreen(Waiting):
         scene = self.scene
         if scene is None:
             return "there is no tensor"
-        there = self.elements.in_part(scene) is not None
+        there = self.elements.shape(scene) is not None
         never = scene.planned.missing is not None or (scene.ready is not None and scene.ready.problem)
         waits = not there and not never
         self._wanted_element = (self._shown_tensor(scene), text) if waits else None
@@ -199,7 +199,7 @@ class MainScreen(Waiting):
             return
         if wanted[0] != self._shown_tensor(scene):
             self._wanted_element = None
-        elif self.elements.in_part(scene) is not None or (scene.ready is not None and scene.ready.problem):
+        elif self.elements.shape(scene) is not None or (scene.ready is not None and scene.ready.problem):
             self.say(self._to_element(wanted[1]))
 
     # Do

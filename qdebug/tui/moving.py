@@ -165,8 +165,7 @@ class Moving(Panels):
             return self.with_scene(lambda scene: self.pages[View.CHANNELS].move(scene, direction))
 
         def step(scene: Scene) -> str:
-            slab = self.elements.in_part(scene)
-            return self.elements.step(scene, 0 if slab is None else slab.axis, direction)
+            return self.elements.step(scene, self.elements.channel_axis(scene), direction)
 
         return self.with_scene(step)
 

@@ -379,7 +379,7 @@ class Panels(Screen[None]):
                 backend=self.backend,
                 elements=self.view.of_tensor,
                 explain=self.view is View.EXPLAIN and self._is_computed(),
-                element=self.elements.seen(self.backend, self.navigator.cursor),
+                look=self.elements.look(self.scene, self.pages.get(self.view)),
             )
             if moved:
                 self._detail.scroll_to(y=0, animate=False)

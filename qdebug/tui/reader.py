@@ -19,9 +19,20 @@ from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.comparing import Comparison
 from qdebug.tui.events import Event, Failed, Finished, Noted, Said, Staged
 from qdebug.tui.glimpse import Glimpser
-from qdebug.tui.requests import AcceptRequest, DetailRequest, ExportRequest, Job, NoteRequest, Request, Withdraw
-from qdebug.tui.slab import Cancelled
+from qdebug.tui.open_pairs import OpenPairs
+from qdebug.tui.requests import (
+    AcceptRequest,
+    DetailRequest,
+    ExportRequest,
+    Job,
+    LookAway,
+    LookRequest,
+    NoteRequest,
+    Request,
+    Withdraw,
+)
 from qdebug.tui.source import Opening
+from qdebug.tui.summing import Cancelled
 from qdebug.tui.turns import short_turns
 from qdebug.view.text import safe_text
 
@@ -76,10 +87,14 @@ class Reader(threading.Thread):
             if comparison.opening.hear is not None:
                 comparison.opening.hear(partial(self._hear, comparison))
         self._serving = self._working = False
-        self._glimpser = Glimpser(self._to_glimpse, post)
+        self._pairs = OpenPairs()
+        self._glimpser = Glimpser(self._to_glimpse, post, self._pairs)
 
     def request(self, request: Request) -> None:
         """Ask for something; a question for a tensor takes the place of one that is still waiting."""
+        if isinstance(request, LookRequest | LookAway):
+            self._glimpser.ask(request if isinstance(request, LookRequest) else None)
+            return
         with self._wake:
             if isinstance(request, DetailRequest):
                 self._detail = request
@@ -88,10 +103,6 @@ class Reader(threading.Thread):
             else:
                 self._jobs.append(request)
             self._wake.notify()
-        if isinstance(request, Withdraw):
-            self._glimpser.ask(None)
-        elif isinstance(request, DetailRequest) and request.elements:
-            self._glimpser.ask(request)  # the whole of a huge tensor takes long, and its comparison longer
 
     def prefer(self, backend: int) -> None:
         """Compare this backend before the others."""
@@ -300,6 +311,7 @@ class Reader(threading.Thread):
                 request,
                 comparison.results,
                 cache=self._cache,
+                pairs=self._pairs,
                 outdated=self._outdated,
                 changed=comparison.opening.changed,
             ):
@@ -359,7 +371,7 @@ class Reader(threading.Thread):
         request = self._detail
         return request is not None and request.tensor in self._comparisons[request.backend].results
 
-    def _to_glimpse(self, request: DetailRequest) -> tuple[DiffSource, int] | None:
+    def _to_glimpse(self, request: LookRequest) -> tuple[DiffSource, int] | None:
         """Give what a window is read from and the sample that its answer will show; called on the other thread.
 
         Raises:

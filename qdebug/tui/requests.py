@@ -15,6 +15,8 @@ __all__ = [
     "DetailRequest",
     "ExportRequest",
     "Job",
+    "LookAway",
+    "LookRequest",
     "NoteRequest",
     "Request",
     "Withdraw",
@@ -34,7 +36,6 @@ class DetailRequest:
         step: The step whose elements are shown.
         elements: Whether the elements are wanted too.
         explain: Whether an arithmetic is to be looked for.
-        element: The one of them that is looked at; None for the first.
     """
 
     id: int
@@ -45,7 +46,36 @@ class DetailRequest:
     step: int = 0
     elements: bool = False
     explain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookRequest:
+    """Ask for the elements around one of them.
+
+    Args:
+        id: Grows with each request; an answer to an older one is dropped.
+        backend: Which comparison.
+        row: The row of the list.
+        tensor: Its backend tensor.
+        sample: One sample; None for the one that is shown.
+        step: The step whose elements are shown.
+        element: The one that is looked at; None for the first.
+        plane: Whether a map of the plane through it is wanted too.
+    """
+
+    id: int
+    backend: int = 0
+    row: int
+    tensor: str
+    sample: int | None
+    step: int = 0
     element: tuple[int, ...] | None = None
+    plane: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAway:
+    """Nobody looks at elements any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,5 +137,5 @@ class NoteRequest:
 Job = ExportRequest | AcceptRequest | NoteRequest
 """What is done however much else is asked."""
 
-Request = DetailRequest | Withdraw | Job
+Request = DetailRequest | Withdraw | LookRequest | LookAway | Job
 """Whatever the screen asks for."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
 __all__ = [
     "DiffSource",
     "Entry",
+    "OpenPair",
     "Opening",
     "PairValues",
     "PairWindow",
@@ -70,11 +71,11 @@ class PairValues(Protocol):
 
     @property
     def reference(self) -> np.ndarray:
-        """Values of the reference."""
+        """Values of the reference; as they are stored where it is not quantized."""
 
     @property
     def backend(self) -> np.ndarray:
-        """Values of the backend."""
+        """Values of the backend, likewise."""
 
     @property
     def reference_codes(self) -> np.ndarray | None:
@@ -84,6 +85,10 @@ class PairValues(Protocol):
     def backend_codes(self) -> np.ndarray | None:
         """Stored codes of the backend, if it is quantized."""
 
+
+class PairWindow(PairValues, Protocol):
+    """Real values of both sides of a pair around one element, in memory."""
+
     @property
     def reference_quant(self) -> QuantParams | None:
         """Quantization of the reference."""
@@ -92,9 +97,9 @@ class PairValues(Protocol):
     def backend_quant(self) -> QuantParams | None:
         """Quantization of the backend."""
 
-
-class PairWindow(PairValues, Protocol):
-    """Real values of both sides of a pair around one element."""
+    @property
+    def axis(self) -> int:
+        """Dimension that counts the channels; 0 for fewer than two."""
 
     @property
     def start(self) -> tuple[int, ...]:
@@ -105,8 +110,49 @@ class PairWindow(PairValues, Protocol):
         """Extents of the whole tensor."""
 
 
+class OpenPair(Protocol):
+    """Both sides of a pair; what is read of them is read as it is asked for. To be used on one thread at a time."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that all real values and codes of both sides would take."""
+
+    @property
+    def held(self) -> int:
+        """Memory behind it, of what is no view of a file."""
+
+    @property
+    def reference_quant(self) -> QuantParams | None:
+        """Quantization of the reference."""
+
+    @property
+    def backend_quant(self) -> QuantParams | None:
+        """Quantization of the backend."""
+
+    @property
+    def axis(self) -> int:
+        """Dimension that counts the channels; 0 for fewer than two."""
+
+    def again(self) -> OpenPair:
+        """Give another one of the same elements, for another thread."""
+
+    def read(self, start: int, stop: int) -> PairValues:
+        """Give the elements start to stop in C order, 1-D; not to be kept."""
+
+    def window(self, around: tuple[int, ...] | None, extents: tuple[int, int]) -> PairWindow:
+        """Copy the elements around one of them, along the last two dimensions."""
+
+
 class DiffSource(Protocol):
-    """The part of a diff session that the interface uses; called on the reader thread alone, but for `window`."""
+    """The part of a diff session that the interface uses; called on the reader thread alone, but for `pair`."""
 
     @property
     def reference(self) -> Recording:
@@ -133,13 +179,8 @@ class DiffSource(Protocol):
     def result(self) -> DiffResult:
         """Finish and sum up."""
 
-    def values(self, tensor: str, *, sample: int, step: int) -> PairValues:
-        """Load both sides of a pair."""
-
-    def window(
-        self, tensor: str, *, around: tuple[int, ...] | None, extents: tuple[int, int], sample: int, step: int
-    ) -> PairWindow:
-        """Load both sides of a pair around one element; called on a thread of its own while others are compared."""
+    def pair(self, tensor: str, *, sample: int, step: int) -> OpenPair:
+        """Open both sides of a pair; called on a thread of its own too, while others are compared."""
 
     def profile(
         self, tensor: str, *, sample: int | None, k: int, cancelled: Callable[[], bool] | None

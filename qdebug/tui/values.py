@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.numerics.histogram import value_histogram
+from qdebug.numerics.histogram import BinCounter
+
+if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+    from qdebug.tui.source import OpenPair
 
 __all__ = ["BINS", "SideValues", "ValueFacts", "value_facts"]
 
@@ -59,86 +64,119 @@ class ValueFacts:
     shape: tuple[int, ...] = ()
 
 
-def value_facts(reference: np.ndarray, backend: np.ndarray) -> ValueFacts:
-    """Summarise two arrays of real values, block by block.
+def value_facts(pair: OpenPair) -> ValueFacts:
+    """Summarise both sides of a pair, block by block.
 
     Args:
-        reference: Any shape.
-        backend: Any shape.
+        pair: Both sides; nothing of it stays in memory.
     """
-    sides = [np.ravel(reference), np.ravel(backend)]
-    moments = [_moments(side) for side in sides]
-    lows = [each[0] for each in moments if each[0] is not None]
-    highs = [each[1] for each in moments if each[1] is not None]
-    low, high = min(lows, default=0.0), max(highs, default=0.0)
-    return ValueFacts(
-        reference=_side(sides[0], moments[0], low, high),
-        backend=_side(sides[1], moments[1], low, high),
-        low=low,
-        high=high,
-        shape=np.shape(backend),
-    )
+    exponents = _exponents(pair)
+    sides = tuple(_Moments(exponent) for exponent in exponents)
+    for part in _blocks(pair):
+        for side, values in zip(sides, part, strict=True):
+            side.add(values)
+    low = min((side.low for side in sides if side.count), default=0.0)
+    high = max((side.high for side in sides if side.count), default=0.0)
+    bins = tuple(_Bins(low, high) for _ in sides)
+    for part in _blocks(pair) if any(side.count for side in sides) else ():
+        for counter, values in zip(bins, part, strict=True):
+            counter.add(values)
+    reference, backend = (side.facts(counter.counts) for side, counter in zip(sides, bins, strict=True))
+    return ValueFacts(reference=reference, backend=backend, low=low, high=high, shape=pair.shape)
 
 
-_Moments = tuple[float | None, float | None, float | None, float | None, int, int]
-
-
-def _moments(values: np.ndarray) -> _Moments:
-    """Give low, high, mean, std, NaN and infinite counts; means are merged as Chan et al. (1983) do."""
-    exponent = _exponent(values)
-    low, high = np.inf, -np.inf
-    count, mean, squares = 0, 0.0, 0.0
-    nan = infinite = 0
-    for start in range(0, len(values), _BLOCK):
+def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Give both sides as float64, stretch by stretch."""
+    for start in range(0, pair.size, _BLOCK):
         checkpoint()
-        block = np.asarray(values[start : start + _BLOCK], dtype=np.float64)
-        if exponent:
-            block = np.ldexp(block, -exponent)
+        part = pair.read(start, min(start + _BLOCK, pair.size))
+        yield np.asarray(part.reference, np.float64), np.asarray(part.backend, np.float64)
+
+
+def _exponents(pair: OpenPair) -> tuple[int, int]:
+    """Give the exponents of values so large that their squares are too large for a number; else 0."""
+    none = pair.read(0, 0)
+    sides = [none.reference, none.backend]
+    largest = [0.0, 0.0]
+    for part in _blocks(pair) if any(side.dtype == np.float64 for side in sides) else ():
+        for at, values in enumerate(map(np.abs, part)):
+            largest[at] = max(largest[at], float(np.max(values, initial=0.0, where=np.isfinite(values))))
+    first, second = (int(np.frexp(most)[1]) if most > _SQUARED else 0 for most in largest)
+    return first, second
+
+
+class _Moments:
+    """Extremes, mean and spread of the finite values of a side; means are merged as Chan et al. (1983) do.
+
+    Args:
+        exponent: Values are divided by two to this power before they are squared.
+    """
+
+    def __init__(self, exponent: int) -> None:
+        self._exponent = exponent
+        self._low, self._high = np.inf, -np.inf
+        self.count, self._mean, self._squares = 0, 0.0, 0.0
+        self._nan = self._infinite = 0
+
+    def add(self, block: np.ndarray) -> None:
+        if self._exponent:
+            block = np.ldexp(block, -self._exponent)
         finite = block[np.isfinite(block)]
-        nan += int(np.isnan(block).sum())
-        infinite += int(np.isinf(block).sum())
+        if len(finite) < len(block):
+            self._nan += int(np.isnan(block).sum())
+            self._infinite += int(np.isinf(block).sum())
         if not len(finite):
-            continue
-        low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-        block_mean = float(finite.mean())
-        block_squares = float(np.square(finite - block_mean).sum())
-        total = count + len(finite)
-        shift = block_mean - mean
-        squares += block_squares + shift * shift * count * len(finite) / total
-        mean += shift * len(finite) / total
-        count = total
-    if not count:
-        return None, None, None, None, nan, infinite
-    low, high, mean, std = (float(np.ldexp(each, exponent)) for each in (low, high, mean, np.sqrt(squares / count)))
-    return low, high, mean, std, nan, infinite
+            return
+        self._low, self._high = min(self._low, float(finite.min())), max(self._high, float(finite.max()))
+        mean = float(finite.mean())
+        total = self.count + len(finite)
+        shift = mean - self._mean
+        self._squares += float(np.square(finite - mean).sum()) + shift * shift * self.count * len(finite) / total
+        self._mean += shift * len(finite) / total
+        self.count = total
+
+    @property
+    def low(self) -> float:
+        return float(np.ldexp(self._low, self._exponent))
+
+    @property
+    def high(self) -> float:
+        return float(np.ldexp(self._high, self._exponent))
+
+    def facts(self, counts: np.ndarray) -> SideValues:
+        numbers: tuple[float | None, ...] = (None, None, None, None)
+        if self.count:
+            std = float(np.sqrt(self._squares / self.count))
+            mean, std = (float(np.ldexp(each, self._exponent)) for each in (self._mean, std))
+            numbers = self.low, self.high, mean, std
+        low, high, mean_of, std_of = numbers
+        return SideValues(
+            low=low, high=high, mean=mean_of, std=std_of, nan=self._nan, infinite=self._infinite, counts=counts
+        )
 
 
-def _exponent(values: np.ndarray) -> int:
-    """Give the exponent of values so large that their squares are too large for a number; else 0."""
-    largest = 0.0
-    if values.dtype == np.float64:
-        for start in range(0, len(values), _BLOCK):
-            size = np.abs(values[start : start + _BLOCK])
-            largest = max(largest, float(np.max(size, initial=0.0, where=np.isfinite(size))))
-    return int(np.frexp(largest)[1]) if largest > _SQUARED else 0
+class _Bins:
+    """Counts values in bins, at another scale where a bin would be as wide as no number, or wider than all are.
 
+    Args:
+        low, high: Range of the finite values.
+    """
 
-def _side(values: np.ndarray, moments: _Moments, low: float, high: float) -> SideValues:
-    first, last, mean, std, nan, infinite = moments
-    counts = np.zeros(BINS, dtype=np.int64)
-    if first is not None:
-        counts = _counts(values, low, high)
-    return SideValues(low=first, high=last, mean=mean, std=std, nan=nan, infinite=infinite, counts=counts)
+    def __init__(self, low: float, high: float) -> None:
+        self._exponent = 0
+        largest = max(abs(low), abs(high))
+        if largest > _LARGE or 0 < high - low < 1 / _LARGE:
+            self._exponent = int(np.frexp(largest)[1])
+            low, high = (float(np.ldexp(end, -self._exponent)) for end in (low, high))
+        if low == high:
+            margin = max(0.5, abs(low) * _AROUND)
+            low, high = low - margin, high + margin
+        self._counter = BinCounter(BINS, (low, high))
 
+    def add(self, values: np.ndarray) -> None:
+        with np.errstate(all="ignore"):
+            self._counter.add(np.ldexp(values, -self._exponent) if self._exponent else values)
 
-def _counts(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Count values in bins, at another scale where a bin would be as wide as no number, or wider than all are."""
-    largest = max(abs(low), abs(high))
-    if largest > _LARGE or 0 < high - low < 1 / _LARGE:
-        exponent = int(np.frexp(largest)[1])
-        values = np.ldexp(np.asarray(values, np.float64), -exponent)
-        low, high = (float(np.ldexp(end, -exponent)) for end in (low, high))
-    if low == high:
-        margin = max(0.5, abs(low) * _AROUND)
-        low, high = low - margin, high + margin
-    return value_histogram(values, BINS, (low, high)).counts
+    @property
+    def counts(self) -> np.ndarray:
+        return self._counter.histogram().counts

@@ -52,18 +52,21 @@ _TURNS = frozenset({"Transpose", "ReorderInput", "ReorderOutput"})
 """Operators that turn dimensions, or arrange channels in blocks."""
 
 
-def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, ...]) -> np.ndarray:
+def in_reference_order(
+    array: np.ndarray, view: View | None, shape: tuple[int, ...], *, copied: bool = True
+) -> np.ndarray:
     """Bring a tensor into the order of dimensions that it shares with its partner.
 
     Args:
         array: Elements, stored or real.
         view: The pair's view of this side; None changes nothing.
         shape: The partner's shape, which tells padding channels from real ones.
+        copied: Copy what is turned into C order, since a turned view is read slowly; else it is left as a view.
 
     Returns:
         The array itself if nothing is to be done, or with neighbouring dimensions made one or parted as the partner has
-        them; else a copy in C order, since a turned view is read slowly. An array that the view does not fit is given
-        back as it is, so that the difference of the shapes is seen and said.
+        them; else a copy in C order, or, if that is not wanted, a view where the layout is no blocks. An array that the
+        view does not fit is given back as it is, so that the difference of the shapes is seen and said.
     """
     if view is None or (view.channel_block is None and view.transpose is None):
         return array.reshape(shape) if _merged(array.shape, shape) or _merged(shape, array.shape) else array
@@ -73,7 +76,7 @@ def in_reference_order(array: np.ndarray, view: View | None, shape: tuple[int, .
         array = array.transpose(view.transpose)
     elif view.channel_block is None:
         return array
-    return np.ascontiguousarray(array)
+    return np.ascontiguousarray(array) if copied else array
 
 
 def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -118,11 +121,17 @@ def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
 
 
 def in_one_order(
-    reference: np.ndarray, reference_view: View | None, backend: np.ndarray, backend_view: View | None
+    reference: np.ndarray,
+    reference_view: View | None,
+    backend: np.ndarray,
+    backend_view: View | None,
+    *,
+    copied: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bring both tensors of a pair into the order of dimensions that the model has.
 
     What is kept in blocks of channels is brought there last: the other side tells padding channels from real ones.
+    Both are copied where they are turned, unless only views are wanted.
     """
     theirs, ours = reference_view or View(), backend_view or View()
     blocks = theirs.channel_block, ours.channel_block
@@ -130,10 +139,10 @@ def in_one_order(
         # alike in memory, whether the block is declared or not
         return reference, backend.reshape(reference.shape) if reference.size == backend.size else backend
     if blocks[1] is not None:
-        reference = in_reference_order(reference, reference_view, backend.shape)
-        return reference, in_reference_order(backend, backend_view, reference.shape)
-    backend = in_reference_order(backend, backend_view, reference.shape)
-    return in_reference_order(reference, reference_view, backend.shape), backend
+        reference = in_reference_order(reference, reference_view, backend.shape, copied=copied)
+        return reference, in_reference_order(backend, backend_view, reference.shape, copied=copied)
+    backend = in_reference_order(backend, backend_view, reference.shape, copied=copied)
+    return in_reference_order(reference, reference_view, backend.shape, copied=copied), backend
 
 
 def turned_quant(quant: QuantParams | None, view: View | None) -> QuantParams | None:

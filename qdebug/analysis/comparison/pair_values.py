@@ -15,13 +15,16 @@ from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.blocks import RealBlocks, settled
+from qdebug.numerics.blocks import Clamp, RealBlocks, settled
 from qdebug.numerics.full_tier import Profiler, TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.wide_codes import is_wide_code
 from qdebug.numerics.worst import worst_elements
 
 __all__ = ["PairReader", "PairedValues"]
+
+_SMALL = 64 << 20
+"""Bytes up to which a copy is no trouble, and read twice as fast as what is turned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,8 +66,13 @@ class PairReader:
         self._clamps = clamp_of(pair.reference_view), clamp_of(pair.backend_view)
         self._constant = reference.graph.is_constant(pair.reference) and backend.graph.is_constant(pair.backend)
 
-    def stored(self, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+    def stored(self, sample: int, step: int, *, copied: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Load the stored elements of both sides.
+
+        Args:
+            sample: Which sample.
+            step: Which step.
+            copied: Copy a side whose dimensions are turned; else it is a view of what was loaded, where there is one.
 
         Raises:
             RecordingError: There are no values for this sample and step.
@@ -72,7 +80,17 @@ class PairReader:
         pair = self._pair
         theirs = self._reference.load(pair.reference, sample, step)
         ours = self._backend.load(pair.backend, sample, step)
-        return in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
+        return in_one_order(theirs, pair.reference_view, ours, pair.backend_view, copied=copied)
+
+    def _read(self, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Load as `stored` does, but what is large and turned as a view: a copy would take as much memory again."""
+        theirs, ours = self.stored(sample, step, copied=False)
+        return _copied_if_small(theirs), _copied_if_small(ours)
+
+    @property
+    def clamps(self) -> tuple[Clamp, Clamp]:
+        """Bounds that the real values of both sides are held to."""
+        return self._clamps
 
     @property
     def quants(self) -> tuple[QuantParams | None, QuantParams | None]:
@@ -187,7 +205,7 @@ class PairReader:
         if stats is None:
             return None
         if axis is None:
-            axis = self.channel_axis(self.stored(*places[0])[1].shape)
+            axis = self.channel_axis(self.stored(*places[0], copied=False)[1].shape)
         profiler = Profiler(
             stats,
             reference_quant=self._quants[0],
@@ -198,7 +216,7 @@ class PairReader:
             k=k,
         )
         for at, step in places:
-            if not profiler.add(*self.stored(at, step), sample=at, step=step, cancelled=cancelled):
+            if not profiler.add(*self._read(at, step), sample=at, step=step, cancelled=cancelled):
                 return None
         return profiler.profile()
 
@@ -210,10 +228,14 @@ class PairReader:
             backend_clamp=self._clamps[1],
         )
         for sample, step in places:
-            accumulator.update(*self.stored(sample, step), sample=sample)
+            accumulator.update(*self._read(sample, step), sample=sample)
             if cancelled is not None and cancelled():
                 return None
         return accumulator.stats()
+
+
+def _copied_if_small(array: np.ndarray) -> np.ndarray:
+    return array if array.flags.c_contiguous or array.nbytes > _SMALL else np.ascontiguousarray(array)
 
 
 def _viewed(values: np.ndarray, view: View | None) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""A window into both sides of a pair: the elements around one of them, read without reading the rest."""
+"""Both sides of a pair, of which any part is read without reading the rest: a stretch, or what is around an element."""
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from math import prod
 
@@ -10,9 +11,26 @@ import numpy as np
 from qdebug.analysis.comparison.pair_values import PairReader
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
-from qdebug.numerics.blocks import RealBlocks
+from qdebug.numerics.blocks import Clamp, RealBlocks, settled
 
-__all__ = ["PairedWindow", "read_window"]
+__all__ = ["OpenPair", "PairedStretch", "PairedWindow", "open_pair"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairedStretch:
+    """Consecutive elements of both sides, in C order, 1-D; never to be written to, and not to be kept.
+
+    Args:
+        reference: Real values of the reference; as they are stored where it is not quantized.
+        backend: Real values of the backend, likewise.
+        reference_codes: Stored codes of the reference, if it is quantized.
+        backend_codes: Stored codes of the backend, if it is quantized.
+    """
+
+    reference: np.ndarray
+    backend: np.ndarray
+    reference_codes: np.ndarray | None
+    backend_codes: np.ndarray | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,6 +44,7 @@ class PairedWindow:
         backend_codes: Stored codes of the backend, if it is quantized.
         reference_quant: The reference's quantization, of the whole tensor.
         backend_quant: The backend's quantization, of the whole tensor.
+        axis: Dimension that counts the channels.
         start: Index in the whole tensor of the first element.
         whole: Extents of the whole tensor.
     """
@@ -36,45 +55,149 @@ class PairedWindow:
     backend_codes: np.ndarray | None
     reference_quant: QuantParams | None
     backend_quant: QuantParams | None
+    axis: int
     start: tuple[int, ...]
     whole: tuple[int, ...]
 
 
-def read_window(
-    reader: PairReader, *, sample: int, step: int, around: tuple[int, ...] | None, extents: tuple[int, int]
-) -> PairedWindow:
-    """Read the elements around one of them, along the last two dimensions.
+class OpenPair:
+    """Both sides of one tensor for one sample and step; what is read of them is read as it is asked for.
+
+    To be used on one thread at a time.
+
+    Args:
+        theirs: Stored elements of the reference; may be mapped, and of any strides.
+        ours: Stored elements of the backend, as many.
+        quants: How both stand for real numbers.
+        clamps: Bounds that the real values are held to.
+        axis: Dimension that counts the channels; None for the one with a scale each, else the second.
+
+    Raises:
+        UsageError: The sides have different numbers of elements, or cannot be compared.
+    """
+
+    def __init__(
+        self,
+        theirs: np.ndarray,
+        ours: np.ndarray,
+        quants: tuple[QuantParams | None, QuantParams | None] = (None, None),
+        clamps: tuple[Clamp, Clamp] = ((None, None), (None, None)),
+        axis: int | None = None,
+    ) -> None:
+        if theirs.size != ours.size:
+            raise UsageError(f"The reference has shape {theirs.shape} and the backend {ours.shape}.")
+        self._given = theirs, ours, quants, clamps, axis
+        self._sides = settled(RealBlocks(theirs, quants[0], clamps[0]), RealBlocks(ours, quants[1], clamps[1]))
+        self.shape = ours.shape
+        self.reference_quant, self.backend_quant = quants
+        self.axis = _channel_axis(self.shape, quants[1]) if axis is None else axis
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that all real values and codes of both sides would take."""
+        empty = self.read(0, 0)
+        parts = (empty.reference, empty.backend, empty.reference_codes, empty.backend_codes)
+        return self.size * sum(part.itemsize for part in parts if part is not None)
+
+    @property
+    def held(self) -> int:
+        """Memory behind it: of what is no view of a file, because it had to be decoded or put into another order."""
+        owners = {id(owner): nbytes for owner, nbytes in map(_owner, self._given[:2])}
+        return sum(owners.values())
+
+    def again(self) -> OpenPair:
+        """Give another one of the same elements, for another thread."""
+        return OpenPair(*self._given)
+
+    def read(self, start: int, stop: int) -> PairedStretch:
+        """Give the elements start to stop in C order."""
+        with np.errstate(all="ignore"):  # as where pairs are compared: a code may stand for more than a number can hold
+            (theirs, their_codes), (ours, our_codes) = (_stretch(side, start, stop) for side in self._sides)
+        return PairedStretch(reference=theirs, backend=ours, reference_codes=their_codes, backend_codes=our_codes)
+
+    def window(self, around: tuple[int, ...] | None, extents: tuple[int, int]) -> PairedWindow:
+        """Copy the elements around one of them, along the last two dimensions.
+
+        Args:
+            around: Index of the element in the middle, where the tensor does not end before; None, or one that the
+                tensor does not have, for its first element.
+            extents: Most elements along the second last and the last dimension.
+        """
+        start, shape = _place(self.shape, around, extents)
+        parts = [self.read(*span) for span in _rows(self.shape, start, shape)]
+
+        def joined(name: str) -> np.ndarray | None:
+            rows = [getattr(part, name) for part in parts]
+            return None if rows[0] is None else np.concatenate(rows).reshape(shape)
+
+        names = ("reference", "backend", "reference_codes", "backend_codes")
+        theirs, ours, their_codes, our_codes = map(joined, names)
+        if theirs is None or ours is None:  # never; for the types
+            raise UsageError("There are no values.")
+        return PairedWindow(
+            reference=theirs,
+            backend=ours,
+            reference_codes=their_codes,
+            backend_codes=our_codes,
+            reference_quant=self.reference_quant,
+            backend_quant=self.backend_quant,
+            axis=self.axis,
+            start=start,
+            whole=self.shape,
+        )
+
+
+def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
+    """Open both sides of a pair for one sample and step.
 
     Args:
         reader: Reads the pair.
         sample: Which sample.
         step: Which step.
-        around: Index of the element in the middle, where the tensor does not end before; None, or one that the tensor
-            does not have, for its first element.
-        extents: Most elements along the second last and the last dimension.
 
     Raises:
         RecordingError: There are no values for this sample and step.
         UsageError: The two sides cannot be compared element by element.
     """
-    stored = reader.stored(sample, step)
-    whole = stored[1].shape
-    if stored[0].size != stored[1].size:
-        raise UsageError(f"The reference has shape {stored[0].shape} and the backend {whole}.")
-    start, shape = _place(whole, around, extents)
-    spans = _rows(whole, start, shape)
-    with np.errstate(all="ignore"):  # as where pairs are compared: a code may stand for more than a number can hold
-        sides = [_side(blocks, spans, shape) for blocks in reader.blocks_of(*stored)]
-    return PairedWindow(
-        reference=sides[0][0],
-        backend=sides[1][0],
-        reference_codes=sides[0][1],
-        backend_codes=sides[1][1],
-        reference_quant=reader.quants[0],
-        backend_quant=reader.quants[1],
-        start=start,
-        whole=whole,
-    )
+    theirs, ours = reader.stored(sample, step, copied=False)
+    return OpenPair(theirs, ours, reader.quants, reader.clamps, reader.channel_axis(ours.shape))
+
+
+def _channel_axis(shape: tuple[int, ...], quant: QuantParams | None) -> int:
+    if quant is not None and quant.per_channel and quant.axis is not None and -len(shape) <= quant.axis < len(shape):
+        return quant.axis % len(shape)
+    return 1 if len(shape) > 1 else 0
+
+
+def _owner(array: np.ndarray) -> tuple[object, int]:
+    """Give what the elements of an array lie in, and how much memory that takes; none if it is a mapped file."""
+    owner: object = array
+    nbytes = array.nbytes
+    while isinstance(owner, np.ndarray | memoryview):
+        nbytes = owner.nbytes
+        below = owner.base if isinstance(owner, np.ndarray) else owner.obj
+        if below is None:
+            break
+        owner = below
+    return owner, 0 if isinstance(owner, mmap.mmap) else nbytes
+
+
+def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Give real values, and codes; None if there are none."""
+    stored = blocks.stored(start, stop)
+    if not (blocks.quantized or blocks.clamped):
+        return stored, None
+    single = np.empty(stored.size, np.float32)
+    if blocks.single:
+        real = blocks.read_single(start, stop, single)
+    else:
+        real = blocks.read_double(start, stop, np.empty(stored.size), single)
+    return real, stored if blocks.quantized else None
 
 
 def _place(
@@ -96,27 +219,10 @@ def _within(at: int, extent: int) -> bool:
 
 
 def _rows(whole: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Give the flat stretches, in C order, that the rows of a window lie in."""
+    """Give the flat stretches, in C order, that the rows of a window lie in; one where it has whole rows."""
     if not prod(shape):
         return [(0, 0)]
-    if len(whole) < 2:
-        first = start[0] if start else 0
+    first = int(np.ravel_multi_index(start, whole)) if whole else 0
+    if len(whole) < 2 or shape[-1] == whole[-1]:
         return [(first, first + prod(shape))]
-    first = int(np.ravel_multi_index(start, whole))
     return [(first + row * whole[-1], first + row * whole[-1] + shape[-1]) for row in range(shape[-2])]
-
-
-def _side(
-    blocks: RealBlocks, spans: list[tuple[int, int]], shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Give the real values of a window, and its codes; None if there are none."""
-    codes = np.concatenate([np.array(blocks.stored(*span)) for span in spans]).reshape(shape)
-    if not (blocks.quantized or blocks.clamped):
-        return codes, None
-    most = max(stop - start for start, stop in spans)
-    single, double = np.empty(most, np.float32), np.empty(most)
-    if blocks.single:
-        real = [np.array(blocks.read_single(*span, single)) for span in spans]
-    else:
-        real = [np.array(blocks.read_double(*span, double, single)) for span in spans]
-    return np.concatenate(real).reshape(shape), codes if blocks.quantized else None

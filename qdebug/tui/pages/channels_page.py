@@ -12,7 +12,7 @@ from qdebug.tui.channel_sums import MOST_CHANNELS
 from qdebug.tui.draw import bars
 from qdebug.tui.pages.elements import ElementCursor, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, window
-from qdebug.tui.slab import Slab
+from qdebug.tui.summing import Whole
 from qdebug.view import numbers
 
 __all__ = ["ChannelsPage", "weight_scales"]
@@ -37,18 +37,18 @@ class ChannelsPage(Page):
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
-        slab = self._cursor.on(scene)
-        extra = "" if slab is None else f"by {'error' if self.by_error else 'number'}, s changes"
+        whole = self._cursor.whole(scene)
+        extra = "" if whole is None else f"by {'error' if self.by_error else 'number'}, s changes"
         head = heading(scene, width, extra)
-        if slab is None:
+        if whole is None:
             return waiting_lines(scene, head, width)
-        order = self._order(slab)
+        order = self._order(whole)
         if not len(order):
-            return [head, [], *paragraph(_none(slab), scene, width)]
-        columns = _columns(scene, slab)
-        here = self._channel(slab)
+            return [head, [], *paragraph(_none(whole), scene, width)]
+        columns = _columns(scene, whole)
+        here = self._channel(whole)
         place = _place(order, here)
-        room = max(height - (4 if slab.missing else 3), 1)
+        room = max(height - (4 if whole.missing else 3), 1)
         start = window(place, len(order), room)
         rows = order[start : start + room]
         texts = [[column[1](int(channel)) for channel in rows] for column in columns]
@@ -59,12 +59,12 @@ class ChannelsPage(Page):
         heads = "  ".join(column[0].rjust(size) for column, size in zip(columns[:fit], sizes, strict=False))
         more = "" if fit == len(columns) else " >"
         lines = [head, [(f"  {heads}  share of error{more}", "accent")]]
-        if slab.missing:
-            lines.insert(1, [(scene.glyphs.fit(so_far(slab, width), width), "accent")])
+        if whole.missing:
+            lines.insert(1, [(scene.glyphs.fit(so_far(whole.so_far, width), width), "accent")])
         for at, channel in enumerate(rows):
             chosen = int(channel) == here
             cells = "  ".join(texts[column][at].rjust(sizes[column]) for column in range(fit))
-            share = float(slab.channels.share[channel])
+            share = float(whole.channels.share[channel])
             style = "cursor" if chosen else "plain"
             lines.append(
                 [
@@ -73,24 +73,24 @@ class ChannelsPage(Page):
                     ("  " + _bar(share, scene), "fail" if share > 0.2 else "fine"),
                 ]
             )
-        many = f"{len(order)}" if not slab.missing else f"{len(order)} of {slab.shape[slab.axis]}"
+        many = f"{len(order)}" if not whole.missing else f"{len(order)} of {whole.shape[whole.axis]}"
         shown = f"{start + 1}..{start + len(rows)} shown"
         noun = "channel" if many == "1" else "channels"
-        return [*lines, [(f" {many} {noun} along dimension {slab.axis}, {shown}", "muted")]]
+        return [*lines, [(f" {many} {noun} along dimension {whole.axis}, {shown}", "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""
-        slab = self._cursor.on(scene)
-        if slab is None:
+        whole = self._cursor.whole(scene)
+        if whole is None:
             return waiting(scene)
-        order = self._order(slab)
-        if not slab.shape or not len(order):
-            return _none(slab)
-        place = _place(order, self._channel(slab))
+        order = self._order(whole)
+        if not whole.shape or not len(order):
+            return _none(whole)
+        place = _place(order, self._channel(whole))
         target = min(max(place + lines, 0), len(order) - 1)
         if target == place:
             return "this is the first channel" if lines < 0 else "this is the last channel"
-        return self._cursor.step(scene, slab.axis, int(order[target]) - self._channel(slab))
+        return self._cursor.step(scene, whole.axis, int(order[target]) - self._channel(whole))
 
     def enter(self, _: Scene) -> View | str:
         """Look where in the channel the error is."""
@@ -101,21 +101,21 @@ class ChannelsPage(Page):
         self.by_error = not self.by_error
         return f"channels by {'error, worst first' if self.by_error else 'number'}"
 
-    def _channel(self, slab: Slab) -> int:
-        return self._cursor.index[slab.axis] if slab.shape else 0
+    def _channel(self, whole: Whole) -> int:
+        return self._cursor.index[whole.axis] if whole.shape else 0
 
-    def _order(self, slab: Slab) -> np.ndarray:
+    def _order(self, whole: Whole) -> np.ndarray:
         """Give the channels of which anything is read."""
-        known = np.flatnonzero(slab.channels.read) if slab.missing else np.arange(len(slab.channels.read))
+        known = np.flatnonzero(whole.channels.read) if whole.missing else np.arange(len(whole.channels.read))
         if not self.by_error:
             return known
-        worst = np.nan_to_num(slab.channels.rmse[known], nan=np.inf, posinf=np.inf)
+        worst = np.nan_to_num(whole.channels.rmse[known], nan=np.inf, posinf=np.inf)
         return known[np.argsort(-worst, kind="stable")]
 
 
-def _none(slab: Slab) -> str:
+def _none(whole: Whole) -> str:
     """Say why there are no channels to list."""
-    many = slab.shape[slab.axis] if slab.shape else 1
+    many = whole.shape[whole.axis] if whole.shape else 1
     if many <= MOST_CHANNELS:
         return "the tensor has no channels"
     return f"the tensor has {numbers.grouped(many)} channels, too many to list; 7 shows them pooled (v)"
@@ -137,9 +137,9 @@ def _bar(share: float, scene: Scene) -> str:
     return (scene.glyphs.eighths[-1] * full + rest).ljust(_BAR) + f" {text:>4}"
 
 
-def _columns(scene: Scene, slab: Slab) -> Sequence[tuple[str, Write]]:
+def _columns(scene: Scene, whole: Whole) -> Sequence[tuple[str, Write]]:
     """Give the headings and how to write a channel under each, the important ones first."""
-    facts = slab.channels
+    facts = whole.channels
 
     def real(values: np.ndarray, digits: int = 3) -> Write:
         return lambda channel: numbers.number(float(values[channel]), digits=digits)
@@ -153,8 +153,8 @@ def _columns(scene: Scene, slab: Slab) -> Sequence[tuple[str, Write]]:
     ]
     if len(facts.saturated):
         columns.append(("at rails", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
-    columns += _scales("scale", slab.quant)
-    columns += _scales("ref scale", slab.reference_quant)
+    columns += _scales("scale", whole.quant)
+    columns += _scales("ref scale", whole.reference_quant)
     for name, quant in weight_scales(scene, len(facts.rmse)):
         columns.append((f"{name} scale", real(quant.scale.ravel(), 4)))
         if np.any(quant.zero_point):

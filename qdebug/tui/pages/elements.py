@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from dataclasses import replace
 
-from qdebug.tui.pages.page import Line, Scene, paragraph
+from qdebug.tui.pages.page import Line, Page, Scene, paragraph
 from qdebug.tui.slab import Slab
+from qdebug.tui.summing import Whole
+from qdebug.tui.window_desk import Look
 from qdebug.view.rows import position
 from qdebug.view.text import safe_text
 
-__all__ = ["FORMS", "ElementCursor", "so_far", "unjudged", "waiting", "waiting_lines"]
+__all__ = ["FORMS", "ElementCursor", "judged", "so_far", "waiting", "waiting_lines"]
 
 FORMS: Mapping[str, str] = {"real": "real numbers", "codes": "stored codes", "hex": "hexadecimal bits"}
 """How elements are written."""
@@ -25,42 +27,58 @@ class ElementCursor:
         self._of: tuple[object, ...] = ()
         self._waits = False  # for the worst element to become known, unless the user moves first
 
-    def on(self, scene: Scene) -> Slab | None:
-        """Give the elements, of which some may be on their way; None if it is not known what any of them sum up to.
+    def whole(self, scene: Scene) -> Whole | None:
+        """Give what all elements come to, or those read so far; None if that is not known. Puts the index in its shape.
 
-        The index is inside their shape.
+        Not every element is in memory: `in_part` gives those that are.
         """
-        self.in_part(scene)
-        return None if scene.ready is None else scene.ready.slab
+        whole = None if scene.ready is None else scene.ready.whole
+        if whole is not None:
+            self._settle(scene, whole.shape)
+        return whole
 
     def in_part(self, scene: Scene) -> Slab | None:
-        """Give the elements, or those around the index while it is not read yet; None if there are none."""
+        """Give the elements, or those around the index where not all are in memory; None if there are none.
+
+        The index is inside the shape of the tensor.
+        """
         slab = None if scene.ready is None else scene.ready.slab
-        part = None if scene.glimpse is None else scene.glimpse.part
-        if slab is None or (part is not None and self._on_its_way(slab)):
-            slab = part
-        if slab is None:
-            return None
-        key = (scene.backend, scene.row, slab.shape)
-        if key != self._of or len(self.index) != len(slab.shape):
+        if slab is None and scene.glimpse is not None and scene.glimpse.part is not None:
+            slab, whole = scene.glimpse.part, None if scene.ready is None else scene.ready.whole
+            if whole is not None and not whole.missing and whole.shape == slab.shape:
+                slab = replace(slab, largest=whole.largest)
+        if slab is not None:
+            self._settle(scene, slab.shape)
+        return slab
+
+    def shape(self, scene: Scene) -> tuple[int, ...] | None:
+        """Give the extents of the tensor, with the index inside; None if nothing of it is known."""
+        known = self.in_part(scene) or self.whole(scene)
+        return None if known is None else known.shape
+
+    def _settle(self, scene: Scene, shape: tuple[int, ...]) -> None:
+        """Put the index into a tensor of this shape: at the worst element, once that is known, or the first."""
+        key = (scene.backend, scene.row, shape)
+        if key != self._of or len(self.index) != len(shape):
             self._of, self._waits = key, True
-            self.index = (0,) * len(slab.shape)
+            self.index = (0,) * len(shape)
         worst = () if scene.ready is None else scene.ready.detail.worst
         if self._waits and worst:
             self._waits = False
-            self.index = worst[0].index if _inside(worst[0].index, slab.shape) else self.index
-        return slab
+            self.index = worst[0].index if _inside(worst[0].index, shape) else self.index
 
-    def _on_its_way(self, slab: Slab) -> bool:
-        """Tell whether the plane that is looked at is not read yet."""
-        if not slab.missing:
-            return False
-        index = self.index if len(self.index) == len(slab.shape) else (0,) * len(slab.shape)
-        return slab.read_of(index) < prod(slab.shape[-2:])
+    def look(self, scene: Scene | None, page: Page | None) -> Look:
+        """Tell what of the elements a page looks at."""
+        if scene is None:
+            return Look()
+        self.shape(scene)
+        seen = self._of[:2] == (scene.backend, scene.row)
+        return Look(self.index if seen else None, page is not None and page.plane)
 
-    def seen(self, backend: int, row: int) -> tuple[int, ...] | None:
-        """Give the index in a row's tensor; None if it is not there."""
-        return self.index if self._of[:2] == (backend, row) else None
+    def channel_axis(self, scene: Scene) -> int:
+        """Give the dimension that counts the channels; 0 while it is not known."""
+        known = self.in_part(scene) or self.whole(scene)
+        return 0 if known is None else known.axis
 
     def step(self, scene: Scene, axis: int, by: int) -> str:
         """Move along a dimension.
@@ -70,27 +88,27 @@ class ElementCursor:
             axis: Which dimension, from the end if negative; one that the tensor does not have has one element.
             by: How far; it stops at both ends.
         """
-        slab = self.in_part(scene)
-        if slab is None:
+        shape = self.shape(scene)
+        if shape is None:
             return waiting(scene)
-        at = axis % len(slab.shape) if -len(slab.shape) <= axis < len(slab.shape) else None
+        at = axis % len(shape) if -len(shape) <= axis < len(shape) else None
         if at is None:
-            return f"this tensor has {len(slab.shape)} dimensions only"
-        if not slab.shape[at]:
+            return f"this tensor has {len(shape)} dimensions only"
+        if not shape[at]:
             return "the tensor has no elements"
-        target = min(max(self.index[at] + by, 0), slab.shape[at] - 1)
+        target = min(max(self.index[at] + by, 0), shape[at] - 1)
         if target == self.index[at]:
-            return f"dimension {at} {'ends' if by > 0 else 'begins'} here, it has {slab.shape[at]} entries"
+            return f"dimension {at} {'ends' if by > 0 else 'begins'} here, it has {shape[at]} entries"
         self.index = (*self.index[:at], target, *self.index[at + 1 :])
         self._waits = False
         return ""
 
     def worst(self, scene: Scene, direction: int) -> str:
         """Go to the next or previous of the worst elements."""
-        slab = self.on(scene)
-        if slab is None or scene.ready is None:
+        whole = self.whole(scene)
+        if whole is None or scene.ready is None:
             return waiting(scene)
-        places = [element.index for element in scene.ready.detail.worst if _inside(element.index, slab.shape)]
+        places = [element.index for element in scene.ready.detail.worst if _inside(element.index, whole.shape)]
         if not places:
             return "no element differs" if scene.ready.complete else "the worst elements are still being looked for"
         at = places.index(self.index) + direction if self.index in places else 0
@@ -99,18 +117,18 @@ class ElementCursor:
 
     def jump(self, scene: Scene, text: str) -> str:
         """Go to an element that is written as numbers with commas; negative ones count from the end."""
-        slab = self.in_part(scene)
-        if slab is None:
+        shape = self.shape(scene)
+        if shape is None:
             return waiting(scene)
         try:
             given = tuple(int(part) for part in text.strip().lstrip("@").strip("[]() ").split(",") if part.strip())
         except ValueError:
             return f"an index is numbers with commas, such as {position(self.index)}"
-        if len(given) != len(slab.shape):
-            return f"this tensor needs {len(slab.shape)} numbers, such as {position(self.index)}"
-        index = tuple(one + size if one < 0 else one for one, size in zip(given, slab.shape, strict=True))
-        if not _inside(index, slab.shape):
-            return f"outside of {'x'.join(map(str, slab.shape))}"
+        if len(given) != len(shape):
+            return f"this tensor needs {len(shape)} numbers, such as {position(self.index)}"
+        index = tuple(one + size if one < 0 else one for one, size in zip(given, shape, strict=True))
+        if not _inside(index, shape):
+            return f"outside of {'x'.join(map(str, shape))}"
         self.index, self._waits = index, False
         return f"element {position(index)}"
 
@@ -139,13 +157,15 @@ def waiting(scene: Scene) -> str:
         return (
             "not compared yet: its turn comes, in topological order; 5, and 7 in one plane, show its elements meanwhile"
         )
+    if scene.glimpse is not None and scene.glimpse.problem:
+        return f"the elements cannot be shown: {scene.glimpse.problem}"
     return "the elements are being read .."
 
 
-def so_far(slab: Slab, width: int) -> str:
-    """Say of how much of the tensor a screen is."""
-    text = f" SO FAR: {slab.so_far} of the tensor is read; what is shown holds for that part"
-    return text if len(text) <= width else f" SO FAR: of the {slab.so_far} that are read"
+def so_far(part: str, width: int, *, of: str = "tensor") -> str:
+    """Say of how much of the tensor, or of a plane of it, a screen is."""
+    text = f" SO FAR: {part} of the {of} is read; what is shown holds for that part"
+    return text if len(text) <= width else f" SO FAR: of the {part} that are read"
 
 
 def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
@@ -156,11 +176,14 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
     return lines
 
 
-def unjudged(scene: Scene) -> str:
-    """Say that elements are shown of which nothing is known but what was recorded."""
+def judged(scene: Scene) -> str:
+    """Say what is not known yet of a tensor of which only the elements around one are shown; "" if all is."""
     if scene.outcome is None:
         return " NOT COMPARED YET: elements as they were recorded, nothing is judged"
-    return " the elements around this one; the whole tensor is being read .."
+    whole = None if scene.ready is None else scene.ready.whole
+    if whole is None or whole.missing:
+        return " the elements around this one; the whole tensor is being read .."
+    return ""
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
 import numpy as np
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import pool_plane
 from qdebug.tui.heat import heat_levels, heat_lines, height_of, legend
-from qdebug.tui.pages.elements import ElementCursor, so_far, unjudged, waiting_lines
+from qdebug.tui.pages.elements import ElementCursor, judged, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph
-from qdebug.tui.slab import PLANE_MOST, Slab, plane
+from qdebug.tui.slab import PLANE_MOST, plane, plane_size
+from qdebug.tui.summing import Whole
 from qdebug.view import numbers
 from qdebug.view.rows import position
 
@@ -18,6 +23,25 @@ __all__ = ["MapPage"]
 _SIDE = 26
 _LARGEST = 4
 """Characters a side that one element of a small plane may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What a map is made of.
+
+    Args:
+        shown: Tells it from others.
+        size: Rows and columns.
+        pooled: Gives it pooled to at most so many rows and columns.
+        largest: The difference that is drawn strongest.
+        so_far: How much of it is read; "" if all of it.
+    """
+
+    shown: tuple[object, ...]
+    size: tuple[int, int]
+    pooled: Callable[[tuple[int, int]], np.ndarray]
+    largest: float
+    so_far: str = ""
 
 
 class MapPage(Page):
@@ -30,38 +54,45 @@ class MapPage(Page):
         self._cursor = cursor
         self.all_channels = False
         self._tiles = (1.0, 1.0)
-        self._size: tuple[int, ...] = (1, 1)
         self._key: tuple[object, ...] = ()
+        self._of: _Drawn | None = None  # kept, so that no other map gets the number that it goes by
         self._pooled = np.zeros((0, 0))
+
+    @property
+    def plane(self) -> bool:
+        """Whether it shows a map of the plane through the element."""
+        return not self.all_channels
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the map, and what it is of beside it."""
-        slab = self._cursor.on(scene) if self.all_channels else self._cursor.in_part(scene)
+        whole, shape = self._cursor.whole(scene), self._cursor.shape(scene)
         head = heading(scene, width, "map of all channels" if self.all_channels else "map of one plane")
-        if slab is None:
+        if shape is None or (self.all_channels and whole is None):
             return waiting_lines(scene, head, width)
-        if not slab.backend.size:
+        if not prod(shape):
             return [head, [], [(" the tensor has no elements", "muted")]]
-        elements = int(np.prod(slab.backend.shape[-2:]))
-        if not self.all_channels and elements > PLANE_MOST:
-            said = f"the plane has {numbers.grouped(elements)} elements, too many to draw; v shows all channels, pooled"
-            return [head, [], *paragraph(said, scene, width)]
-        if slab.whole and slab.local(self._cursor.index) is None:
-            return [head, [], [(f" @{position(self._cursor.index)}  is being read ..", "muted")]]
         lines = [head]
-        if slab.whole or slab.missing:
-            said = unjudged(scene) if slab.whole else so_far(slab, width)
+        drawn = _of_channels(whole) if self.all_channels and whole is not None else self._plane(scene, shape)
+        if scene.outcome is None:
+            lines.append([(scene.glyphs.fit(judged(scene), width), "accent")])
+        if isinstance(drawn, str):
+            return [*lines, [], *paragraph(drawn, scene, width)]
+        if drawn.so_far:
+            said = so_far(drawn.so_far, width, of="tensor" if self.all_channels else "plane")
             lines.append([(scene.glyphs.fit(said, width), "accent")])
         room = max(width - _SIDE - 2, 10)
         rows = height_of(max(height - 1 - len(lines), 1), scene.glyphs, colours=scene.colours)
-        levels, size = self._drawn(scene, slab, rows, room)
-        self._tiles = (size[0] / levels.shape[0], size[1] / levels.shape[1])
-        here = self._place(slab)
+        levels = self._levels(scene, drawn, rows, room)
+        self._tiles = (drawn.size[0] / levels.shape[0], drawn.size[1] / levels.shape[1])
+        here = self._place(shape, 0 if whole is None else whole.axis)
         spot = (int(here[0] / self._tiles[0]), int(here[1] / self._tiles[1]))
-        drawn = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=spot)
-        beside = self._beside(scene, slab, size)
-        for at in range(min(max(len(drawn), len(beside)), height - len(lines))):
-            line: Line = [(" ", "plain"), *(drawn[at] if at < len(drawn) else [(" " * levels.shape[1], "plain")])]
+        map_lines = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=spot)
+        beside = self._beside(scene, drawn)
+        for at in range(min(max(len(map_lines), len(beside)), height - len(lines))):
+            line: Line = [
+                (" ", "plain"),
+                *(map_lines[at] if at < len(map_lines) else [(" " * levels.shape[1], "plain")]),
+            ]
             if at < len(beside):
                 line += [("  ", "plain"), beside[at]]
             lines.append(line)
@@ -69,9 +100,9 @@ class MapPage(Page):
 
     def move(self, scene: Scene, lines: int) -> str:
         """Go up or down by tiles of the map."""
-        slab = self._cursor.on(scene)
-        if slab is not None and self.all_channels:
-            return self._cursor.step(scene, slab.axis, lines * max(int(self._tiles[0]), 1))
+        whole = self._cursor.whole(scene)
+        if whole is not None and self.all_channels:
+            return self._cursor.step(scene, whole.axis, lines * max(int(self._tiles[0]), 1))
         return self._cursor.step(scene, -2, lines * max(int(self._tiles[0]), 1))
 
     def side(self, scene: Scene, direction: int) -> str:
@@ -87,46 +118,51 @@ class MapPage(Page):
         self.all_channels = not self.all_channels
         return "all channels by position in them" if self.all_channels else "the plane through the cursor"
 
-    def _drawn(self, scene: Scene, slab: Slab, rows: int, columns: int) -> tuple[np.ndarray, tuple[int, int]]:
-        """Give the levels to draw and the size of what they were pooled from."""
-        at = slab.local(self._cursor.index) or self._cursor.index
-        place = () if self.all_channels else self._cursor.index[:-2]
-        read = slab.missing if self.all_channels else slab.read_of(at)
-        shown = (scene.backend, scene.row, scene.navigator.sample, scene.navigator.step, id(slab.backend), slab.start)
-        key = (*shown, place, read, self.all_channels, rows, columns)
-        if key != self._key:
-            whole = (1, 1, *slab.backend.shape)[-2:]
-            self._size = _sizes(slab) if self.all_channels else (whole[0], whole[1])
-            self._pooled = (
-                pool_plane(slab.by_channel, rows, columns) if self.all_channels else plane(slab, at, (rows, columns))
-            )
-            self._key = key
-        levels = heat_levels(self._pooled, slab.largest)
-        larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
-        return np.kron(levels, np.ones(larger, dtype=np.int64)), (self._size[0], self._size[1])
+    def _plane(self, scene: Scene, shape: tuple[int, ...]) -> _Drawn | str:
+        """Give the plane through the cursor, or why there is none yet."""
+        index, size = self._cursor.index, plane_size(shape)
+        slab = None if scene.ready is None else scene.ready.slab
+        if slab is not None and prod(size) <= PLANE_MOST:
+            shown = id(slab.backend), index[:-2]
+            return _Drawn(shown, size, lambda most: plane(slab, index, most), slab.largest)
+        seen = None if scene.glimpse is None else scene.glimpse.plane
+        if seen is None or seen.place != index[:-2]:
+            problem = "" if scene.glimpse is None else scene.glimpse.problem
+            return waiting(scene) if problem else f"the plane [{','.join(map(str, index[:-2]))}] is being read .."
+        whole = None if scene.ready is None else scene.ready.whole
+        largest = seen.largest if whole is None or whole.missing else whole.largest
+        return _Drawn((id(seen.pooled),), size, lambda most: pool_plane(seen.pooled, *most), largest, seen.so_far)
 
-    def _place(self, slab: Slab) -> tuple[int, int]:
+    def _levels(self, scene: Scene, drawn: _Drawn, rows: int, columns: int) -> np.ndarray:
+        """Give the levels to draw."""
+        key = (scene.backend, scene.row, scene.navigator.sample, scene.navigator.step, drawn.shown, rows, columns)
+        if key != self._key:
+            self._pooled, self._key, self._of = drawn.pooled((rows, columns)), key, drawn
+        levels = heat_levels(self._pooled, drawn.largest)
+        larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
+        return np.kron(levels, np.ones(larger, dtype=np.int64))
+
+    def _place(self, shape: tuple[int, ...], axis: int) -> tuple[int, int]:
         index = self._cursor.index
         if not self.all_channels:
-            index = (slab.local(index) or index) if slab.whole else index
             return (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
-        rest = [one for axis, one in enumerate(index) if axis != slab.axis]
-        sizes = [size for axis, size in enumerate(slab.shape) if axis != slab.axis]
+        rest = [one for at, one in enumerate(index) if at != axis]
+        sizes = [size for at, size in enumerate(shape) if at != axis]
         flat = int(np.ravel_multi_index(rest, sizes)) if rest else 0
-        return (index[slab.axis] if index else 0, flat)
+        return (index[axis] if index else 0, flat)
 
-    def _beside(self, scene: Scene, slab: Slab, size: tuple[int, int]) -> list[tuple[str, str]]:
+    def _beside(self, scene: Scene, drawn: _Drawn) -> list[tuple[str, str]]:
         """Say what the map is of."""
-        index = self._cursor.index
-        here = slab.local(index)
+        index, slab = self._cursor.index, self._cursor.in_part(scene)
+        here = None if slab is None else slab.local(index)
         facts = [
             ("channels x positions" if self.all_channels else f"plane [{','.join(map(str, index[:-2]))}]", "accent"),
-            *((text, "muted") for text in _extents(slab, size)),
+            (f"{numbers.grouped(drawn.size[0])} x {numbers.grouped(drawn.size[1])} elements", "muted"),
             (_cell(self._tiles), "muted"),
             ("", "plain"),
             (f"@{position(index)}", "cursor"),
         ]
-        if here is None:
+        if slab is None or here is None:
             facts.append(("is being read ..", "muted"))
         else:
             facts += [
@@ -134,21 +170,35 @@ class MapPage(Page):
                 (f"be   {float(slab.backend[here]):.6g}", "plain"),
                 (f"diff {float(np.abs(slab.difference(here))):.4g}", "plain"),
             ]
-        facts.append(("", "plain"))
-        if len(index) and not slab.whole and len(slab.channels.read) and slab.channels.read[index[slab.axis]]:
-            channel = index[slab.axis]
-            share = float(slab.channels.share[channel])
-            facts += [
-                (f"channel {channel}{', so far' if slab.missing else ''}:", "accent"),
-                (f"{numbers.percent(share, 1.0)} of the error" if not np.isnan(share) else "NaN or infinite", "plain"),
-                (f"RMSE {numbers.number(float(slab.channels.rmse[channel]))}", "muted"),
-                ("", "plain"),
-            ]
-        facts.append((f"{legend_text(scene)} 0..{numbers.number(slab.largest)}", "muted"))
+        facts += [("", "plain"), *_of_channel(self._cursor.whole(scene), index)]
+        facts.append((f"{legend_text(scene)} 0..{numbers.number(drawn.largest)}", "muted"))
         facts.append(("! NaN or infinite", "muted"))
-        if slab.missing:
+        if drawn.so_far:
             facts.append(("blank: not read yet", "muted"))
         return [(scene.glyphs.fit(text, _SIDE), style) for text, style in facts]
+
+
+def _of_channels(whole: Whole) -> _Drawn:
+    """Give the map of all channels."""
+    channels = whole.shape[whole.axis] if whole.shape else 1
+    size = channels, whole.size // max(channels, 1)
+    return _Drawn(
+        (id(whole.by_channel),), size, lambda most: pool_plane(whole.by_channel, *most), whole.largest, whole.so_far
+    )
+
+
+def _of_channel(whole: Whole | None, index: tuple[int, ...]) -> list[tuple[str, str]]:
+    """Say how much of the error is in the channel of an element, if that is known."""
+    if whole is None or not index or not len(whole.channels.read) or not whole.channels.read[index[whole.axis]]:
+        return []
+    channel = index[whole.axis]
+    share = float(whole.channels.share[channel])
+    return [
+        (f"channel {channel}{', so far' if whole.missing else ''}:", "accent"),
+        (f"{numbers.percent(share, 1.0)} of the error" if not np.isnan(share) else "NaN or infinite", "plain"),
+        (f"RMSE {numbers.number(float(whole.channels.rmse[channel]))}", "muted"),
+        ("", "plain"),
+    ]
 
 
 def _cell(tiles: tuple[float, float]) -> str:
@@ -162,22 +212,7 @@ def _cell(tiles: tuple[float, float]) -> str:
     return f"a cell is {high} x {wide}"
 
 
-def _extents(slab: Slab, size: tuple[int, int]) -> list[str]:
-    """Say how much the map is of: all of a plane, or which part of it."""
-    if not slab.whole:
-        return [f"{numbers.grouped(size[0])} x {numbers.grouped(size[1])} elements"]
-    names = ("rows", "columns")[-len(slab.whole) :]
-    named = zip(names, slab.start[-2:], slab.backend.shape[-2:], slab.whole[-2:], strict=True)
-    return [f"{name} {first}..{first + many - 1} of {extent}" for name, first, many, extent in named]
-
-
 def legend_text(scene: Scene) -> str:
     """Name the ramp: shades where there are no colours, else words."""
     pieces = legend(scene.glyphs, colours=scene.colours)
     return "faint..strong" if scene.colours and scene.glyphs.braille else pieces[0][0]
-
-
-def _sizes(slab: Slab) -> tuple[int, int]:
-    """Give how many channels there are, and positions in each."""
-    channels = slab.shape[slab.axis] if slab.shape else 1
-    return channels, slab.backend.size // max(channels, 1)

@@ -103,6 +103,11 @@ class Page:
     view: View
     hint = ""
 
+    @property
+    def plane(self) -> bool:
+        """Whether it shows a map of the plane through the element."""
+        return False
+
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Give the lines; those beyond `height` are not shown."""
         raise NotImplementedError

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import bars, resample
-from qdebug.tui.pages.elements import FORMS, ElementCursor, so_far, unjudged, waiting_lines
+from qdebug.tui.pages.elements import FORMS, ElementCursor, judged, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, window
-from qdebug.tui.slab import Slab
+from qdebug.tui.slab import Slab, plane_size
 from qdebug.view import numbers
 from qdebug.view.rows import position
 
@@ -42,16 +43,15 @@ class ValuesPage(Page):
         head = heading(scene, width, "" if slab is None or form == "real" else f"in {FORMS[form]}")
         if slab is None:
             return waiting_lines(scene, head, width)
-        if not slab.backend.size:
+        if not prod(slab.shape):
             return [head, [], [(" the tensor has no elements", "muted")]]
         columns, self._cell = _across(width, _CELL), _CELL
         foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width)]
         room = max(height - 2 - len(foot) - 2, 1)
-        high, wide = _plane(slab)
+        high, wide = plane_size(slab.shape)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
         lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
-        if slab.whole or slab.missing:
-            said = unjudged(scene) if slab.whole else so_far(slab, width)
+        if slab.whole and (said := judged(scene)):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
         if form != "real" and (longest := self._longest(slab, columns, room)) >= _CELL:
@@ -77,7 +77,7 @@ class ValuesPage(Page):
         """Give where the cursor is, down and across, and the rows and columns around it."""
         index = self._cursor.index
         cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
-        size = _plane(slab)
+        size = plane_size(slab.shape)
         down, across = (cursor[::-1], size[::-1]) if self._turned else (cursor, size)
         top, left = window(down[0], across[0], room), window(down[1], across[1], columns)
         rows = range(top, min(top + room, across[0]))
@@ -135,12 +135,6 @@ def _real(value: float, digits: int) -> str:
     """Write a number in the room of an element, with fewer digits rather than without the end of its exponent."""
     texts = (numbers.number(value, digits=some) for some in range(digits, 0, -1))
     return next((text for text in texts if len(text) < _CELL), numbers.number(value, digits=1))
-
-
-def _plane(slab: Slab) -> tuple[int, int]:
-    """Give the extents of the last two dimensions; 1 for one that is not there."""
-    rows, columns = (1, 1, *slab.shape)[-2:]
-    return rows, columns
 
 
 def _saturated(slab: Slab, at: tuple[int, ...]) -> bool:

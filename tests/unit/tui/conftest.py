@@ -12,6 +12,7 @@ from qdebug.tui.application import QdebugApp
 from qdebug.tui.desk import Start
 from qdebug.tui.glyphs import UNICODE
 from qdebug.tui.navigator import Navigator
+from qdebug.tui.open_pairs import OpenPairs
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.plan_rows import describe, planned_rows
 from qdebug.tui.requests import DetailRequest
@@ -50,6 +51,12 @@ def terminal():
 def byte_terminal():
     """Give the class of a terminal for an application of this process."""
     return byte.ByteTerminal
+
+
+@pytest.fixture
+def make_pair():
+    """Give a function that makes an open pair of two arrays, and of codes and quantization if they are given."""
+    return lambda *arrays: fake.Pair(fake.Values(*arrays))
 
 
 @pytest.fixture
@@ -99,8 +106,8 @@ def settle():
 class _Unguarded(fake.FakeSession):
     """For the tests of the model, which have no reader thread."""
 
-    def guard(self):
-        pass
+    def guard(self, *, any_thread=False):
+        return any_thread
 
 
 @pytest.fixture
@@ -132,10 +139,12 @@ def make_scene():
         planned, ready = opened.table.rows[row], None
         if planned.missing is None and opened.table.results[row] is not None:
             if arrays is not None:
-                session.values = lambda *_, **__: fake.Values(*arrays)
+                session.values = lambda *_: fake.Values(*arrays)
             request = DetailRequest(id=1, row=row, tensor=planned.tensor, sample=None, elements=elements)
             by_tensor = {result.tensor: result for result in results}
-            *_, ready = answer(session, request, by_tensor, cache=AnswerCache(), outdated=lambda: False)
+            *_, ready = answer(
+                session, request, by_tensor, cache=AnswerCache(), pairs=OpenPairs(), outdated=lambda: False
+            )
         return Scene(
             navigator=navigator,
             opened=opened,

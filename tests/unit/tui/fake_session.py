@@ -43,8 +43,58 @@ class Values:
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Values):
+    axis: int
     start: tuple[int, ...]
     whole: tuple[int, ...]
+
+
+class Pair:
+    """Both sides of a tensor, out of arrays.
+
+    Args:
+        values: Real values, codes and quantization.
+        looked: Called with the element that a window is read around.
+    """
+
+    held = 0
+
+    def __init__(self, values, looked=lambda _: None):
+        if values.reference.shape != values.backend.shape:
+            raise ValueError(f"shape {values.reference.shape} against {values.backend.shape}")
+        arrays = values.reference, values.backend, values.reference_codes, values.backend_codes
+        self._arrays = [None if array is None else np.asarray(array) for array in arrays]
+        self._quants = values.reference_quant, values.backend_quant
+        self.shape, self.size = values.backend.shape, values.backend.size
+        self.reference_quant, self.backend_quant = self._quants
+        per_channel = self._quants[1] is not None and self._quants[1].per_channel
+        self.axis = self._quants[1].axis % len(self.shape) if per_channel else min(len(self.shape), 2) // 2
+        self._looked = looked
+
+    @property
+    def nbytes(self):
+        return sum(array.nbytes for array in self._arrays if array is not None)
+
+    def again(self):
+        return self
+
+    def _cut(self, cut):
+        return [None if array is None else cut(array) for array in self._arrays]
+
+    def read(self, start, stop):
+        return Values(*self._cut(lambda array: array.reshape(-1)[start:stop]))
+
+    def window(self, around, extents):
+        self._looked(around)
+        middle = around or (0,) * len(self.shape)
+        most = [*(1,) * max(len(self.shape) - 2, 0), *extents][-len(self.shape) :] if self.shape else []
+        sizes = [min(size, room) for size, room in zip(self.shape, most, strict=True)]
+        start = tuple(
+            min(max(at - size // 2, 0), extent - size)
+            for at, size, extent in zip(middle, sizes, self.shape, strict=True)
+        )
+        box = tuple(slice(first, first + size) for first, size in zip(start, sizes, strict=True))
+        parts = self._cut(lambda array: array[box].copy())
+        return Window(*parts, *self._quants, axis=self.axis, start=start, whole=self.shape)
 
 
 @dataclass(frozen=True)
@@ -155,14 +205,15 @@ class FakeSession:
         info = RunInfo(backend="npu", fidelity=Fidelity.BIT_EQUAL)
         self.backend = Recorded(self.guard, info, backend, samples)
 
-    def guard(self):
-        """Refuse the screen's thread, and any thread but the first one that came."""
+    def guard(self, *, any_thread=False):
+        """Refuse the screen's thread, and, unless any will do, any but the first one that came; tell if it is that."""
         me = threading.current_thread()
         if me is threading.main_thread():
             raise AssertionError("a recording was touched on the screen's thread")
         self.owner = self.owner or me
-        if me is not self.owner:
+        if me is not self.owner and not any_thread:
             raise AssertionError("a recording was touched by a second thread")
+        return me is self.owner
 
     @property
     def alignment(self):
@@ -205,28 +256,22 @@ class FakeSession:
             limits=self.limits.to_dict(),
         )
 
-    def values(self, tensor, *, sample=0, step=0):
-        self.guard()
+    def pair(self, tensor, *, sample=0, step=0):
+        """Open a pair; on whichever thread but the screen's."""
+        on_reader = self.guard(any_thread=True)
         planned = next(p for p in self._plan if p.tensor == tensor)
         if planned.index in self.incomparable:
             raise ValueError("shapes differ")
-        self.values_read.append((planned.index, sample))
-        return self._pair(planned)
+        if on_reader:
+            self.values_read.append((planned.index, sample))
+        return Pair(self.values(planned), lambda at: self.windows_read.append((planned.index, sample, at)))
 
-    def _pair(self, planned):
+    def values(self, planned):
+        """Make values up."""
         reference = np.linspace(-1.5, 2.25, 144, dtype=np.float32).reshape(SHAPE)
         backend = np.clip(np.round(reference / 0.05) * 0.05, -1.4, 2.0).astype(np.float32)
         codes = None if planned.quant is None else np.rint(backend / 0.05 - 3).astype(np.int8)
         return Values(reference, backend, backend_codes=codes, backend_quant=planned.quant)
-
-    def window(self, tensor, *, around, extents, sample=0, step=0):
-        """Give all elements; on whichever thread."""
-        planned = next(p for p in self._plan if p.tensor == tensor)
-        if planned.index in self.incomparable:
-            raise ValueError("shapes differ")
-        self.windows_read.append((planned.index, sample, around))
-        pair = self._pair(planned)
-        return Window(**vars(pair), start=(0,) * 4, whole=SHAPE)
 
     def acknowledge(self, entries):
         self.guard()

@@ -2,6 +2,7 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.tui.answers import AnswerCache, answer
+from qdebug.tui.open_pairs import OpenPairs
 from qdebug.tui.requests import DetailRequest
 
 
@@ -14,7 +15,7 @@ def ask(make_table, monkeypatch):
         import fake_session
 
         session = fake_session.FakeSession()
-        session.guard = lambda: None
+        session.guard = lambda **_: None
         for side in (session.reference, session.backend):
             side._guard = lambda: None
         results = {result.tensor: result for result in session.results()}
@@ -23,7 +24,7 @@ def ask(make_table, monkeypatch):
             monkeypatch.setattr(module, "explain", found)
         request = DetailRequest(id=1, row=row, tensor=tensor, sample=chosen, **wanted)
         kept = AnswerCache() if cache is None else cache
-        return list(answer(session, request, results, cache=kept, outdated=outdated))
+        return list(answer(session, request, results, cache=kept, pairs=OpenPairs(), outdated=outdated))
 
     return run
 
@@ -45,19 +46,22 @@ def test_elements_come_when_they_are_asked_for_and_are_kept(ask):
     assert cache.nbytes > first.slab.nbytes
 
 
-def test_the_cache_forgets_the_oldest_beyond_its_cap_but_never_the_newest(ask):
-    cache = AnswerCache(most_bytes=1)
+def test_the_cache_forgets_the_oldest_beyond_its_cap(ask):
+    cache = AnswerCache(most_bytes=16_000)
     for row in (9, 10, 12):
         assert ask(row, elements=True, cache=cache)[-1].slab is not None
-    assert len(cache._kept) == 1
+        assert cache.nbytes <= 16_000
+    assert 0 < len(cache._kept) < 3
 
 
-def test_a_huge_tensor_is_forgotten_as_soon_as_another_one_is_looked_at(ask):
-    cache = AnswerCache(most_bytes=4096)
-    assert ask(9, elements=True, cache=cache)[-1].slab is not None
-    assert cache.nbytes > 4096
-    assert ask(10, cache=cache)[-1].complete
-    assert cache.nbytes <= 4096
+def test_of_a_tensor_that_takes_too_much_only_what_it_comes_to_is_kept(ask):
+    cache, small = AnswerCache(most_bytes=3000), AnswerCache()
+    assert cache.most_of_one < ask(9, elements=True, cache=small)[-1].slab.nbytes
+    last = ask(9, elements=True, cache=cache)[-1]
+    assert last.slab is None
+    assert last.whole.missing == 0
+    assert (last.whole.channels.rmse == ask(9, elements=True, cache=small)[-1].whole.channels.rmse).all()
+    assert ask(9, elements=True, cache=cache)[-1].whole is last.whole
 
 
 def test_the_sample_that_is_shown_is_not_read_again_when_it_is_chosen(ask):
@@ -109,10 +113,11 @@ def test_a_huge_tensor_is_shown_while_it_is_read_and_read_on_where_it_was_left(a
     cache = AnswerCache()
     calls = iter([False, False])
     begun = ask(elements=True, cache=cache, outdated=lambda: next(calls, True))
-    assert [part.slab.missing for part in begun] == [108, 72]
+    assert [part.whole.missing for part in begun] == [108, 72]
     assert not any(part.complete for part in begun)
+    assert not any(part.slab for part in begun)
     parts = ask(elements=True, cache=cache)
-    assert [part.slab.missing for part in parts] == [36, 0, 0, 0]
+    assert [part.whole.missing for part in parts] == [36, 0, 0, 0]
     assert [part.values is None for part in parts] == [True, True, False, False]
     assert parts[-1].complete
 

@@ -103,22 +103,25 @@ def test_the_screen_is_written_as_it_was(make_scene):
     assert (path.read_text(), said) == ("<svg/>", "the screen")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("t.npy", "codes"), ("t.npz", "reference, backend, backend_codes")])
-def test_the_tensor_is_written(make_scene, name, kind):
-    scene = make_scene()
+@pytest.fixture
+def source(make_pair):
+    """Give a comparison of one pair, of 2 x 3 elements."""
 
     class Source:
-        def values(self, tensor, *, sample, step):
-            class Pair:
-                reference = backend = np.ones((2, 3), np.float32)
-                reference_codes, backend_codes = None, np.ones((2, 3), np.int8)
+        def pair(self, tensor, *, sample, step):
+            return make_pair(np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32), None, np.ones((2, 3), np.int8))
 
-            return Pair()
+    return Source()
 
-    path, act = exports.prepared(name, scene, screenshot=str)
-    assert act(Source(), path).startswith(kind)
+
+@pytest.mark.parametrize(("name", "kind"), [("t.npy", "codes"), ("t.npz", "reference, backend, backend_codes")])
+def test_the_tensor_is_written(make_scene, source, name, kind):
+    path, act = exports.prepared(name, make_scene(), screenshot=str)
+    assert act(source, path).startswith(kind)
     loaded = np.load(path)
-    assert (loaded if name.endswith("npy") else loaded["backend_codes"]).dtype == np.int8
+    codes = loaded if name.endswith("npy") else loaded["backend_codes"]
+    assert (codes.dtype, codes.shape) == (np.int8, (2, 3))
+    assert name.endswith("npy") or (loaded["backend"] == 0).all()
 
 
 @pytest.mark.parametrize("name", ["screen.pdf", "noform", ""])

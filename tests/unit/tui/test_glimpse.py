@@ -1,80 +1,125 @@
-"""Elements of a tensor that is not compared yet: seen at once, said to be unjudged, and read further where one goes."""
+"""Elements around the one looked at: seen at once, read further where one goes, unjudged before they are compared."""
+
+import threading
+from dataclasses import replace
+from queue import Queue
 
 import numpy as np
+import pytest
 
-from qdebug.tui.desk import DetailDesk
+from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.errors import RecordingError
 from qdebug.tui.events import Glimpsed
-from qdebug.tui.glimpse import EXTENTS, ROOM, part_of
-from qdebug.tui.requests import DetailRequest, Withdraw
-from qdebug.tui.slab import make_slab
+from qdebug.tui.glimpse import Glimpser
+from qdebug.tui.open_pairs import OpenPairs
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.values_page import ValuesPage
+from qdebug.tui.requests import LookRequest
+from qdebug.tui.slab import slab_of
 
 
-def part(start, whole=(1, 4, 5000, 5000)):
-    values = np.zeros((1, 1, *EXTENTS), np.float32)
-    return make_slab(values, values, place=(start, whole))
+class Source:
+    """A comparison of one pair of tensors.
+
+    Args:
+        values: Both sides.
+    """
+
+    def __init__(self, values):
+        self.values, self.opened = values, 0
+        self.resume = threading.Event()
+        self.resume.set()
+
+    def pair(self, tensor, *, sample, step):
+        self.resume.wait(20)
+        self.opened += 1
+        return OpenPair(*self.values)
 
 
-def test_elements_are_asked_for_where_the_user_goes(make_navigator):
-    asked = []
-    desk, navigator = DetailDesk(asked.append), make_navigator(filled=0)
+@pytest.fixture
+def glimpser():
+    """Give a function that starts a thread that looks at a comparison; it gives that and what it posts."""
+    started = []
 
-    def go(*element):
-        desk.want(navigator, elements=True, element=element or None)
-        return [request.element for request in asked]
+    def start(source):
+        events = Queue()
+        started.append(Glimpser(lambda _: source and (source, 3), events.put, OpenPairs()))
+        return started[-1], events
 
-    assert go() == [None]
-    desk.take(Glimpsed(request=asked[-1], part=part((0, 0, 0, 0)), sample=0))
-    assert go(0, 0, 0, 0) == [None]
-    assert go(0, 0, EXTENTS[0] - ROOM - 1, 3) == [None], "all that is on the screen with it is there"
-    edge = (0, 0, EXTENTS[0] - ROOM, 3)
-    assert go(*edge) == [None, edge]
-    assert go(*edge) == [None, edge], "it is on its way"
-    assert go(0, 1, 0, 0) == [None, edge, (0, 1, 0, 0)]
-    desk.take(Glimpsed(request=asked[1], part=part((0, 0, 100, 0)), sample=0))
-    assert desk.glimpse(navigator).part.start == (0, 0, 0, 0), "an answer to an older request is dropped"
-    navigator.go(3)
-    assert desk.glimpse(navigator) is None
+    yield start
+    for each in started:
+        each.stop()
 
 
-def test_nothing_is_asked_again_once_all_is_there_or_nothing_wanted(make_navigator, make_scene):
-    asked = []
-    desk, navigator = DetailDesk(asked.append), make_navigator()
-    navigator.go(9)
-    desk.want(navigator, elements=True)
-    desk.take(Glimpsed(request=asked[0], part=part((0, 0, 0, 0)), sample=0))
-    ready = make_scene(row=9).ready
-    object.__setattr__(ready, "request", asked[0])
-    desk.take(ready)
-    desk.want(navigator, elements=True, element=(0, 3, 4000, 0))
-    assert len(asked) == 1
-    desk.forget()
-    assert desk.glimpse(navigator) is None
-    desk.want(navigator, elements=True)
-    desk.want_nothing()
-    assert [type(request) for request in asked] == [DetailRequest, DetailRequest, Withdraw]
+def request(number, *element, plane=False):
+    return LookRequest(id=number, row=0, tensor="t", sample=None, element=element or None, plane=plane)
 
 
-def test_elements_that_take_much_memory_are_let_go_once_another_node_is_looked_at(
-    make_navigator, make_scene, monkeypatch
-):
-    asked = []
-    desk, navigator = DetailDesk(asked.append), make_navigator()
+def test_the_elements_around_one_are_read(glimpser):
+    values = np.arange(4e6).reshape(2, 2, 1000, 1000)
+    thread, events = glimpser(Source((values, values + 1)))
+    thread.ask(request(1, 1, 1, 500, 998))
+    seen = events.get(timeout=20)
+    assert (seen.request.id, seen.sample, seen.problem, seen.plane) == (1, 3, "", None)
+    assert seen.part.reference[seen.part.local((1, 1, 500, 998))] == values[1, 1, 500, 998]
+    assert seen.part.around((1, 1, 500, 998), 64)
+    assert seen.part.nbytes < 2 << 20
 
-    def look(row, *, elements):
-        navigator.go(row)
-        desk.want(navigator, elements=elements)
-        ready = make_scene(row=row, elements=elements).ready
-        object.__setattr__(ready, "request", asked[-1])
-        desk.take(ready)
 
-    look(9, elements=True)
-    look(10, elements=False)
-    navigator.go(9)
-    assert desk.ready(navigator).slab is not None, "little is kept"
-    monkeypatch.setattr("qdebug.tui.desk._HELD", 0)
-    look(12, elements=False)
-    navigator.go(9)
-    assert desk.ready(navigator).slab is None
+def test_a_map_of_the_plane_comes_with_them_and_is_read_once(glimpser):
+    values = np.zeros((3, 700, 600), np.float32)
+    source = Source((values, values + 2))
+    thread, events = glimpser(source)
+    thread.ask(request(1, 1, 5, 5, plane=True))
+    seen = events.get(timeout=20)
+    while seen.plane.missing:
+        seen = events.get(timeout=20)
+    assert seen.plane.place == (1,)
+    assert (seen.plane.pooled == 2).all()
+    sums = thread._plane[2]
+    thread.ask(request(2, 1, 600, 500, plane=True))
+    seen = events.get(timeout=20)
+    assert thread._plane[2] is sums
+    assert seen.plane.missing == 0
+    thread.ask(request(3, 2, 600, 500, plane=True))
+    assert events.get(timeout=20).plane.place == (2,)
+    assert thread._plane[2] is not sums
+
+
+def test_what_was_asked_before_the_newest_is_not_read(glimpser):
+    source = Source((np.zeros((9, 9)), np.zeros((9, 9))))
+    source.resume.clear()
+    thread, events = glimpser(source)
+    for number in range(1, 20):
+        thread.ask(request(number, 1, 1))
+    source.resume.set()
+    assert events.get(timeout=20).request.id == 19
+    assert source.opened <= 2
+
+
+def test_nothing_is_kept_of_what_nobody_looks_at(glimpser):
+    values = np.zeros((1 << 10, 1 << 10), np.float32)
+    thread, events = glimpser(Source((values, values)))
+    thread.ask(request(1, 0, 0, plane=True))
+    events.get(timeout=20)
+    assert thread._pairs.nbytes == 4 << 20
+    thread.ask(None)
+    for _ in range(1000):
+        if not thread._pairs.nbytes and thread._plane is None:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it is still held")
+
+
+def test_what_cannot_be_read_is_said(glimpser):
+    class Broken:
+        def pair(self, *_, **__):
+            raise RecordingError("the file is damaged")
+
+    thread, events = glimpser(Broken())
+    thread.ask(request(1))
+    seen = events.get(timeout=20)
+    assert (seen.part, seen.problem) == (None, "the file is damaged")
 
 
 async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(make_app, make_session, settle):
@@ -99,15 +144,9 @@ async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(m
 
 
 def test_elements_beyond_the_part_are_on_their_way(make_scene):
-    from dataclasses import replace
-
-    from qdebug.tui.pages.elements import ElementCursor
-    from qdebug.tui.pages.values_page import ValuesPage
-
     scene = make_scene(row=20, filled=12)
-    values = np.full((1, 1, 2, 3), 7.0, np.float32)
-    request = DetailRequest(id=1, row=20, tensor="t", sample=None, elements=True)
-    seen = Glimpsed(request=request, part=make_slab(values, values, place=((0, 0, 0, 0), (1, 4, 6, 6))), sample=0)
+    values = np.full((1, 4, 6, 6), 7.0, np.float32)
+    seen = Glimpsed(request=request(1), part=slab_of(OpenPair(values, values).window(None, (2, 3))), sample=0)
     cursor = ElementCursor()
     page, scene = ValuesPage(cursor), replace(scene, glimpse=seen)
     shown = ["".join(text for text, _ in line) for line in page.draw(scene, 200, 30)]
@@ -115,15 +154,9 @@ def test_elements_beyond_the_part_are_on_their_way(make_scene):
     assert (row.count("7"), row.count("..")) == (6, 9)
     assert cursor.jump(scene, "0,3,5,5") == "element 0,3,5,5"
     assert "@0,3,5,5  is being read" in "".join(text for line in page.draw(scene, 200, 30) for text, _ in line)
-    assert cursor.on(scene) is None, "what draws the whole tensor waits"
+    assert cursor.whole(scene) is None, "what draws the whole tensor waits"
     assert "cannot be shown" in "".join(
         text
         for line in page.draw(replace(scene, glimpse=replace(seen, part=None, problem="gone")), 200, 30)
         for text, _ in line
     )
-
-
-def test_a_window_keeps_its_place(make_session):
-    session = make_session()
-    window = session.window("block0/qlinearconv_0_out", around=None, extents=EXTENTS)
-    assert part_of(window).whole == (1, 4, 6, 6)

@@ -8,7 +8,7 @@ from qdebug.errors import RecordingError
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.tui.events import Computed, DetailReady, Failed, Finished, Glimpsed, Named, Noted, Opened, Said, Staged
 from qdebug.tui.reader import Reader
-from qdebug.tui.requests import AcceptRequest, DetailRequest, ExportRequest, NoteRequest, Withdraw
+from qdebug.tui.requests import AcceptRequest, DetailRequest, ExportRequest, LookRequest, NoteRequest, Withdraw
 from qdebug.tui.source import Opening
 
 
@@ -358,7 +358,8 @@ def window_of(events, number):
 
 def look_at(reader, row, number, **asked):
     tensor = f"block{row // 4}/{('qlinearconv', 'qlinearadd', 'relu', 'maxpool')[row % 4]}_{row}_out"
-    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=None, elements=True, **asked))
+    reader.request(DetailRequest(id=number, row=row, tensor=tensor, sample=None, elements=True))
+    reader.request(LookRequest(id=number, row=row, tensor=tensor, sample=None, **asked))
 
 
 def test_elements_can_be_seen_while_another_tensor_is_being_compared_without_a_pause(start, endless):

@@ -9,6 +9,7 @@ from qdebug.session import DiffSession
 from qdebug.tui.answers import AnswerCache, answer
 from qdebug.tui.glyphs import ASCII, UNICODE
 from qdebug.tui.navigator import Navigator
+from qdebug.tui.open_pairs import OpenPairs
 from qdebug.tui.pages.detail_lines import detail_lines
 from qdebug.tui.pages.elements import waiting_lines
 from qdebug.tui.pages.page import Scene
@@ -56,7 +57,7 @@ def told(reference, backend, *, sample=None, width=80, glyphs=UNICODE):
     navigator = Navigator(opened.table, samples=opened.samples)
     navigator.go(opened.table.row_of("y"))
     request = DetailRequest(id=1, row=navigator.cursor, tensor="y", sample=sample, elements=True)
-    *_, ready = answer(source, request, results, cache=AnswerCache(), outdated=lambda: False)
+    *_, ready = answer(source, request, results, cache=AnswerCache(), pairs=OpenPairs(), outdated=lambda: False)
     scene = Scene(navigator=navigator, opened=opened, result=source.result(), ready=ready, glyphs=glyphs)
     shown = detail_lines(navigator, ready, width, glyphs)
     return scene, ["".join(text for text, _ in line).rstrip() for line in shown]

@@ -85,3 +85,18 @@ def test_values_are_real_and_in_the_references_order():
     assert (found.reference_codes, found.reference_quant, found.backend_quant) == (None, None, QUANT)
     assert reader.worst(1, 0, 0)[0].index == (0, 2, 1)
     assert reader.profile().worst[0].index == (0, 2, 1)
+
+
+def test_what_is_turned_is_profiled_as_it_lies_or_as_a_copy_alike(monkeypatch):
+    theirs, codes = noise((2, 3, 4, 5), 1), np.rint(noise((2, 4, 5, 3), 2) * 20).astype(np.int8)
+    quant = QuantParams(dtype="int8", scale=F32([0.5, 0.25, 0.1]), zero_point=[1, 0, 2], axis=3)
+    pair = Pair(reference="r", backend="b", match=Match.MANUAL, reason="", backend_view=View(transpose=(0, 3, 1, 2)))
+    both = PairReader(recorded("r", {(0, 0): theirs}), recorded("b", {(0, 0): codes}, quant=quant), pair)
+    copied = both.profile(sample=0)
+    monkeypatch.setattr("qdebug.analysis.comparison.pair_values._SMALL", 0)
+    assert not both._read(0, 0)[1].flags.c_contiguous
+    viewed = both.profile(sample=0)
+    assert viewed.stats == copied.stats
+    assert viewed.worst == copied.worst
+    assert viewed.channels.rmse.tolist() == copied.channels.rmse.tolist()
+    assert viewed.errors.counts.tolist() == copied.errors.counts.tolist()

@@ -1,11 +1,17 @@
-"""A window holds what the whole tensor holds there, wherever it lies and however the tensor is kept."""
+"""A part of a pair holds what the whole tensor holds there, wherever it lies and however the tensor is kept."""
 
+import mmap
+
+import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.comparison.pair_values import PairReader
-from qdebug.analysis.comparison.pair_window import read_window
+from qdebug.analysis.comparison.pair_window import open_pair
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo
 
@@ -29,8 +35,12 @@ def reader(theirs, ours, *, quant=None, view=None):
     return PairReader(Kept(theirs), Kept(ours, quant), pair)
 
 
+def opened(of):
+    return open_pair(of, sample=0, step=0)
+
+
 def window(of, around=None, extents=(3, 4)):
-    return read_window(of, sample=0, step=0, around=around, extents=extents)
+    return opened(of).window(around, extents)
 
 
 @pytest.mark.parametrize("around", [None, (0, 0, 0, 0), (1, 2, 8, 10), (1, 1, 4, 5), (0, 2, 8, 0)])
@@ -88,3 +98,85 @@ def test_an_index_that_the_tensor_does_not_have_is_the_first():
 def test_sides_of_different_sizes_have_no_window():
     with pytest.raises(UsageError, match=r"\(2, 3\)"):
         window(reader(np.zeros((2, 3)), np.zeros((2, 4))))
+
+
+VIEWS = {
+    "as it is": (None, lambda array: array),
+    "channels last": (View(transpose=(0, 3, 1, 2)), lambda array: array.transpose(0, 2, 3, 1)),
+    "in blocks": (
+        View(channel_block=2),
+        lambda array: array.reshape(2, 2, 2, 5, 6).transpose(0, 1, 3, 4, 2),
+    ),
+    "clamped": (View(clamp_low=-0.5, clamp_high=0.5), lambda array: array),
+}
+
+
+@pytest.mark.parametrize("kept", VIEWS)
+@pytest.mark.parametrize("quantized", [False, True])
+def test_stretches_and_windows_are_parts_of_the_whole_however_it_is_kept(kept, quantized):
+    rng = np.random.default_rng(7)
+    view, keep = VIEWS[kept]
+    theirs = rng.standard_normal((2, 4, 5, 6)).astype(np.float32)
+    ours = rng.integers(-128, 128, theirs.shape).astype(np.int8) if quantized else theirs + np.float32(1)
+    quant = QuantParams(dtype="int8", scale=0.1, zero_point=3) if quantized else None
+    of = reader(theirs, np.ascontiguousarray(keep(ours)), quant=quant, view=view)
+    whole, pair = of.values(0, 0), opened(of)
+    assert pair.shape == whole.backend.shape
+    for start, stop in ((0, 0), (0, 240), (7, 8), (5, 67), (29, 241), (119, 121)):
+        part = pair.read(start, stop)
+        for name in ("reference", "backend", "reference_codes", "backend_codes"):
+            mine, all_of_it = getattr(part, name), getattr(whole, name)
+            assert (mine is None) == (all_of_it is None)
+            if mine is not None:
+                assert mine.dtype == all_of_it.dtype
+                assert mine.tobytes() == all_of_it.reshape(-1)[start:stop].tobytes()
+    for around in ((0, 0, 0, 0), (1, 3, 4, 5), (1, 0, 2, 3)):
+        part = pair.window(around, (2, 3))
+        at = tuple(slice(first, first + size) for first, size in zip(part.start, part.backend.shape, strict=True))
+        np.testing.assert_array_equal(part.backend, whole.backend[at])
+        np.testing.assert_array_equal(part.reference, whole.reference[at])
+
+
+@given(
+    hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=5),
+    st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16, np.int64, ml_dtypes.int4, np.uint8]),
+    st.data(),
+)
+def test_a_window_of_any_shape_holds_what_it_is_around(shape, dtype, data):
+    values = np.random.default_rng(1).integers(0, 7, shape).astype(dtype)
+    of = open_pair(reader(values, values), sample=0, step=0)
+    around = tuple(data.draw(st.integers(0, max(size - 1, 0))) for size in shape)
+    part = of.window(around, (data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))))
+    at = tuple(slice(first, first + size) for first, size in zip(part.start, part.backend.shape, strict=True))
+    assert part.backend.tobytes() == values[at].tobytes()
+    assert not values.size or all(where.start <= one < where.stop for where, one in zip(at, around, strict=True))
+
+
+def test_scales_of_channels_fit_a_tensor_without_elements():
+    quant = QuantParams(dtype="int8", scale=[0.5, 0.25], zero_point=[0, 0], axis=1)
+    part = window(reader(np.zeros((0, 2, 3), np.float32), np.zeros((0, 2, 3), np.int8), quant=quant))
+    assert part.backend.shape == (0, 2, 3)
+    assert part.backend.dtype == np.float32
+
+
+def test_what_lies_in_a_file_takes_no_memory(tmp_path):
+    path = tmp_path / "values"
+    np.arange(64, dtype=np.int8).tofile(path)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    ours = np.frombuffer(mapped, np.int8).reshape(1, 4, 4, 4)
+    theirs = np.zeros((1, 4, 4, 4), np.float32)
+    quant = QuantParams(dtype="int8", scale=0.5, zero_point=0)
+    turned = View(transpose=(0, 3, 1, 2))
+    assert opened(reader(theirs, ours, quant=quant)).held == theirs.nbytes
+    assert opened(reader(ours, ours, quant=quant)).held == 0
+    assert opened(reader(ours, ours, quant=quant, view=turned)).held == 0, "a view of it, which is read as it is asked"
+    blocked = opened(reader(ours, ours, view=View(channel_block=4)))
+    assert blocked.held in {0, 64}
+
+
+def test_sides_that_lie_in_the_same_memory_are_counted_once():
+    values = np.zeros(1000)
+    pair = opened(reader(values, values))
+    assert (pair.held, pair.nbytes, pair.size) == (8000, 16000, 1000)
+    assert pair.again().held == 8000

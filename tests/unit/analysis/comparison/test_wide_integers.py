@@ -12,7 +12,7 @@ import qdebug
 from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.comparison.compare import Request, compare_pair, compare_small
 from qdebug.analysis.comparison.pair_values import PairReader
-from qdebug.analysis.comparison.pair_window import read_window
+from qdebug.analysis.comparison.pair_window import open_pair
 from qdebug.analysis.comparison.varying import real_where_varying
 from qdebug.record.recorder import Recorder
 
@@ -90,7 +90,7 @@ def test_the_elements_that_are_shown_differ(dtype):
     reader = PairReader(*sides, PAIR)
     values = reader.values(0, 0)
     assert np.flatnonzero(values.reference != values.backend).tolist() == [PLACE]
-    window = read_window(reader, sample=0, step=0, around=(PLACE,), extents=(1, 8))
+    window = open_pair(reader, sample=0, step=0).window((PLACE,), (1, 8))
     assert np.count_nonzero(window.reference != window.backend) == 1
     (worst,) = reader.worst(9, 0, 0)
     assert (worst.index, worst.lsb, worst.backend_code - worst.reference_code) == ((PLACE,), 1.0, 1)

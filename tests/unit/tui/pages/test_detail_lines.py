@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from qdebug.analysis.comparison.pair_window import OpenPair
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
 from qdebug.tui.events import DetailReady
@@ -45,7 +46,7 @@ def ready():
         return DetailReady(
             request=DetailRequest(id=1, row=result.index, tensor=result.tensor, sample=sample),
             detail=NodeDetail(result=result, backend=info, worst=worst, sample=sample),
-            values=None if problem else value_facts(values, values.reshape(5, 10) + 0.1),
+            values=None if problem else value_facts(OpenPair(values, values.reshape(5, 10) + 0.1)),
             values_sample=2,
             complete=True,
             problem=problem,

@@ -5,26 +5,56 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.analysis.comparison.pair_window import OpenPair
 from qdebug.tui.events import Glimpsed
 from qdebug.tui.pages.channels_page import ChannelsPage
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.map_page import MapPage
 from qdebug.tui.pages.values_page import ValuesPage
-from qdebug.tui.requests import DetailRequest
-from qdebug.tui.slab import Filling, make_slab
+from qdebug.tui.plane_map import PlaneSums
+from qdebug.tui.requests import LookRequest
+from qdebug.tui.slab import slab_of
+from qdebug.tui.summing import Summing
 
 
 @pytest.fixture
-def reading(make_scene, monkeypatch):
-    """Give a scene whose tensor, of which channel 2 is the worst so far, is read up to channel 3 of 6."""
-    monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 12)
+def backend():
+    """Give a tensor of six channels of ones, of which channel 2 is the worst of the first half, and 5 of all."""
     backend = np.ones((1, 6, 3, 4), np.float32)
     backend[0, 2], backend[0, 5] = 3, 50
-    filling = Filling(np.zeros_like(backend), backend)
+    return backend
+
+
+@pytest.fixture
+def pair(backend):
+    """Give the pair of that tensor and one of zeros."""
+    return OpenPair(np.zeros_like(backend), backend)
+
+
+@pytest.fixture
+def reading(make_scene, pair, monkeypatch):
+    """Give a scene whose tensor is read up to channel 3 of 6."""
+    monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 12)
+    summing = Summing(pair, most_bytes=0)
     for _ in range(3):
-        filling.more(seconds=-1)
+        summing.more(seconds=-1)
     scene = make_scene(row=9)
-    return replace(scene, ready=replace(scene.ready, slab=filling.slab(), complete=False), glimpse=None)
+    return replace(scene, ready=replace(scene.ready, whole=summing.whole(), slab=None, complete=False), glimpse=None)
+
+
+@pytest.fixture
+def look(pair):
+    """Give a function that puts what is around an element into a scene, and as many blocks of its plane as asked."""
+
+    def at(scene, element, *, extents=(2, 3), blocks=None):
+        sums = PlaneSums(pair, element[:-2])
+        for _ in range(99 if blocks is None else blocks):
+            sums.more(seconds=-1)
+        request = LookRequest(id=1, row=9, tensor="t", sample=None, element=element, plane=True)
+        part = slab_of(pair.window(element, extents))
+        return replace(scene, glimpse=Glimpsed(request=request, part=part, sample=0, plane=sums.map()))
+
+    return at
 
 
 def drawn(page, scene, width=79):
@@ -51,56 +81,86 @@ def test_the_cursor_may_be_on_a_channel_that_is_not_read(reading):
     assert cursor.index[1] in (0, 1, 2)
 
 
-def test_a_map_so_far(reading):
+def test_a_map_of_all_channels_so_far(reading, look):
     cursor = ElementCursor()
     page = MapPage(cursor)
-    drawn(page, reading)
-    cursor.jump(reading, "0,0,0,0")
-    shown = drawn(page, reading)
-    assert "SO FAR: 50%" in shown
-    assert "diff 1" in shown
     page.toggle()
-    assert "blank: not read yet" in drawn(page, reading)
+    shown = drawn(page, reading)
+    assert "SO FAR: 50% of the tensor is read" in shown
+    assert "blank: not read yet" in shown
+    assert "is being read .." in shown, "of the element under the cursor no value is known"
     assert (page._pooled < 0).sum() == 3 * 12
-    page.toggle()
-    cursor.jump(reading, "0,4,1,1")
-    shown = drawn(page, reading)
-    assert "is being read" in shown
-    assert (page._pooled < 0).all()
+    cursor.jump(reading, "0,2,1,1")
+    shown = drawn(page, look(reading, (0, 2, 1, 1)))
+    assert "be   3" in shown
+    assert "channel 2, so far:" in shown
 
 
-def test_the_elements_around_an_unread_one_are_a_window(reading):
-    values = np.full((1, 1, 2, 3), 7.0, np.float32)
-    request = DetailRequest(id=1, row=9, tensor="t", sample=None, elements=True)
-    part = make_slab(values, values + 1, place=((0, 4, 1, 1), (1, 6, 3, 4)))
-    scene = replace(reading, glimpse=Glimpsed(request=request, part=part, sample=0))
+def test_a_map_of_a_plane_so_far(reading, look, monkeypatch):
+    monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 4)
     cursor = ElementCursor()
     page = MapPage(cursor)
-    drawn(page, scene)
-    cursor.jump(scene, "0,4,1,1")
-    shown = drawn(page, scene)
+    assert "the plane [0,0] is being read" in drawn(page, reading)
+    cursor.jump(reading, "0,5,0,0")
+    shown = drawn(page, look(reading, (0, 5, 0, 0), blocks=1))
+    assert "SO FAR: 33% of the plane is read" in shown
+    assert "3 x 4 elements" in shown
+    assert "0..50" in shown, "the largest one of the plane: that of the tensor is not known"
+    assert page._pooled.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
+    shown = drawn(page, look(reading, (0, 5, 0, 0)))
+    assert "SO FAR" not in shown
+    assert (page._pooled == 50).all()
+    cursor.jump(reading, "0,4,0,0")
+    assert "the plane [0,4] is being read" in drawn(page, look(reading, (0, 5, 0, 0))), "the map is of another plane"
+
+
+def test_a_huge_tensor_that_is_read_is_seen_through_a_window(reading, look, pair):
+    summing = Summing(pair, most_bytes=0)
+    assert summing.more()
+    scene = replace(reading, ready=replace(reading.ready, whole=summing.whole(), complete=True))
+    cursor = ElementCursor()
+    page = ValuesPage(cursor)
+    cursor.jump(look(scene, (0, 0, 0, 0)), "0,4,1,1")
+    shown = drawn(page, look(scene, (0, 4, 1, 1)))
+    assert "@0,4,1,1  reference 0  backend 1" in shown
+    assert "the elements around this one" not in shown, "nothing is missing"
+    assert cursor.in_part(look(scene, (0, 4, 1, 1))).largest == 50, "that of the whole tensor"
+    cursor.jump(scene, "0,4,2,3")
+    shown = drawn(page, look(scene, (0, 4, 0, 0)))
+    assert "@0,4,2,3  is being read .." in shown
+    assert "1.0" not in shown.split("@0,4,2,3")[1], "no number of another element"
+    cursor.jump(scene, "0,5,2,3")
+    rows = drawn(page, look(scene, (0, 4, 2, 3))).splitlines()[4:7]
+    assert all(row.split()[1:] == [".."] * 6 or ".." in row for row in rows), "the window is of another plane"
+
+
+def test_while_it_is_read_the_window_says_that_more_is_to_come(reading, look):
+    shown = drawn(ValuesPage(ElementCursor()), look(reading, (0, 0, 0, 0)))
     assert "the elements around this one; the whole tensor is being read" in shown
-    assert "rows 1..2 of 3" in shown
-    assert "columns 1..3 of 4" in shown
-    assert "be   8" in shown
-    cursor.jump(scene, "0,4,0,0")
-    assert "@0,4,0,0  is being read" in drawn(page, scene)
-    cursor.jump(scene, "0,1,0,0")
-    assert "SO FAR" in drawn(page, scene), "this plane is there as a whole"
-    assert "SO FAR" in drawn(ValuesPage(cursor), scene)
 
 
-def test_an_uncompared_tensor_has_a_map_of_what_is_around(make_scene):
-    scene = make_scene(row=20, filled=12)
-    values = np.full((1, 1, 2, 3), 7.0, np.float32)
-    request = DetailRequest(id=1, row=20, tensor="t", sample=None, elements=True)
-    seen = Glimpsed(request=request, part=make_slab(values, values, place=((0, 0, 0, 0), (1, 4, 6, 6))), sample=0)
-    shown = drawn(MapPage(ElementCursor()), replace(scene, glimpse=seen), 80)
+def test_an_uncompared_tensor_has_a_map(make_scene, look):
+    scene = look(make_scene(row=20, filled=12), (0, 0, 0, 0))
+    shown = drawn(MapPage(ElementCursor()), scene, 80)
     assert "NOT COMPARED YET: elements as they were recorded, nothing is judged" in shown
+    assert "plane [0,0]" in shown
+    page = MapPage(ElementCursor())
+    page.toggle()
+    assert "not compared yet" in drawn(page, scene, 80), "all channels are known once it is compared"
+
+
+def test_elements_that_cannot_be_read_say_why(reading):
+    request = LookRequest(id=1, row=9, tensor="t", sample=None)
+    seen = Glimpsed(request=request, part=None, sample=0, problem="the file is gone")
+    scene = replace(reading, glimpse=seen)
+    for page in (ValuesPage(ElementCursor()), MapPage(ElementCursor())):
+        assert "the file is gone" in drawn(page, scene)
 
 
 def test_too_many_channels_to_list_are_said(make_scene):
     scene = make_scene(row=9)
     values = np.zeros((1 << 18) + 1, np.float32)
-    scene = replace(scene, ready=replace(scene.ready, slab=make_slab(values, values)))
+    summing = Summing(OpenPair(values, values), most_bytes=0)
+    summing.more()
+    scene = replace(scene, ready=replace(scene.ready, whole=summing.whole(), slab=None))
     assert "145 channels, too many to list" in drawn(ChannelsPage(ElementCursor()), scene)

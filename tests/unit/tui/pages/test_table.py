@@ -389,7 +389,7 @@ def test_jumping_to_an_element(make_scene, given, said):
 
 def test_the_worst_elements_are_walked_around(make_scene):
     cursor, scene = ElementCursor(), make_scene()
-    assert cursor.on(scene) is not None
+    assert cursor.whole(scene) is not None
     assert cursor.worst(scene, 1) == "worst element 2 of 8"
     assert cursor.index == (0, 1, 1, 1)
     assert cursor.worst(scene, -1) == "worst element 1 of 8"

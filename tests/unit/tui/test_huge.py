@@ -1,0 +1,159 @@
+"""A tensor that is too large to be held is seen through a window: at its edges too no number is another element's."""
+
+import re
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.tui.answers import AnswerCache, answer
+from qdebug.tui.open_pairs import OpenPairs
+from qdebug.tui.requests import DetailRequest
+from qdebug.view.text import safe_text
+
+SHAPE = (1, 3, 700, 1100)
+
+
+@pytest.fixture
+def huge(make_session, monkeypatch):
+    """Give a session whose tensors have each element's number as its value, and a cache that has no room for one."""
+    reference = np.arange(np.prod(SHAPE), dtype=np.float64).reshape(SHAPE)
+    backend = reference + 0.5
+    backend[0, 1, 3, 4] += 100
+
+    class Huge(make_session):
+        def pair(self, tensor, *, sample=0, step=0):
+            self.guard(any_thread=True)
+            return OpenPair(reference, backend)
+
+    monkeypatch.setattr("qdebug.tui.answers.AnswerCache", partial(AnswerCache, 1 << 20))
+    return Huge()
+
+
+def shown_numbers(main):
+    """Give what the page shows of the reference, by row and column; None for what is on its way."""
+    lines = ["".join(text for text, _ in line) for line in main._draw_page(118, 30)]
+    at = next(number for number, line in enumerate(lines) if "reference" in line and "backend" in line)
+    columns = [int(word) for word in lines[at + 1].split()]
+    columns = columns[: len(columns) // 3]
+    found = {}
+    for line in lines[at + 2 :]:
+        if not re.match(r"\s*\d+ ", line):
+            break
+        row, *words = line.replace(main._look.glyphs.cursor, " ").split()
+        for column, word in zip(columns, words, strict=False):
+            found[int(row), column] = None if word == ".." else float(word)
+    return found
+
+
+def check(main):
+    """Check that each number is that of its element; tell how many are on their way."""
+    numbers, plane = shown_numbers(main), main.elements.index[1]
+    assert numbers
+    for (row, column), value in numbers.items():
+        right = (plane * SHAPE[2] + row) * SHAPE[3] + column
+        assert value is None or value == pytest.approx(right, rel=1e-3), (row, column)
+    return sum(value is None for value in numbers.values())
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["down"] * 80,
+        ["right"] * 80,
+        ["pagedown"] * 5 + ["pageup"] * 3,
+        ["end", "home", "end"],
+        ["c", "end", "c", "home", "C"],
+        ["@", *"0,2,699,1099", "enter", "up", "left", "home"],
+        ["@", *"0,0,127,127", "enter", *["down", "right"] * 5, "n", "N"],
+    ],
+    ids=["down", "right", "pages", "ends", "channels", "last", "edge"],
+)
+async def test_wherever_one_goes_the_numbers_are_those_of_the_elements(make_app, huge, settle, keys):
+    async with make_app(huge, node="block2/qlinearadd_9", screen="values").run_test(size=(120, 36)) as pilot:
+        main = await settle(pilot)
+        assert main.detail_ready.slab is None
+        assert main.detail_ready.whole.missing == 0
+        for key in keys:
+            await pilot.press(key)
+            if main.elements.index:
+                check(main)
+        await settle(pilot, until=lambda main: not check(main))
+        index = main.elements.index
+        text = "\n".join("".join(piece for piece, _ in line) for line in main._draw_page(118, 30))
+        value = float(np.ravel_multi_index(index, SHAPE))
+        assert f"@{','.join(map(str, index))}  reference {value:.9g}" in text
+        assert main.scene.glimpse.part.nbytes < 2 << 20
+
+
+async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, settle):
+    async with make_app(huge, node="block2/qlinearadd_9", screen="channels").run_test(size=(120, 36)) as pilot:
+        main = await settle(pilot)
+
+        def text(main):
+            return "\n".join("".join(piece for piece, _ in line) for line in main._draw_page(118, 30))
+
+        assert "3 channels along dimension 1, 1..3 shown" in text(main)
+        assert "100.5" in text(main) or "100" in text(main)
+        await pilot.press("7", "@", *"0,1,3,4", "enter")
+        main = await settle(pilot, until=lambda main: "plane [0,1]" in text(main))
+        await settle(pilot, until=lambda main: "diff 100.5" in text(main))
+        assert "700 x 1\u202f100 elements" in text(main)
+        page = main.page_now
+        assert page._pooled.max() == 100.5
+        assert (page._pooled >= 0.5).all(), "all of the plane is read"
+        await pilot.press("c")
+        main = await settle(pilot, until=lambda main: "plane [0,2]" in text(main))
+        assert (page._pooled == 0.5).all()
+        await pilot.press("v")
+        await settle(pilot, until=lambda main: "channels x positions" in text(main))
+        assert page._pooled.max() == 100.5
+
+
+async def test_other_nodes_and_back(make_app, huge, settle):
+    async with make_app(huge, node="block2/qlinearadd_9", screen="values").run_test(size=(120, 36)) as pilot:
+        main = await settle(pilot)
+        await pilot.press("@", *"0,2,500,900", "enter")
+        for _ in range(2):
+            await pilot.press("2", "j", "5")
+            await settle(pilot, until=lambda main: main.scene.glimpse is not None and not check(main))
+        await pilot.press("2", "k", "k", "5")
+        await settle(pilot, until=lambda main: main.scene.glimpse is not None and not check(main))
+        assert "block2" in safe_text(main.scene.planned.node)
+        assert main._desk.glimpse(main.navigator) is not None
+        await pilot.press("2")
+        await pilot.pause()
+        if not main._arrangement.detail:
+            assert main._desk.glimpse(main.navigator) is None
+
+
+def test_no_more_than_the_cap_is_held_of_any_number_of_tensors(make_session, monkeypatch):
+    """Eight tensors of 32 MB a pair, and a cap of 24 MB."""
+    session = make_session()
+    monkeypatch.setattr(session, "guard", lambda **_: None)
+    for side in (session.reference, session.backend):
+        monkeypatch.setattr(side, "_guard", lambda: None)
+    values = np.zeros((1, 8, 512, 1024), np.float32)
+    large = OpenPair(values, values + 1)
+    small = OpenPair(values[:, :1], values[:, 1:2] + 1)
+    session.pair = lambda tensor, **_: (small if "maxpool" in tensor else large).again()
+    results = {result.tensor: result for result in session.results()}
+    cache, pairs, kept = AnswerCache(24 << 20), OpenPairs(), 0
+    tracemalloc.start()
+    try:
+        for row in (8, 9, 10, 11, 12, 13, 14, 15):
+            tensor = list(results)[row]
+            request = DetailRequest(id=row, row=row, tensor=tensor, sample=None, elements=True)
+            *_, last = answer(session, request, results, cache=cache, pairs=pairs, outdated=lambda: False)
+            assert last.complete
+            assert last.problem == ""
+            assert last.whole.channels.rmse == pytest.approx(np.ones(len(last.whole.channels.rmse)))
+            assert last.values.backend.counts.sum() == last.whole.size
+            kept += last.slab is not None
+            assert cache.nbytes <= 24 << 20
+        assert tracemalloc.get_traced_memory()[1] < (24 + 12) << 20
+    finally:
+        tracemalloc.stop()
+    assert kept == 2, "the small ones"
