@@ -2,14 +2,16 @@
 
 The backend's graph is walked once from its inputs. A tensor answers to the reference tensor of its name, or to the one
 it is said to stand for, if the nodes around the two bear that out; else to the output of the reference node that does
-the same on the partners of its node's inputs; else to that of the one node with its node's weights. Nothing is ever
-paired by a name's ending or by position.
+the same on the partners of its node's inputs; else to that of the one node with its node's weights; and where a harness
+said little of its graph, to the one that holds its values. Nothing is ever paired by a name's ending or by position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from qdebug.analysis.alignment.by_values import ValueMatcher
 from qdebug.analysis.alignment.channels_last import with_channels_second
 from qdebug.analysis.alignment.claims import Claims
 from qdebug.analysis.alignment.clamps import (
@@ -106,6 +108,7 @@ class _Aligner:
         self._clamped_later: dict[str, str] = {}
         self._names = Namesakes(ref, be)
         self._matcher = NodeMatcher(ref, be)
+        self._values = ValueMatcher(ref, be)
         self._judge = NameJudge(ref, be, self.found)
         self._clamps = CodeClamps(ref, be)
         self._claims = Claims(ref, be, self.found, self._judge, self._clamps, names=self._names)
@@ -154,6 +157,9 @@ class _Aligner:
             return
         if answer is None or answer.tensor is None:
             answer = self._by_weight(tensor, node, answer)
+        answer = self._values.at_its_stage(tensor, answer)
+        if answer.tensor is None:
+            answer = self._by_values(tensor, answer)
         if answer.tensor is None:
             self.notes[tensor] = answer.reason
             if answer.undecided:
@@ -313,6 +319,11 @@ class _Aligner:
             self.found.add(tensor, pair.reference, Match.FUSED, reason)
             return True
         return False
+
+    def _by_values(self, tensor: str, answer: Answer) -> Answer:
+        """Look for a tensor of the same values; where there is none, not one of several nodes that fit is the one."""
+        found = self._values.find(tensor, lambda name: self._claims.is_claimed(name, tensor))
+        return found or replace(answer, undecided=answer.undecided and not self._values.looks)
 
     def _takes_in(self, reference: str, reader: Node) -> bool:
         """Tell whether the constants of the node that makes a reference tensor can do what a reader of it does."""

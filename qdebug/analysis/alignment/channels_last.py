@@ -15,7 +15,7 @@ from itertools import permutations
 import numpy as np
 
 from qdebug.analysis.alignment.ops import plain_op
-from qdebug.analysis.alignment.pairs import Pair, View
+from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import TensorInfo
 from qdebug.model.outline import shape_of
@@ -49,18 +49,21 @@ def with_channels_second(pairs: Iterable[Pair], ref: Run, be: Run) -> tuple[Pair
     for pair in pairs:
         if side := _said(pair, ref, be) or _told(pair, ref, be):
             lasts[side] += 1
-    if not any(lasts.values()):
-        return pairs
-    last = max(lasts, key=lambda side: lasts[side])
+    last = max(lasts, key=lambda side: lasts[side]) if any(lasts.values()) else None
     turned: dict[str, tuple[int, ...]] = {}
     result = []
     for pair in pairs:
-        order = _order(pair, last, turned, ref, be) if _plain(pair) else None
+        order = None
+        node = be.graph.producer(pair.backend)
+        if node is not None and node.op == "Shape" and any(name in turned for name in node.inputs):
+            continue  # the extents of a tensor that is turned are others
+        if _plain(pair) and (last or pair.match is Match.DATA or _turns_unsaid(pair, ref, be)):
+            order = _order(pair, last or "backend", turned, ref, be)
         if order is None:
             result.append(pair)
         else:
             turned[pair.backend] = order
-            result.append(_turned(pair, last, order))
+            result.append(_turned(pair, last or "backend", order))
     return tuple(result)
 
 
@@ -88,6 +91,12 @@ def _told(pair: Pair, ref: Run, be: Run) -> str | None:
     if moved_shape(ours) == theirs:
         return "backend"
     return "reference" if moved_shape(theirs) == ours else None
+
+
+def _turns_unsaid(pair: Pair, ref: Run, be: Run) -> bool:
+    """Tell whether a tensor of either side is turned in an order that its recording does not say."""
+    nodes = be.graph.producer(pair.backend), ref.graph.producer(pair.reference)
+    return any(node is not None and plain_op(node) == "Transpose" and "perm" not in node.attrs for node in nodes)
 
 
 def _plain(pair: Pair) -> bool:
@@ -141,6 +150,8 @@ def _by_values(pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: Ru
     errors = sorted((float(np.linalg.norm(mine.transpose(order) - other)), order) for order in orders)
     clear = len(errors) == 1 or errors[0][0] < _CLEARER * errors[1][0]
     near = errors[0][0] < float(np.linalg.norm(other))
+    if not any(error for error, _ in errors):
+        return errors[0][1]
     return errors[0][1] if clear and near else None
 
 

@@ -12,6 +12,7 @@ from qdebug.analysis.alignment.pairs import Kind, Pair, Side, Unmatched
 from qdebug.analysis.alignment.region import between, why_unchecked
 from qdebug.analysis.alignment.value_classes import Run, ValueClasses
 from qdebug.model import Recording
+from qdebug.model.outline import Outline, outline_of
 
 __all__ = ["Search", "leftovers", "said_unchecked"]
 
@@ -81,6 +82,28 @@ class _Held:
         self.without_backend = {p.reference for p in apart if p.backend not in self.backend_names}
         self.without_reference = {p.backend for p in apart if p.reference not in self.reference_names}
 
+    def same_values(self, tensor: str, side: Side) -> str | None:
+        """Give a compared tensor of the very values of one that nobody said anything of: blocks hand on their last."""
+        recording = self.reference if side is Side.REFERENCE else self.backend
+        node = recording.graph.producer(tensor)
+        outline = outline_of(recording, tensor) if node is not None and says_nothing(node) else None
+        return None if outline is None else self._outlines[side].get(outline)
+
+    @cached_property
+    def _outlines(self) -> Mapping[Side, Mapping[Outline, str]]:
+        """Compared tensors by what is known of their values without reading them."""
+        found: dict[Side, dict[Outline, str]] = {Side.REFERENCE: {}, Side.BACKEND: {}}
+        sides = (
+            (Side.REFERENCE, self.reference, self.paired_reference),
+            (Side.BACKEND, self.backend, self.paired_backend),
+        )
+        for side, recording, paired in sides:
+            for name in recording.names:
+                outline = outline_of(recording, name) if name in paired else None
+                if outline is not None:
+                    found[side].setdefault(outline, name)
+        return found
+
     @cached_property
     def reference_roots(self) -> dict[str, str]:
         """Compared tensors of the reference, the first of each class, by its root."""
@@ -98,6 +121,8 @@ def _reference_entry(tensor: str, held: _Held, inside: Mapping[str, tuple[str, s
 
     if held.ref.folds(tensor):
         return entry(Kind.BENIGN, _constant_reason(held.reference, tensor))
+    if (same := held.same_values(tensor, Side.REFERENCE)) is not None:
+        return entry(Kind.BENIGN, f"the same values as {same!r}, which is compared")
     twin = held.reference_roots.get(held.ref.root(tensor))
     if twin is not None:
         return entry(Kind.BENIGN, f"another form of {twin!r}, which is compared")
@@ -124,6 +149,8 @@ def _backend_entry(
 
     if held.be.folds(tensor):
         return entry(Kind.BENIGN, _constant_reason(held.backend, tensor))
+    if (same := held.same_values(tensor, Side.BACKEND)) is not None:
+        return entry(Kind.BENIGN, f"the same values as {same!r}, which is compared")
     if tensor in held.without_reference:
         return entry(Kind.LOST, "the reference's recording has no values of it")
     if tensor in inside and tensor not in held.backend.graph.outputs:

@@ -203,6 +203,7 @@ class DeclarationCheck:
         stored = self._backend.load(entry.tensor, sample, step).shape
         if not same_elements(ours.shape, stored):  # not all was said of what it does
             raise KernelError(f"The replay gives shape {ours.shape} and the recording has {stored}.")
+        ours = ours.reshape(stored)
         span = span_before(self._reference.graph, entry.reference_tensor)
         for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
             if clamp is not None and clamp != (None, None):

@@ -1,0 +1,142 @@
+"""Where a harness has names of its own and says little of its graph, values lead to partners; elsewhere they do not."""
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.errors import AlignmentError
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.replay import run_node
+
+RNG = np.random.default_rng(21)
+X = RNG.normal(size=(1, 4, 8, 8)).astype(np.float32)
+WEIGHTS = {f"w{i}": RNG.normal(size=(4, 4, 3, 3)).astype(np.float32) / 6 for i in range(4)}
+WEIGHTS |= {f"b{i}": RNG.normal(size=4).astype(np.float32) for i in range(4)}
+PADS = {"pads": (1, 1, 1, 1)}
+
+
+def net(weights=WEIGHTS):
+    """Record two branches of a Conv with bias and a Relu each, their sum, and two more Convs."""
+    nodes = [
+        Node(name="/c0/Conv", op="Conv", inputs=("x", "w0", "b0"), outputs=("/c0/out",), attrs=PADS),
+        Node(name="/r0/Relu", op="Relu", inputs=("/c0/out",), outputs=("/r0/out",)),
+        Node(name="/c1/Conv", op="Conv", inputs=("x", "w1", "b1"), outputs=("/c1/out",), attrs=PADS),
+        Node(name="/r1/Relu", op="Relu", inputs=("/c1/out",), outputs=("/r1/out",)),
+        Node(name="/Add", op="Add", inputs=("/r0/out", "/r1/out"), outputs=("/sum",)),
+        Node(name="/c2/Conv", op="Conv", inputs=("/sum", "w2", "b2"), outputs=("/c2/out",), attrs=PADS),
+        Node(name="/s/Sigmoid", op="Sigmoid", inputs=("/c2/out",), outputs=("/s/out",)),
+        Node(name="/c3/Conv", op="Conv", inputs=("/s/out", "w3", "b3"), outputs=("y",), attrs=PADS),
+    ]
+    values = {"x": X, **weights}
+    for node in nodes:
+        values.update(run_node(node, values, {"": 18}))
+    tensors = [TensorInfo(name="x", role=Role.INPUT), *(TensorInfo(name=n, role=Role.CONSTANT) for n in weights)]
+    return MemoryRecording.single(Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 18}), values)
+
+
+def hooked(full):
+    """Hand over what modules give, under the modules' names."""
+    with qdebug.Recorder(None, backend="harness") as rec:
+        rec.put("x", X)
+        for name in ("/c0/out", "/r0/out", "/c1/out", "/r1/out", "/c2/out", "/s/out", "y"):
+            off = RNG.normal(size=full.load(name).shape) * 1e-6
+            rec.put(f"module{name.replace('/', '.')}", (full.load(name) + off).astype(np.float32))
+        rec.put("module.block", rec_last(rec, full))
+    return rec.recording
+
+
+def rec_last(rec, full):
+    """Give what a block hands on: a copy of what its last module gave."""
+    values = full.load("/s/out") + np.float32(1e-6)
+    rec.put("module.last", values)
+    return values.copy()
+
+
+def test_names_of_modules_are_led_to_their_tensors_by_values():
+    full = net()
+    for pair in ((full, hooked(full)), (hooked(full), full)):
+        result = qdebug.diff(*pair)
+        matched = {node.match for node in result.nodes if node.tensor != "x"}
+        assert matched == {"data"}
+        assert {node.status for node in result.nodes} <= {"identical", "within"}
+        assert result.coverage.compared >= 7
+
+
+def test_branches_that_no_weight_tells_apart_are_told_apart_by_values():
+    full = net()
+    words = {"Conv": "conv2d", "Relu": "relu", "Add": "add", "Sigmoid": "sigmoid"}
+    with qdebug.Recorder(None, backend="harness") as rec:
+        rec.put("image", X)
+        names = {"x": "image"}
+        for place, node in enumerate(full.graph.nodes):
+            names[node.outputs[0]] = f"{words[node.op]}_{place}"
+            read = [names[name] for name in node.inputs if name in names]
+            rec.put(names[node.outputs[0]], full.load(node.outputs[0]), op=words[node.op], inputs=read)
+        rec.outputs(names["y"])
+    result = qdebug.diff(full, rec.recording)
+    assert (result.coverage.compared, result.exit_code) == (9, 0)
+
+
+def test_a_product_is_compared_at_the_stage_that_its_values_are_at():
+    """A convolution before its bias is none with it, whatever a recording leaves out; one with a Relu inside is."""
+    full = net()
+    bare = {name: value * (not name.startswith("b")) for name, value in WEIGHTS.items()}
+    without_bias = net({**bare, "w1": WEIGHTS["w1"]}).load("/c0/out")
+    with qdebug.Recorder(None, backend="harness") as rec:
+        rec.put("image", X)
+        rec.put("product", without_bias, op="Convolution", inputs=("image",))
+        rec.put("biased", full.load("/c0/out"), op="Add", inputs=("product",))
+        rec.put("activated", full.load("/r0/out"), op="Relu", inputs=("biased",))
+        rec.put("both", full.load("/r1/out"), op="Convolution", inputs=("image",))
+        rec.put("joined", full.load("/sum"), op="Add", inputs=("activated", "both"))
+    result = qdebug.diff(full, rec.recording)
+    found = {node.tensor: node.reference_tensor for node in result.nodes}
+    assert found == {
+        "image": "x",
+        "biased": "/c0/out",
+        "activated": "/r0/out",
+        "both": "/r1/out",
+        "joined": "/sum",
+    }
+    assert {node.status for node in result.nodes} <= {"identical", "within"}
+
+
+def test_a_fault_does_not_lead_to_another_tensor():
+    full = net()
+    wrong = net({**WEIGHTS, "w2": np.roll(WEIGHTS["w2"], 1, axis=0)})
+    result = qdebug.diff(full, hooked(wrong))
+    found = {node.tensor: node.reference_tensor for node in result.nodes}
+    assert {
+        name: found.get(f"module{name.replace('/', '.')}") for name in ("/c0/out", "/r0/out", "/c1/out", "/r1/out")
+    } == {name: name for name in ("/c0/out", "/r0/out", "/c1/out", "/r1/out")}
+    assert found.get("module./c2/out") in (None, "/c2/out")
+    assert result.exit_code != 0
+
+
+def test_values_are_no_ground_where_graphs_are_known():
+    """A net that says all of itself, in ONNX's words, is matched by what its nodes do alone."""
+    full = net()
+    other = Graph(
+        [
+            Node(name="n", op="Abs", inputs=("z",), outputs=("q",)),
+            Node(name="m", op="Exp", inputs=("q",), outputs=("r",)),
+        ],
+        inputs=("z",),
+        outputs=("r",),
+        opset={"": 18},
+    )
+    values = {"z": X, "q": full.load("/r0/out"), "r": full.load("y")}
+    with pytest.raises(AlignmentError):
+        qdebug.diff(full, MemoryRecording.single(other, values))
+
+
+def test_what_a_block_hands_on_is_not_lost(tmp_path):
+    """A hook on a block sees what the hook on its last module saw."""
+    full = net()
+    with qdebug.Recorder(tmp_path / "hooks.h5", backend="harness") as rec:
+        for name in ("x", "/c0/out", "/r0/out"):
+            rec.put(name, full.load(name))
+        rec.put("block", full.load("/r0/out"))
+    result = qdebug.diff(full, tmp_path / "hooks.h5")
+    reasons = {entry.tensor: entry.reason for entry in result.coverage.unmatched if entry.kind == "benign"}
+    assert reasons["block"] == "the same values as '/r0/out', which is compared"
