@@ -6,6 +6,8 @@ from math import prod
 
 import numpy as np
 
+from qdebug.numerics.mapped import touched_pages
+
 __all__ = ["TurnedFlat"]
 
 _KEPT = 1 << 16
@@ -21,10 +23,10 @@ class TurnedFlat:
         array: Elements of any shape and strides.
     """
 
-    __slots__ = ("_array", "_last", "_span")
+    __slots__ = ("_array", "_last", "_pages", "_span")
 
     def __init__(self, array: np.ndarray) -> None:
-        self._array = array
+        self._array, self._pages = array, touched_pages(array)
         self._span, self._last = (0, 0), _part(array, 0, 0)
 
     def __getitem__(self, span: slice) -> np.ndarray:
@@ -36,6 +38,8 @@ class TurnedFlat:
         asked = int(span.start), min(int(span.stop), self._array.size)
         if asked == self._span:
             return self._last
+        if self._pages is not None:
+            self._pages.read(asked[1] - asked[0])
         part = _part(self._array, *asked)
         if part.nbytes <= _KEPT:
             self._span, self._last = asked, part

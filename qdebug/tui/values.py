@@ -19,7 +19,7 @@ __all__ = ["BINS", "SideValues", "ValueFacts", "value_facts"]
 BINS = 96
 """Bins of a histogram: more than any panel shows, so that each width can sum them up."""
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 15
 _LARGE = 1e300
 _SQUARED = 1e140
 _AROUND = 2.0**-20
@@ -86,11 +86,14 @@ def value_facts(pair: OpenPair) -> ValueFacts:
 
 
 def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Give both sides as float64, stretch by stretch."""
+    """Give both sides as float64, stretch by stretch, each time in the same two arrays."""
+    wide = np.empty((2, min(_BLOCK, pair.size)))
     for start in range(0, pair.size, _BLOCK):
         checkpoint()
         part = pair.read(start, min(start + _BLOCK, pair.size))
-        yield np.asarray(part.reference, np.float64), np.asarray(part.backend, np.float64)
+        sides = wide[:, : part.backend.size]
+        sides[0], sides[1] = part.reference, part.backend
+        yield sides[0], sides[1]
 
 
 def _exponents(pair: OpenPair) -> tuple[int, int]:
@@ -121,7 +124,8 @@ class _Moments:
     def add(self, block: np.ndarray) -> None:
         if self._exponent:
             block = np.ldexp(block, -self._exponent)
-        finite = block[np.isfinite(block)]
+        known = np.isfinite(block)
+        finite = block if known.all() else block[known]
         if len(finite) < len(block):
             self._nan += int(np.isnan(block).sum())
             self._infinite += int(np.isinf(block).sum())

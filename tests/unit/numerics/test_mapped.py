@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.numerics.blocks import RealBlocks
-from qdebug.numerics.mapped import STRETCH, passed_pages
+from qdebug.numerics.mapped import STRETCH, passed_pages, touched_pages
 
 COUNT = 3 * STRETCH // 4 + 1000
 
@@ -62,6 +62,35 @@ def peak():  # `ru_maxrss` would count what the parent had when it forked, too
     return 1024 * int(pathlib.Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 before = peak()
 small.update(values, values[:], sample=0)
+print(peak() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2 * STRETCH < COUNT * 4
+
+
+def test_what_is_turned_is_read_as_it_is(path):
+    values = mapped(path, 4)[: COUNT // 24 * 24].reshape(4, -1, 6).transpose(0, 2, 1)
+    assert touched_pages(values) is not None
+    assert touched_pages(values[:, ::-1]) is None, "it is not known where that begins"
+    assert touched_pages(values[:1, :, :100]) is None, "small"
+    blocks, expected = RealBlocks(values), np.ravel(values)
+    for start in range(0, values.size, 1 << 20):
+        stop = min(start + (1 << 20), values.size)
+        assert np.array_equal(blocks.stored(start, stop), expected[start:stop])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what Linux says of a process's memory")
+def test_memory_stays_flat_where_it_is_turned(path):
+    program = f"""
+import numpy as np, pathlib
+from qdebug.numerics.blocks import RealBlocks
+values = np.memmap({str(path)!r}, np.float32, mode="r")
+values = values[:values.size // 32 * 32].reshape(-1, 32).T
+def peak():
+    return 1024 * int(pathlib.Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+blocks, before = RealBlocks(values), peak()
+for start in range(0, values.size, 1 << 15):
+    blocks.stored(start, min(start + (1 << 15), values.size))
 print(peak() - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -122,6 +122,9 @@ def test_gigabytes_are_walked_in_little_memory(open_in_terminal, large):
     assert program.wait(lambda text: "▸" in text and "100%" in text, seconds=60), program.text
     program.press(b"7")
     assert program.wait(lambda text: "channel 11" in text, seconds=60), program.text
+    program.send(b"v")
+    assert program.wait(lambda text: "channels x positions" in text, seconds=60), program.text
+    assert resident_megabytes(program) < 200, "of the elements a window is held"
     program.send(b"8")
     time.sleep(1)
     begun = time.monotonic()

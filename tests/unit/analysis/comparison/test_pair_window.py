@@ -180,3 +180,16 @@ def test_sides_that_lie_in_the_same_memory_are_counted_once():
     pair = opened(reader(values, values))
     assert (pair.held, pair.nbytes, pair.size) == (8000, 16000, 1000)
     assert pair.again().held == 8000
+
+
+def test_channels_are_counted_where_the_operators_put_them():
+    values = np.zeros((2, 5, 8), np.float32)
+    assert opened(reader(values, values)).axis == 1, "a convolution has them second"
+    tokens = reader(values, values)
+    for side in (tokens._reference, tokens._backend):
+        node = Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",))
+        side.graph = Graph([node], tensors=side.graph.tensors.values(), inputs=("x", "w"))
+    assert opened(tokens).axis == 2
+    assert window(tokens).axis == 2
+    scales = QuantParams(dtype="int8", scale=[0.5, 0.25], zero_point=[0, 0], axis=0)
+    assert opened(reader(values, values.astype(np.int8), quant=scales)).axis == 0
