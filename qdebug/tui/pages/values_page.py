@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from qdebug.model.dtypes import is_whole
 from qdebug.tui.arrangement import View
 from qdebug.tui.draw import bars, resample
 from qdebug.tui.pages.elements import FORMS, ElementCursor, judged, waiting_lines
@@ -54,7 +55,7 @@ class ValuesPage(Page):
         if slab.whole and (said := judged(scene)):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
-        if form != "real" and (longest := self._longest(slab, columns, room)) >= _CELL:
+        if (form != "real" or _is_whole(slab)) and (longest := self._longest(slab, columns, room)) >= _CELL:
             self._cell = max(min(longest + 1, (width - _LABEL - 4) // 3), _CELL)
             columns = _across(width, self._cell)
         lines += self._window(scene, slab, columns, room)
@@ -164,10 +165,8 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
     """Give a function for each of the three blocks that writes an element."""
 
     def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
-        if values.dtype.kind == "b":
+        if is_whole(values.dtype.name):
             return lambda at: str(int(values[at]))
-        if values.dtype.kind in "iu":  # whole where there is room for it
-            return lambda at: str(values[at]) if len(str(values[at])) < _CELL else _real(float(values[at]), 4)
         return lambda at: _real(float(values[at]), 4)
 
     def raw(values: np.ndarray, codes: np.ndarray | None) -> Callable[[tuple[int, ...]], str]:
@@ -178,10 +177,13 @@ def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], .
 
     def steps(at: tuple[int, ...]) -> str:
         known = slab.steps(at)
-        return _real(float(slab.difference(at)) if known is None else known, 4)
+        return difference(at, 4) if known is None else _real(known, 4)
+
+    def difference(at: tuple[int, ...], digits: int = 3) -> str:
+        return str(_exact(slab, at)) if _is_whole(slab) else _real(float(slab.difference(at)), digits)
 
     if form == "real":
-        return real(slab.reference), real(slab.backend), lambda at: _real(float(slab.difference(at)), 3)
+        return real(slab.reference), real(slab.backend), difference
     return raw(slab.reference, slab.reference_codes), raw(slab.backend, slab.backend_codes), steps
 
 
@@ -216,7 +218,7 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> li
         f" @{position(place)}",
         f"reference {theirs}",
         f"backend {ours}",
-        f"difference {float(slab.difference(index)):.6g}",
+        f"difference {_exact(slab, index) if _is_whole(slab) else format(float(slab.difference(index)), '.6g')}",
     ]
     if steps is not None:
         parts.append(f"{steps:.4g} LSB")
@@ -239,11 +241,21 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> li
     return [*lines, [(scene.glyphs.plain(text), "plain")]]
 
 
+def _is_whole(slab: Slab) -> bool:
+    """Tell whether both sides hold integers, or booleans, and no codes."""
+    return all(is_whole(side.dtype.name) for side in (slab.reference, slab.backend))
+
+
+def _exact(slab: Slab, index: tuple[int, ...]) -> int:
+    """Give the difference of two integers, which float64 may not hold."""
+    return int(slab.backend[index]) - int(slab.reference[index])
+
+
 def _both(theirs: np.generic, ours: np.generic) -> tuple[str, str]:
     """Write two numbers: integers in full, others with the digits that tell float32 apart, or as many as these take."""
     pair = theirs, ours
-    if all(value.dtype.kind in "iu" for value in pair):
-        return str(theirs), str(ours)
+    if all(is_whole(value.dtype.name) for value in pair):
+        return str(int(theirs)), str(int(ours))
     first, second = (f"{float(value):.9g}" for value in pair)
     if first == second and theirs != ours:
         first, second = (str(value) if value.dtype.kind in "iu" else f"{float(value):.17g}" for value in pair)

@@ -46,3 +46,25 @@ def test_neighbours_among_large_numbers_are_told_apart(make_scene):
     text = "\n".join(drawn(make_scene(arrays=(reference, reference + 0.25)), width=120))
     assert "reference 2147483648" in text
     assert "backend 2147483648.25" in text
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "int4"])
+def test_integers_are_integers_and_so_are_their_differences(make_scene, dtype):
+    import ml_dtypes
+
+    kind = ml_dtypes.int4 if dtype == "int4" else dtype
+    reference = np.zeros((1, 1, 3, 3)).astype(kind)
+    lines = drawn(make_scene(arrays=(reference, np.ones((1, 1, 3, 3)).astype(kind))))
+    row = [line for line in lines if line.lstrip().startswith("1 ")][-1]
+    assert row.replace("▸", " ").split() == ["1", *"001111"]
+    assert "reference 0  backend 1  difference 1" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(("width", "cut"), [(80, False), (60, True)])
+def test_large_integers_have_all_their_digits_or_are_shown_to_be_cut(make_scene, width, cut):
+    reference = np.full((1, 1, 3, 3), -(2**62) - 1)
+    lines = drawn(make_scene(arrays=(reference, reference + 7)), width=width)
+    row = [line for line in lines if line.lstrip().startswith("1 ")][-1].split()
+    assert (row[1:] == ["-4611686018427387905", "-4611686018427387898", "7"]) is not cut
+    assert ("…" in row[1]) is cut
+    assert "difference 7" in "\n".join(lines)
