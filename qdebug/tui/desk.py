@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from qdebug.errors import UsageError
 from qdebug.tui.arrangement import VIEWS, View
-from qdebug.tui.events import DetailReady, Glimpsed, Opened
+from qdebug.tui.events import AloneReady, DetailReady, Glimpsed, Opened
 from qdebug.tui.filter import FilterError
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.requests import DetailRequest, Request, Withdraw
@@ -59,6 +59,7 @@ class DetailDesk:
     def __init__(self, ask: Callable[[Request], None]) -> None:
         self._ask = ask
         self._answers: dict[Key, DetailReady] = {}
+        self._alone: dict[Key, AloneReady] = {}
         self._newest: dict[Key, int] = {}
         self._asked = 0
         self._wanted: tuple[Key, bool, bool] | None = None
@@ -96,18 +97,20 @@ class DetailDesk:
             return False
         moved = self._wanted is None or self._wanted[0] != key
         self._wanted = (key, elements, explain)
-        if planned.missing is None and not self._enough(self._answers.get(key), elements, explain):
+        side = "" if planned.missing is None else "backend" if planned.tensor else "reference"
+        if not (key in self._alone if side else self._enough(self._answers.get(key), elements, explain)):
             self._asked += 1
             self._newest[key] = self._asked
             request = DetailRequest(
                 id=self._asked,
                 backend=backend,
                 row=key[1],
-                tensor=planned.tensor,
+                tensor=planned.tensor or planned.reference_tensor,
                 sample=key[2],
                 step=key[3],
-                elements=elements,
-                explain=explain,
+                elements=elements and not side,
+                explain=explain and not side,
+                side=side,
             )
             self._ask(request)
             self._waiting = True
@@ -129,11 +132,12 @@ class DetailDesk:
     def forget(self) -> None:
         """Drop all answers: what they say has changed."""
         self._answers.clear()
+        self._alone.clear()
         self._newest.clear()
         self._wanted = None
         self._window.forget()
 
-    def take(self, answer: DetailReady | Glimpsed) -> None:
+    def take(self, answer: DetailReady | AloneReady | Glimpsed) -> None:
         """Keep an answer; one to an older request for the same row is dropped. Of glimpses the newest is kept."""
         if isinstance(answer, Glimpsed):
             self._window.take(answer)
@@ -141,6 +145,12 @@ class DetailDesk:
         request = answer.request
         key = (request.backend, request.row, request.sample, request.step)
         if request.id != self._newest.get(key):
+            return
+        if isinstance(answer, AloneReady):
+            self._waiting = self._waiting and request.id != self._asked
+            self._alone[key] = answer
+            while len(self._alone) > _KEPT:
+                del self._alone[next(iter(self._alone))]
             return
         self._waiting = self._waiting and not (answer.complete and request.id == self._asked)
         self._answers.pop(key, None)
@@ -154,6 +164,10 @@ class DetailDesk:
     def glimpse(self, navigator: Navigator, *, backend: int = 0) -> Glimpsed | None:
         """Give the glimpse of the row under the cursor."""
         return self._window.seen_of((backend, navigator.cursor, navigator.sample, navigator.step))
+
+    def alone(self, navigator: Navigator, *, backend: int = 0) -> AloneReady | None:
+        """Give what was recorded of the row under the cursor, which one side alone has."""
+        return self._alone.get((backend, navigator.cursor, navigator.sample, navigator.step))
 
     def ready(self, navigator: Navigator, *, backend: int = 0) -> DetailReady | None:
         """Give what is known of the row under the cursor."""

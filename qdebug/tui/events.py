@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.model import Graph, RunInfo
     from qdebug.numerics.full_tier import TensorProfile
     from qdebug.tui.plane_map import PlaneMap
-    from qdebug.tui.recorded import RecordedFacts
+    from qdebug.tui.recorded import RecordedFacts, RecordedSide
     from qdebug.tui.requests import DetailRequest, LookRequest
     from qdebug.tui.rows import Batch, NodeTable
     from qdebug.tui.slab import Slab
@@ -147,6 +147,23 @@ class DetailReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AloneReady:
+    """What was recorded of a tensor that one side alone has.
+
+    Args:
+        request: What was asked.
+        facts: Statistics of its values; None if there are none.
+        sample: The sample they are of.
+        problem: Why there are none; "" if there are.
+    """
+
+    request: DetailRequest
+    facts: RecordedSide | None
+    sample: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Glimpsed:
     """The elements around the one looked at, as they were recorded; whether the tensor is compared or not.
 
@@ -204,5 +221,5 @@ class Failed:
     error: BaseException
 
 
-Event = Named | Staged | Opened | Computed | Finished | DetailReady | Glimpsed | Noted | Said | Failed
+Event = Named | Staged | Opened | Computed | Finished | DetailReady | AloneReady | Glimpsed | Noted | Said | Failed
 """Whatever the reader thread has to say."""

@@ -18,6 +18,7 @@ from qdebug.tui import chrome
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
 from qdebug.tui.desk import DetailDesk, Start, start
 from qdebug.tui.events import (
+    AloneReady,
     Computed,
     DetailReady,
     Event,
@@ -245,7 +246,7 @@ class Panels(Screen[None]):
             self.compared[event.backend_at].result = event.result
             self._desk.forget()
             self._redraw_results()
-        elif isinstance(event, DetailReady | Glimpsed):
+        elif isinstance(event, DetailReady | AloneReady | Glimpsed):
             self._desk.take(event)
             self._show_detail()
         elif isinstance(event, Noted):
@@ -402,7 +403,8 @@ class Panels(Screen[None]):
             return []
         from qdebug.tui.pages.detail_lines import detail_lines  # nothing of it is on the first screen
 
-        return detail_lines(self.navigator, self.detail_ready, width, self._look.glyphs)
+        alone = self._desk.alone(self.navigator, backend=self.backend)
+        return detail_lines(self.navigator, self.detail_ready, width, self._look.glyphs, alone=alone)
 
     def _arrange(self) -> None:
         """Show the panels that fit."""

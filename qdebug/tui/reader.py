@@ -303,6 +303,11 @@ class Reader(threading.Thread):
         from qdebug.tui.answers import AnswerCache, answer  # not before there is something to answer
 
         comparison = self._comparisons[request.backend]
+        if request.side and comparison.source is not None:
+            from qdebug.tui.alone import answer_alone
+
+            self._post(answer_alone(comparison.source, request, changed=comparison.opening.changed))
+            return
         self._cache = self._cache or AnswerCache()
         part = None
         if comparison.source is not None:
@@ -369,7 +374,10 @@ class Reader(threading.Thread):
 
     def _answerable(self) -> bool:
         request = self._detail
-        return request is not None and request.tensor in self._comparisons[request.backend].results
+        if request is None:
+            return False
+        comparison = self._comparisons[request.backend]
+        return request.tensor in comparison.results if not request.side else comparison.source is not None
 
     def _to_glimpse(self, request: LookRequest) -> tuple[DiffSource, int] | None:
         """Give what a window is read from and the sample that its answer will show; called on the other thread.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qdebug.model import QuantParams, Recording
     from qdebug.tui.source import DiffSource
 
-__all__ = ["RecordedFacts", "RecordedSide", "recorded_facts", "recorded_rows"]
+__all__ = ["RecordedFacts", "RecordedSide", "recorded_facts", "recorded_rows", "recorded_side"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +71,24 @@ def recorded_facts(source: DiffSource, result: NodeResult, *, sample: int, step:
     try:
         if all(kept_of(side, tensor, sample, step) is None for side, tensor in sides):
             return None
-        theirs, ours = (_side(side, tensor, sample, step) for side, tensor in sides)
+        theirs, ours = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
     except (QdebugError, ValueError):  # what is wrong has been said by who wanted the values
         return None
     return RecordedFacts(reference=theirs, backend=ours)
 
 
-def _side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
+def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
+    """Read the statistics of one side, or take them of its values; called on the reader thread.
+
+    Args:
+        recording: The side.
+        tensor: The tensor.
+        sample: Which sample.
+        step: Which step.
+
+    Raises:
+        QdebugError: Its values cannot be read.
+    """
     quant = quant_of(recording, tensor, sample, step)
     info = recording.graph.tensors.get(tensor)
     whole = info is not None and is_whole(info.dtype or "")

@@ -36,6 +36,7 @@ class DetailRequest:
         step: The step whose elements are shown.
         elements: Whether the elements are wanted too.
         explain: Whether an arithmetic is to be looked for.
+        side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
     """
 
     id: int
@@ -46,6 +47,7 @@ class DetailRequest:
     step: int = 0
     elements: bool = False
     explain: bool = False
+    side: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

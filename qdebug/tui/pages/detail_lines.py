@@ -13,16 +13,24 @@ from qdebug.model import TensorInfo
 from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.cells import wrap
 from qdebug.tui.draw import bars, pool, resample
-from qdebug.tui.events import DetailReady
+from qdebug.tui.events import AloneReady, DetailReady
 from qdebug.tui.glyphs import GlyphSet
 from qdebug.tui.navigator import Navigator
 from qdebug.tui.planned import PlannedRow
 from qdebug.tui.profile import Piece
-from qdebug.tui.recorded import recorded_rows
+from qdebug.tui.recorded import RecordedFacts, recorded_rows
 from qdebug.tui.states import State
 from qdebug.tui.values import SideValues, ValueFacts
 from qdebug.view import numbers
-from qdebug.view.detail import NodeDetail, holds_integers, metric_facts, rail_facts, side_facts, worst_rows
+from qdebug.view.detail import (
+    NodeDetail,
+    holds_integers,
+    metric_facts,
+    quant_summary,
+    rail_facts,
+    side_facts,
+    worst_rows,
+)
 from qdebug.view.text import safe_text
 
 __all__ = ["detail_lines"]
@@ -47,7 +55,14 @@ _LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
 Line = list[Piece]
 
 
-def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, glyphs: GlyphSet) -> list[Line]:
+def detail_lines(
+    navigator: Navigator,
+    ready: DetailReady | None,
+    width: int,
+    glyphs: GlyphSet,
+    *,
+    alone: AloneReady | None = None,
+) -> list[Line]:
     """Say everything that is known of the row under the cursor.
 
     Args:
@@ -55,6 +70,7 @@ def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, gl
         ready: What the reader has told of this row; None if nothing yet.
         width: Cells of a line.
         glyphs: Characters to draw with.
+        alone: What was recorded of this row, if one side alone has it; None if that is not known.
     """
     if not navigator.table.size:
         return [[("nothing to show: the recordings share no tensor", "muted")]]
@@ -62,7 +78,7 @@ def detail_lines(navigator: Navigator, ready: DetailReady | None, width: int, gl
     result = navigator.table.results[row]
     lines = _head(navigator, row, result, width, glyphs)
     if result is None:
-        return [*lines, [], *_without_result(navigator, row, width, glyphs)]
+        return [*lines, [], *_without_result(navigator, row, width, glyphs, alone)]
     detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
     values = None if ready is None else ready.values
     lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs, samples=navigator.samples)
@@ -105,15 +121,31 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     return lines
 
 
-def _without_result(navigator: Navigator, row: int, width: int, glyphs: GlyphSet) -> list[Line]:
+def _without_result(
+    navigator: Navigator, row: int, width: int, glyphs: GlyphSet, alone: AloneReady | None
+) -> list[Line]:
     planned = navigator.table.rows[row]
     facts = [
         ("tensor", planned.tensor or planned.reference_tensor),
         ("type", f"{planned.dtype or numbers.MISSING} {numbers.shape(planned.shape)}"),
     ]
+    label = _LABEL
+    if planned.missing is not None:
+        label = max(_label_width(width), len("at qmin, qmax "))
+        if planned.quant is not None:
+            facts.append(("scale / zp", quant_summary(planned.quant)))
+        if alone is not None and alone.facts is not None:
+            both = RecordedFacts(reference=alone.facts, backend=alone.facts)
+            facts += [(name, text) for name, text, _ in recorded_rows(both, max(width - label, 8), glyphs)]
     lines: list[Line] = [
-        [(label.ljust(_LABEL), "muted"), (glyphs.fit(text, width - _LABEL), "plain")] for label, text in facts
+        [(name.ljust(label), "muted"), (glyphs.fit(text, width - label), "plain")] for name, text in facts
     ]
+    if planned.missing is not None:
+        of = "backend" if planned.tensor else "reference"
+        said = f"as the {of} recorded it" if alone is None else f"as the {of} recorded it in sample {alone.sample}"
+        lines.insert(0, [(said, "accent")])
+        if alone is None or alone.problem:
+            lines += _wrapped("reading values .." if alone is None else alone.problem, width, "muted", glyphs)
     if planned.missing is None:
         said = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
         lines += [[], *_wrapped(said, width, "muted", glyphs)]
