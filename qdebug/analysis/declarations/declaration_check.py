@@ -162,6 +162,8 @@ class DeclarationCheck:
             return f"{node.op} computes with codes"
         if next(recorded_places(self._reference, self._backend, entry), None) is None:
             return "not all of its values were kept"
+        if entry.whole and not all(map(rounds_nothing, (*segment.own[:-1], *segment.nodes[:-1]))):
+            return "what it is chosen from was not compared, and rounding that may decide otherwise"
         return None
 
     def _found(
