@@ -16,10 +16,11 @@ import numpy as np
 
 from qdebug.adapters import replay_kernel
 from qdebug.analysis.alignment.align import align_runs
+from qdebug.analysis.alignment.columns import as_columns
 from qdebug.analysis.alignment.pairs import Alignment
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import recorded_places
-from qdebug.analysis.attribution.plan import PlannedNode, find_entry, plan
+from qdebug.analysis.attribution.plan import PlannedNode, by_tensor, find_entry, plan, plan_as_columns
 from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
 from qdebug.analysis.comparison.pair_window import OpenPair, open_pair
 from qdebug.analysis.comparison.varying import real_where_varying
@@ -122,18 +123,20 @@ class DiffSession:
             names.clear()
             runs = Run.of(reference), Run.of(backend)
             with np.errstate(all="ignore"):  # as where pairs are compared
-                self.alignment: Alignment = align_runs(*runs, told=told)
+                found = align_runs(*runs, told=told)
             told("planning what to compare")
-            self._plan = plan(reference, backend, self.alignment)
-            self._by_tensor = {entry.tensor: entry for entry in self._plan}
+            planned = plan(reference, backend, found)
+            facts, versions = result_facts(found.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)
+            self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
+            self.alignment: Alignment = as_columns(found, reference.graph, backend.graph)
+            self._plan = plan_as_columns(planned, self.alignment.pairs, backend.graph)
+            self._by_tensor = by_tensor(self._plan)
+            runs = runs[0].settled(), runs[1].settled()
             self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self.timing = self._examiner.timing
         self._held = HeldNodes(self._plan, acknowledged=self._acknowledging())
         self._errors = np.full(len(self._plan), -1.0)  # rms, for the gain of what reads it; -1 where there is none
         self._outputs: tuple[OutputRanking, ...] | None = None
-        facts = result_facts(self.alignment.pairs, self.limits)
-        versions = (f"numerics {NUMERICS_VERSION}",)
-        self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
         self.outdated = False
 
     @property
@@ -163,7 +166,7 @@ class DiffSession:
     def _compared(self) -> Iterator[int]:
         """Compare tensor after tensor, and tell after each how many are."""
         self._recall()
-        fresh = self._examiner.examine(self._plan[len(self._held) :])
+        fresh = self._examiner.examine(self._plan, first=len(self._held))
         for count in range(1, self.total + 1):
             while count > len(self._held):
                 self._keep(next(fresh))
@@ -264,9 +267,8 @@ class DiffSession:
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         self._recall()
-        left = self._plan[len(self._held) :]
-        size = max(16, len(left) // 64)
-        chunks = [left[start : start + size] for start in range(0, len(left), size)]
+        size = max(16, (self.total - len(self._held)) // 64)
+        chunks = [self._plan[start : start + size] for start in range(len(self._held), self.total, size)]
         given = pickle.dumps(((reference, backend), self.alignment.pairs, self.limits))  # once, not for each chunk
         work = partial(_examine_chunk, uuid4().hex, given)
         jobs = [executor.submit(work, chunk) for chunk in chunks]
@@ -396,9 +398,12 @@ def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) 
     if examiner is None or _worker.comparison != comparison:
         _worker.examiner = None  # let go of the one before first
         paths, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
-        with garbage_left_alone():
-            reference, backend = (real_where_varying(open_recording(path)) for path in paths)
-            examiner = Examiner(reference, backend, pairs, limits)
+        reference, backend = (real_where_varying(open_recording(path)) for path in paths)
+        graphs = reference.graph, backend.graph
+        with garbage_left_alone(), graphs[0].at_hand(), graphs[1].at_hand():
+            runs = Run.of(reference).settled(), Run.of(backend).settled()
+            kept = as_columns(Alignment(pairs=pairs, unmatched=()), *graphs)
+            examiner = Examiner(reference, backend, kept.pairs, limits, runs=runs)
         _worker.comparison, _worker.examiner = comparison, examiner
     examiner.timing = Timing()
     return list(examiner.examine(chunk)), examiner.timing

@@ -8,6 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
+from qdebug.analysis.alignment.columns import by_backend
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution
@@ -69,14 +70,19 @@ class Examiner:
         reference, backend = RecentTensors(reference), RecentTensors(backend)
         self._reference, self._backend = reference, backend
         self._limits, self._rules = limits, RuleFinder(limits.rules)
-        self._pairs = {pair.backend: pair for pair in pairs}
+        self._pairs = by_backend(pairs)
         self._declared = DeclarationCheck(reference, backend, pairs, runs=runs)
         self._reproducer = Reproducer(backend)
         self.timing = Timing()
 
-    def examine(self, entries: Sequence[PlannedNode]) -> Iterator[NodeResult]:
-        """Compare tensor after tensor, split their errors and judge them; a few small tensors are read ahead."""
-        for start in range(0, len(entries), _AHEAD):
+    def examine(self, entries: Sequence[PlannedNode], *, first: int = 0) -> Iterator[NodeResult]:
+        """Compare tensor after tensor, split their errors and judge them; a few small tensors are read ahead.
+
+        Args:
+            entries: What is compared.
+            first: The first of them that is looked at.
+        """
+        for start in range(first, len(entries), _AHEAD):
             begin = perf_counter()
             chunk = entries[start : start + _AHEAD]
             limits = [self._limits.under(self._rules.find(entry)) for entry in chunk]

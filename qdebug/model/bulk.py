@@ -10,7 +10,7 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-__all__ = ["MANY", "Picked", "garbage_left_alone", "narrowed", "passing_bytes"]
+__all__ = ["MANY", "Picked", "garbage_left_alone", "narrowed", "own_bytes"]
 
 T = TypeVar("T")
 
@@ -38,7 +38,10 @@ def garbage_left_alone() -> Iterator[None]:
 
 
 def narrowed(column: np.ndarray) -> np.ndarray:
-    """Copy a column of integers into the narrowest type that holds them; one value throughout takes no room."""
+    """Copy a column of integers into the narrowest type that holds them; one value throughout takes no room.
+
+    It stays apart from what passes by, which would leave holes around it.
+    """
     if not column.size:
         return np.empty(0, np.uint8)
     low, high = int(column.min()), int(column.max())
@@ -46,7 +49,9 @@ def narrowed(column: np.ndarray) -> np.ndarray:
     kind = np.promote_types(np.min_scalar_type(low), np.min_scalar_type(-high - 1 if signed else high))
     if low == high:
         return np.broadcast_to(kind.type(low), column.shape)
-    return column.astype(kind)
+    found = own_bytes(column.size * kind.itemsize).view(kind)
+    found[:] = column
+    return found
 
 
 class Picked(Sequence[T]):
@@ -84,8 +89,8 @@ class Picked(Sequence[T]):
         return map(self.things.__getitem__, self._column)
 
 
-def passing_bytes(count: int) -> np.ndarray:
-    """Make an array of uint8, not set, whose memory goes back to the system with it.
+def own_bytes(count: int) -> np.ndarray:
+    """Make an array of uint8, not set, in memory of its own that goes back to the system with it.
 
     What the C library has handed out and got back it keeps for the next time, and all the more of it the larger that
     was: a table of 30 MB that was looked through once would stay in the process.
@@ -93,6 +98,6 @@ def passing_bytes(count: int) -> np.ndarray:
     if count < _LARGE:
         return np.empty(count, np.uint8)
     try:
-        return np.frombuffer(mmap.mmap(-1, count), np.uint8)
+        return np.frombuffer(mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     except OSError:
         return np.empty(count, np.uint8)

@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -60,7 +61,7 @@ class ColumnCache:
 
     @classmethod
     def of(
-        cls, reference: Recording, backend: Recording, *, facts: Sequence[str], versions: Sequence[str] = ()
+        cls, reference: Recording, backend: Recording, *, facts: Iterable[str], versions: Sequence[str] = ()
     ) -> Self | None:
         """Give the cache of two recordings; None if one of them is no file.
 
@@ -76,7 +77,7 @@ class ColumnCache:
             sides = [_identity(side) for side in (reference, backend)]
         except OSError:  # a file that was deleted while it is open
             return None
-        asked = _digest([*sides, *facts])
+        asked = _digest(chain(sides, facts))
         return cls(backend.path, asked[:_ASKED] + _digest([asked.hex(), *_code(), *versions])[_ASKED:])
 
     def read(self) -> dict[str, np.ndarray] | None:
@@ -130,7 +131,7 @@ def user_folder() -> Path | None:
     return home / "Library" / "Caches" / "qdebug" if sys.platform == "darwin" else home / ".cache" / "qdebug"
 
 
-def _digest(facts: Sequence[str]) -> bytes:
+def _digest(facts: Iterable[str]) -> bytes:
     digest = xxhash.xxh3_128()
     for fact in facts:
         coded = fact.encode("utf-8", "surrogatepass")

@@ -11,7 +11,7 @@ from qdebug.model import Role
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.store.layout import INDEX_DIMS, MAX_NDIM, NO_PAYLOAD, ROLES, UNKNOWN, physical_dtype
 
-__all__ = ["Tables", "check_graph", "check_index", "check_rows", "check_runs", "constant_rows"]
+__all__ = ["Tables", "check_graph", "check_index", "check_rows", "check_runs", "constant_tensors"]
 
 Tables = Mapping[str, np.ndarray]
 """Tables by name, with the row types of `qdebug.store.layout.TABLES`."""
@@ -104,10 +104,10 @@ def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any
         raise ValueError("a tensor has two values for one sample and step")
 
 
-def constant_rows(tables: Tables) -> list[int]:
-    """Give the rows of the tensor table that are constants."""
-    rows: list[int] = np.flatnonzero(tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)).tolist()
-    return rows
+def constant_tensors(tables: Tables) -> np.ndarray:
+    """Tell of each row of the tensor table whether it is a constant."""
+    constant: np.ndarray = tables["tensors"]["role"] == ROLES.index(Role.CONSTANT)
+    return constant
 
 
 def check_graph(tables: Tables) -> None:

@@ -12,7 +12,7 @@ from qdebug.model.bulk import MANY, Picked, narrowed
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.frozen import frozen_mapping
 from qdebug.model.large_graph import LargeGraph, Runs
-from qdebug.model.texts import Names, Recent, Rows, repeats
+from qdebug.model.texts import Names, Recent, repeats
 from qdebug.store.attributes import decode_attrs
 from qdebug.store.check_tables import Tables
 from qdebug.store.decode import checked_quants, decode_graph, decode_quant, rows_of
@@ -62,7 +62,7 @@ class _TableRows:
         self._quants = _quants(tables)
         self._known = tuple(narrowed(tensors[name]).data for name in ("dtype", "layout", "quant", "stands_for"))
         self._shapes, self._shape = _shapes(tables)
-        self.node_names = Rows(texts, nodes["name"])
+        self.node_names = texts.some(nodes["name"])
         self.node_ops, self._domains = (_few(texts, nodes[name]) for name in ("op", "domain"))
         self.inputs, self.outputs = (_runs(nodes, name, tables["operands"]) for name in ("inputs", "outputs"))
         origins = _runs(nodes, "origin", tables["origins"])
@@ -72,10 +72,10 @@ class _TableRows:
 
     def node(self, row: int) -> Node:
         """Make a node."""
-        return self._node(row, self.node_names[row])
+        return self._node(row, self.node_names.text(row))
 
     def _node(self, row: int, name: str) -> Node:
-        names = self.names
+        text = self.names.text
         read, read_starts, made, made_starts = self._operands
         origins, origin_starts = self._origins
         return Node.sharing_attrs(
@@ -83,8 +83,8 @@ class _TableRows:
             name=name,
             op=self.node_ops[row],
             domain=self._domains[row],
-            inputs=tuple([names[at] if at >= 0 else "" for at in read[read_starts[row] : read_starts[row + 1]]]),
-            outputs=tuple([names[at] if at >= 0 else "" for at in made[made_starts[row] : made_starts[row + 1]]]),
+            inputs=tuple([text(at) if at >= 0 else "" for at in read[read_starts[row] : read_starts[row + 1]]]),
+            outputs=tuple([text(at) if at >= 0 else "" for at in made[made_starts[row] : made_starts[row + 1]]]),
             origin=tuple([self._texts[at] for at in origins[origin_starts[row] : origin_starts[row + 1]]]),
         )
 
@@ -92,7 +92,7 @@ class _TableRows:
         """Make what is known of a tensor."""
         dtype, layout, quant, stands_for = (column[row] for column in self._known)
         return TensorInfo.decoded(
-            self.names[row],
+            self.names.text(row),
             self._shapes[self._shape[row]],
             None if dtype == UNKNOWN else LOGICAL_DTYPES[dtype],
             self.roles[row],

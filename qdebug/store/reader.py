@@ -20,7 +20,7 @@ from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.model.texts import Names, Rows
-from qdebug.store.check_tables import check_graph, check_index, constant_rows
+from qdebug.store.check_tables import check_graph, check_index, constant_tensors
 from qdebug.store.container import BAD_FILE, Container, damaged
 from qdebug.store.decode import (
     decode_graph,
@@ -38,6 +38,10 @@ from qdebug.store.payload_reader import Expected, payload_digest, read_payload
 from qdebug.store.texts import TextTable
 
 __all__ = ["Event", "FileRecording", "open_file"]
+
+
+_AT_ONCE = 8192
+"""Rows of the index that are hashed at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,7 @@ class FileRecording(Closable):
         self.content_hash: str = _content_hash(tables)
         """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
         self._kept = KeptReader(tables["index"], self._container.optional)
-        self._constants = frozenset(constant_rows(tables))
+        self._constant = constant_tensors(tables).tobytes()
         self._index = EventIndex(tables.pop("index"), len(self._names))
         self._undecoded: _Undecoded | None = _Undecoded(tables=tables, texts=texts, run=run)
         self._decoding = Lock()
@@ -309,7 +313,7 @@ class FileRecording(Closable):
         row = self._names.rows[tensor]
         if row < 0:
             return None
-        return self._index.find(row, 0, 0) if row in self._constants else self._index.find(row, sample, step)
+        return self._index.find(row, 0, 0) if self._constant[row] else self._index.find(row, sample, step)
 
     def _is_partly(self, event: int) -> bool:
         return bool(self._index.flags(event) & PARTLY)
@@ -357,14 +361,16 @@ def _names(texts: TextTable, rows: np.ndarray) -> Names:
     Raises:
         ValueError: Two have one name, or one is no UTF-8.
     """
-    return Names(Rows(texts, rows) if len(rows) > MANY else texts.at(rows))
+    return Names(texts.some(rows) if len(rows) > MANY else texts.at(rows))
 
 
 def _content_hash(tables: Mapping[str, np.ndarray]) -> str:
     digest = xxhash.xxh3_128()
-    for column in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
-        digest.update(np.ascontiguousarray(tables["index"][column]).tobytes())
+    for name in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
+        column = tables["index"][name]
+        for start in range(0, len(column), _AT_ONCE):
+            digest.update(np.ascontiguousarray(column[start : start + _AT_ONCE]).data)
     for name in TABLES:
         if name != "index":
-            digest.update(tables[name].tobytes())
+            digest.update(np.ascontiguousarray(tables[name]).view(np.uint8).data)
     return digest.hexdigest()

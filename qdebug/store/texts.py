@@ -24,7 +24,7 @@ class TextTable(Texts):
     """
 
     def __init__(self, tables: Tables) -> None:
-        data = tables["names"].tobytes()
+        data = np.ascontiguousarray(tables["names"]).data
         starts, lengths = (np.ascontiguousarray(tables["strings"][field]) for field in ("offset", "length"))
         check_runs("strings", starts, lengths, len(data))
         super().__init__(data, starts, starts + lengths)
@@ -38,7 +38,7 @@ class TextTable(Texts):
         Raises:
             ValueError: One is no UTF-8.
         """
-        return list(map(self.__getitem__, rows.tolist()))
+        return list(map(self.text, rows.tolist()))
 
     def check(self) -> None:
         """Make sure that each can be decoded.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -110,8 +111,8 @@ class Unmatched:
 class Alignment:
     """All pairs, in the backend's topological order, and all tensors left over."""
 
-    pairs: tuple[Pair, ...]
-    unmatched: tuple[Unmatched, ...]
+    pairs: Sequence[Pair]
+    unmatched: Sequence[Unmatched]
 
     @property
     def lost(self) -> tuple[Unmatched, ...]:

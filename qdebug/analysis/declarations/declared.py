@@ -7,12 +7,13 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
+from qdebug.analysis.alignment.columns import by_backend, reference_views
 from qdebug.analysis.alignment.layouts import layouts_of
 from qdebug.analysis.alignment.ops import PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
@@ -68,19 +69,18 @@ class Declared:
         self,
         reference: Recording,
         backend: Recording,
-        pairs: Iterable[Pair],
+        pairs: Sequence[Pair],
         *,
         runs: tuple[Run, Run] | None = None,
     ) -> None:
         known = runs or (Run.of(reference), Run.of(backend))
         self._ref, self._be = known[0].read_through(reference), known[1].read_through(backend)
         self._reference, self._backend = reference, backend
-        self._pairs = {pair.backend: pair for pair in pairs}
-        views = {pair.reference: pair.reference_view for pair in self._pairs.values() if pair.reference_view}
-        layouts = {**layouts_of(self._ref), **views}
+        self._pairs = by_backend(pairs)
+        layouts = {**layouts_of(self._ref), **reference_views(pairs)}
         self._replay = ReferenceReplay(self._ref, self._be, pairs=self._pairs, layouts=layouts)
         self.dynamic = DynamicReplay(self._be, self._replay.backend)
-        self._segments = SegmentFinder(self._ref, self._be, self._pairs)
+        self._segments = SegmentFinder(self._ref, self._be, pairs)
         self._constants = ConstantCheck(self._ref, self._be, self._replay)
 
     def segment(self, pair: Pair) -> Segment | None:

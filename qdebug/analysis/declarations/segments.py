@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 
+from qdebug.analysis.alignment.columns import by_backend, first_by_root
 from qdebug.analysis.alignment.ops import plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
@@ -22,14 +23,12 @@ class SegmentFinder:
     Args:
         reference: The reference run.
         backend: The backend run.
-        pairs: Pairs of the alignment, by backend tensor.
+        pairs: All pairs of the alignment.
     """
 
-    def __init__(self, reference: Run, backend: Run, pairs: Mapping[str, Pair]) -> None:
-        self._ref, self._be, self._pairs = reference, backend, pairs
-        self._partners: dict[str, str] = {}
-        for pair in pairs.values():
-            self._partners.setdefault(reference.classes.root(pair.reference), pair.backend)
+    def __init__(self, reference: Run, backend: Run, pairs: Sequence[Pair]) -> None:
+        self._ref, self._be, self._pairs = reference, backend, by_backend(pairs)
+        self._partners = first_by_root(pairs, reference.classes.root)
 
     def of(self, pair: Pair) -> Segment | None:
         """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.
@@ -43,15 +42,15 @@ class SegmentFinder:
         nodes, entries = own
         feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
         ends = {self._ref.classes.root(name) for name in feeds}
-        found = self._between(pair.reference, ends)
+        found = self._between(pair.reference, ends.__contains__)
         if found is not None:
             return Segment(nodes=found, feeds=feeds, own=nodes)
-        every = set(self._partners) - {self._ref.classes.root(pair.reference)}
-        found = self._between(pair.reference, ends | every)
+        start, every = self._ref.classes.root(pair.reference), self._partners
+        found = self._between(pair.reference, lambda root: root in ends or (root in every and root != start))
         if found is None:
             return None
         read = {self._ref.classes.root(name): name for node in found for name in self._ref.classes.data_inputs(node)}
-        more = {name: self._partners[root] for root, name in read.items() if root in every and root not in ends}
+        more = {name: every[root] for root, name in read.items() if root in every and root not in {start, *ends}}
         return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
 
     def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
@@ -75,13 +74,13 @@ class SegmentFinder:
                     waiting.append(name)
         return _in_order(found.values(), graph), tuple(entries)
 
-    def _between(self, output: str, ends: Collection[str]) -> tuple[Node, ...] | None:
+    def _between(self, output: str, ends: Callable[[str], bool]) -> tuple[Node, ...] | None:
         graph, classes = self._ref.recording.graph, self._ref.classes
         found: dict[str, Node] = {}
         waiting = [output]
         while waiting:
             tensor = waiting.pop()
-            if classes.root(tensor) in ends:
+            if ends(classes.root(tensor)):
                 continue
             node = graph.producer(tensor)
             if node is None or len(found) > _MOST_NODES:

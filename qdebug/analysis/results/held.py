@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.plan import PlannedNode, field_of
 from qdebug.analysis.results.columns import Columns, columns_of, text_columns
 from qdebug.analysis.results.frame import Frame, split
 from qdebug.analysis.results.frame_check import checked
@@ -194,11 +194,11 @@ class HeldNodes(Sequence[NodeResult]):
 
     def tensors(self) -> list[str]:
         """Give the backend tensor of each."""
-        return [entry.tensor for entry in self._planned[: self._count]]
+        return list(islice(field_of(self._planned, "tensor"), self._count))
 
     def ops(self) -> list[str]:
         """Give the operator of each."""
-        return [entry.op for entry in self._planned[: self._count]]
+        return list(islice(field_of(self._planned, "op"), self._count))
 
     def acknowledged(self) -> np.ndarray:
         """Tell of each whether somebody accepted it, be it long ago."""
@@ -211,7 +211,7 @@ class HeldNodes(Sequence[NodeResult]):
     def _accepted(self, counts: Callable[[Acknowledgement], bool]) -> np.ndarray:
         if self._acknowledged is None:
             return np.zeros(self._count, bool)
-        said = (self._acknowledged(entry.node) for entry in self._planned[: self._count])
+        said = map(self._acknowledged, islice(field_of(self._planned, "node"), self._count))
         return np.array([entry is not None and counts(entry) for entry in said], bool)
 
     def texts(self, name: str) -> list[str | None]:

@@ -20,12 +20,12 @@ _ASKED_LATER = frozenset({"acknowledged", "file", "allow_partial", "allow_unfait
 """Limits that judge no tensor: what may be missing or beyond is asked when a comparison is summed up."""
 
 
-def result_facts(pairs: Sequence[Pair], limits: Limits) -> list[str]:
+def result_facts(pairs: Sequence[Pair], limits: Limits) -> Iterator[str]:
     """Give what results depend on besides recordings and code: the pairs and the limits in force."""
     judging = [entry.name for entry in fields(limits) if entry.name not in _ASKED_LATER]
     judged = [f"{name}={getattr(limits, name)!r}" for name in judging]
-    views = [repr((pair.reference, pair.backend, pair.reference_view, pair.backend_view)) for pair in pairs]
-    return [*judged, *views]
+    yield from judged
+    yield from (repr((pair.reference, pair.backend, pair.reference_view, pair.backend_view)) for pair in pairs)
 
 
 def kept_columns(nodes: HeldNodes, outputs: Sequence[OutputRanking]) -> Mapping[str, np.ndarray]:

@@ -70,7 +70,7 @@ class Coverage:
     """What was compared, and what was not, with reasons."""
 
     compared: int
-    unmatched: tuple[Unmatched, ...]
+    unmatched: Sequence[Unmatched]
 
     def to_dict(self) -> dict[str, Any]:
         """Give the coverage as plain values, with the keys of the diff JSON."""

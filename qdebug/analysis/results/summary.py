@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +27,7 @@ def sum_up(
     runs: tuple[RunInfo, RunInfo],
     graph: Graph,
     *,
-    unmatched: tuple[Unmatched, ...],
+    unmatched: Sequence[Unmatched],
     limits: Limits,
     outputs: tuple[OutputRanking, ...] = (),
 ) -> DiffResult:
@@ -82,7 +83,7 @@ def _check_comparable(of: Standings) -> None:
         )
 
 
-def _as_checked(unmatched: tuple[Unmatched, ...], of: Standings) -> tuple[Unmatched, ...]:
+def _as_checked(unmatched: Sequence[Unmatched], of: Standings) -> Sequence[Unmatched]:
     """Say of what lies inside a part of the network that the part was not checked, where that turned out only later."""
     rows = np.flatnonzero(of.held.known("unchecked")).tolist()
     if not rows:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdebug.model.bulk import garbage_left_alone, narrowed, passing_bytes
+from qdebug.model.bulk import garbage_left_alone, narrowed, own_bytes
 
 
 def test_garbage_is_left_alone_inside_alone():
@@ -70,7 +70,7 @@ def test_one_value_throughout_takes_no_room():
 
 
 @pytest.mark.parametrize("count", [0, 10, 1 << 20])
-def test_passing_bytes_can_be_written_and_read(count):
-    room = passing_bytes(count)
+def test_bytes_of_their_own_can_be_written_and_read(count):
+    room = own_bytes(count)
     room[:] = 3
     assert (room.dtype, room.shape, int(room.sum())) == (np.uint8, (count,), 3 * count)
