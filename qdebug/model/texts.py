@@ -15,6 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _RECENT = 2048
+_TWICE = "two tensors have one name"
 _HASH = 0xFFFFFFFFFFFFFFFF
 
 
@@ -83,6 +84,14 @@ class Texts(Sequence[str]):
         found._ascii, found._data = self._ascii, self._data
         return found
 
+    def at(self, rows: np.ndarray) -> list[str]:
+        """Give some of them as a list, faster than one by one."""
+        spans = zip(*(np.asarray(ends)[rows].tolist() for ends in (self._starts, self._stops)), strict=True)
+        if self._ascii is not None:
+            text = self._ascii
+            return [text[start:stop] for start, stop in spans]
+        return [self._data[start:stop].decode("utf-8", "surrogatepass") for start, stop in spans]
+
     def text(self, row: int) -> str:
         """Give one of them, as fast as it can be."""
         if self._ascii is not None:
@@ -144,6 +153,15 @@ class Rows(Sequence[str]):
         return hash(tuple(self))
 
 
+class _Rows(dict[str, int]):
+    """Rows by name, and -1 for any other name."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> int:
+        return -1
+
+
 class Names(Sequence[str]):
     """Texts of which no two are the same, and the row of each.
 
@@ -161,18 +179,24 @@ class Names(Sequence[str]):
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = self._given = texts
         self.text: Callable[[int], str] = _giver(texts)
-        self.rows: Recent[str, int] = Recent(self._find, len(texts))
         count = len(texts)
+        self.rows: dict[str, int]
+        if count <= MANY:
+            self.rows = _Rows(zip(texts, range(count), strict=True))
+            if len(self.rows) < count:
+                raise ValueError(_TWICE)
+            return
+        self.rows = Recent(self._find)
         hashes, order = _hashed(texts)
+        if _alike(texts, hashes, order):
+            raise ValueError(_TWICE)
         self._order = narrowed(order).data
         self._ends = hashes.astype(np.uint8).tobytes()  # tell most of them apart without a look at the text
         # rows whose hashes begin with the same bits stand together, about one of each
         bits = count.bit_length()
         self._shift = 64 - bits
-        first = np.arange(1 << bits, dtype=np.uint64) << np.uint64(self._shift) if bits else np.zeros(1, np.uint64)
+        first = np.arange(1 << bits, dtype=np.uint64) << np.uint64(self._shift)
         self._starts = narrowed(np.append(np.searchsorted(hashes, first), count)).data
-        if _alike(texts, hashes, order):
-            raise ValueError("two tensors have one name")
 
     def __len__(self) -> int:
         return len(self._texts)

@@ -29,17 +29,6 @@ class TextTable(Texts):
         check_runs("strings", starts, lengths, len(data))
         super().__init__(data, starts, starts + lengths)
 
-    def at(self, rows: np.ndarray) -> list[str]:
-        """Give the strings of some rows.
-
-        Args:
-            rows: Numbers of rows, checked.
-
-        Raises:
-            ValueError: One is no UTF-8.
-        """
-        return list(map(self.text, rows.tolist()))
-
     def check(self) -> None:
         """Make sure that each can be decoded.
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qdebug.tui.events import Opened
-from qdebug.tui.planned import MadeRows, PlannedRow, PlannedRows
+from qdebug.tui.planned import MadeRows, PlannedRow, PlannedRows, fields
 from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import DiffSource, Entry
+from qdebug.tui.source import DiffSource
 
 if TYPE_CHECKING:
+    from qdebug.analysis.alignment.pairs import Unmatched
     from qdebug.model import Graph, TensorInfo
 
 __all__ = ["describe", "named_rows", "planned_rows"]
@@ -61,35 +63,46 @@ def planned_rows(source: DiffSource) -> PlannedRows:
     from qdebug.analysis.alignment.pairs import Kind, Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
-    lines: list[Entry | PlannedRow] = list(source.entries())
-    places = [_position(backend, entry.tensor) for entry in lines]
+    entries, unmatched = source.entries(), source.alignment.unmatched
+    places = [_position(backend, tensor) for tensor in fields(entries, "tensor")]
+    shown: list[tuple[int, bool]] = []
     folded: dict[str, bool] = {}
-    for left_out in source.alignment.unmatched:
-        ours = left_out.side is Side.BACKEND
-        graph = backend if ours else reference
-        if graph.is_constant(left_out.tensor):
+    for at, left_out in enumerate(unmatched):
+        ours, name = left_out.side is Side.BACKEND, left_out.tensor
+        if (backend if ours else reference).is_constant(name):
             continue
-        constant = ours and left_out.kind is Kind.BENIGN and _is_of_constants(graph, left_out.tensor, folded)
-        known = graph.tensors.get(left_out.tensor)
-        producer = graph.producer(left_out.tensor)
-        row = PlannedRow(
-            node=left_out.tensor if producer is None else producer.name,
-            op="Input" if producer is None else producer.op,
-            tensor=left_out.tensor if ours else "",
-            reference_tensor="" if ours else left_out.tensor,
-            shape=None if known is None else known.shape,
-            dtype=_dtype(known),
-            quant=None if known is None else known.quant,
-            constant=constant,
-            missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
-        )
-        lines.append(row)
-        behind = len(backend.nodes) + (not ours)
-        places.append(_position(backend, left_out.tensor) if row.ordered else behind)
-    order = np.argsort(np.array(places, np.int64), kind="stable")
-    if (np.diff(order) < 0).any():
-        lines = [lines[at] for at in order.tolist()]
-    return PlannedRows(lines, lambda tensor: _dtype(backend.tensors.get(tensor)))
+        constant = ours and left_out.kind is Kind.BENIGN and _is_of_constants(backend, name, folded)
+        shown.append((at, constant))
+        places.append(_position(backend, name) if ours and not constant else len(backend.nodes) + (not ours))
+
+    def lone(line: tuple[int, bool]) -> PlannedRow:
+        left_out = unmatched[line[0]]
+        graph = backend if left_out.side is Side.BACKEND else reference
+        return _lone_row(left_out, graph, ours=graph is backend, constant=line[1])
+
+    order = np.argsort(np.array(places, np.int64), kind="stable").astype(np.int32)
+    turned = bool((np.diff(order) < 0).any())
+    return PlannedRows(entries, MadeRows(shown, lone), partial(_dtype_in, backend), order=order if turned else None)
+
+
+def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) -> PlannedRow:
+    """Make the line of a tensor that has no partner."""
+    known, producer = graph.tensors.get(left_out.tensor), graph.producer(left_out.tensor)
+    return PlannedRow(
+        node=left_out.tensor if producer is None else producer.name,
+        op="Input" if producer is None else producer.op,
+        tensor=left_out.tensor if ours else "",
+        reference_tensor="" if ours else left_out.tensor,
+        shape=None if known is None else known.shape,
+        dtype=_dtype(known),
+        quant=None if known is None else known.quant,
+        constant=constant,
+        missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
+    )
+
+
+def _dtype_in(graph: Graph, tensor: str) -> str | None:
+    return _dtype(graph.tensors.get(tensor))
 
 
 def _position(graph: Graph, tensor: str) -> int:

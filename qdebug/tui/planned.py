@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from qdebug.model.bulk import MANY
+from qdebug.model.texts import Recent, Texts
+
 if TYPE_CHECKING:
     from qdebug.model import QuantParams
     from qdebug.tui.source import Entry
 
-__all__ = ["MadeRows", "PlannedRow", "PlannedRows", "column", "display_names", "tensor_at"]
+__all__ = ["MadeRows", "PlannedRow", "PlannedRows", "column", "display_names", "fields", "tensor_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class MadeRows(Sequence[PlannedRow]):
     def __init__(self, lines: Sequence[Any], make: Callable[[Any], PlannedRow]) -> None:
         self._lines = lines
         self._make = make
+        self._made: Recent[int, PlannedRow] = Recent(lambda at: make(lines[at]))
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -73,22 +77,39 @@ class MadeRows(Sequence[PlannedRow]):
     def __getitem__(self, at: int | slice) -> PlannedRow | Sequence[PlannedRow]:
         if isinstance(at, slice):
             return MadeRows(self._lines[at], self._make)
-        return self._make(self._lines[at])
+        return self._made[at + len(self) if at < 0 else at]
 
 
 class PlannedRows(MadeRows):
     """Lines of what a session compares and of what it does not.
 
     Args:
-        lines: Pairs of the session, and lines of what has no partner.
+        entries: Pairs of the session.
+        left_out: Lines of what has no partner.
         dtype: Gives the dtype of a backend tensor.
+        order: Where each line is among the pairs and, behind them, what is left out; None if they stand so.
     """
 
-    def __init__(self, lines: Sequence[Entry | PlannedRow], dtype: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        left_out: Sequence[PlannedRow],
+        dtype: Callable[[str], str | None],
+        *,
+        order: np.ndarray | None = None,
+    ) -> None:
+        self._parts = entries, left_out
+        self._order = order
+        lines: Sequence[int] = range(len(entries) + len(left_out)) if order is None else order.data
         super().__init__(lines, self._row)
         self._dtype = dtype
 
-    def _row(self, line: Entry | PlannedRow) -> PlannedRow:
+    def _line(self, number: int) -> Entry | PlannedRow:
+        entries, left_out = self._parts
+        return entries[number] if number < len(entries) else left_out[number - len(entries)]
+
+    def _row(self, number: int) -> PlannedRow:
+        line = self._line(number)
         if isinstance(line, PlannedRow):
             return line
         return PlannedRow(
@@ -109,21 +130,31 @@ class PlannedRows(MadeRows):
             at: The line.
             name: Which of its tensors: "tensor" or "reference_tensor".
         """
-        return str(getattr(self._lines[at], name))
+        return str(getattr(self._line(self._lines[at]), name))
 
     def column(self, name: str) -> list[Any]:
         """Give one field of every line; much faster than line by line."""
+        entries, left_out = self._parts
+        found: list[Any]
         if name == "missing":
-            return [line.missing if isinstance(line, PlannedRow) else None for line in self._lines]
-        if name == "ordered":
-            return [not isinstance(line, PlannedRow) or line.ordered for line in self._lines]
-        if name == "constant":
-            return [isinstance(line, PlannedRow) and line.constant for line in self._lines]
-        if name == "match":
-            return [line.match if isinstance(line, PlannedRow) else line.match.value for line in self._lines]
-        if name == "dtype":
-            return [line.dtype if isinstance(line, PlannedRow) else self._dtype(line.tensor) for line in self._lines]
-        return [getattr(line, name) for line in self._lines]
+            found = [None] * len(entries)
+        elif name in {"ordered", "constant"}:
+            found = [name == "ordered"] * len(entries)
+        elif name == "dtype":
+            found = list(map(self._dtype, fields(entries, "tensor")))
+        elif name == "match":
+            found = [match.value for match in fields(entries, "match")]
+        else:
+            found = list(fields(entries, name))
+        found += [getattr(line, name) for line in left_out]
+        return found if self._order is None else [found[number] for number in self._order.tolist()]
+
+
+def fields(entries: Sequence[Entry], name: str) -> Iterable[Any]:
+    """Give one field of every pair; a session with very many keeps columns of them."""
+    column = getattr(entries, "field", None)
+    found: Iterable[Any] = (getattr(entry, name) for entry in entries) if column is None else column(name)
+    return found
 
 
 def column(rows: Sequence[PlannedRow], name: str) -> list[Any]:
@@ -143,12 +174,13 @@ def tensor_at(rows: Sequence[PlannedRow], name: str = "tensor") -> Callable[[int
     return lambda at: str(getattr(rows[at], name))
 
 
-def display_names(rows: Sequence[PlannedRow]) -> list[str]:
+def display_names(rows: Sequence[PlannedRow]) -> Sequence[str]:
     """Name the node of each line, and its tensor too where one node produces several."""
     nodes, tensors, theirs = (column(rows, name) for name in ("node", "tensor", "reference_tensor"))
     several = _shared([node for node, tensor in zip(nodes, tensors, strict=True) if tensor])
     of_lines = zip(nodes, tensors, theirs, strict=True)
-    return [_display_name(node, tensor or their, several) for node, tensor, their in of_lines]
+    names = (_display_name(node, tensor or their, several) for node, tensor, their in of_lines)
+    return Texts.of(names) if len(nodes) > MANY else list(names)
 
 
 def _shared(nodes: Sequence[str]) -> set[str]:

@@ -82,7 +82,7 @@ class NodeTable:
         self.rows = rows
         self.growing = growing
         self.size = size = len(rows)
-        self.names = display_names(rows) if names is None else names
+        self.names: Sequence[str] = display_names(rows) if names is None else names
         measure = len if all(map(str.isascii, self.names)) else cell_len
         cells = np.fromiter(map(measure, self.names), np.int32, size)
         self.longest_name = int(cells.max(initial=0))

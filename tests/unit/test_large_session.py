@@ -39,7 +39,7 @@ def expected(files):
 def large(expected, files, monkeypatch):
     """The same where nothing is small, and hardly anything stays made."""
     for module in (bulk, model_texts, decode_large, reader, planned):
-        monkeypatch.setattr(module, "MANY", 0)
+        monkeypatch.setattr(module, "MANY", -1)
     monkeypatch.setattr(model_texts, "_RECENT", 2)
     session = DiffSession(*map(open_recording, files))
     assert isinstance(session.alignment.pairs, PairColumns)

@@ -50,34 +50,45 @@ def test_some_rows_are_those_texts(given_texts, data):
     assert some != (*expected, "more")
 
 
-@given(TEXTS.map(lambda found: list(dict.fromkeys(found))), TEXTS)
-def test_names_are_found_at_their_rows(names, others):
-    table = Names(Texts.of(names))
+def tables(names, *, many):
+    """Make a table of names as one of few names, or as one of very many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_texts, "MANY", -1 if many else 1000)
+        return Names(names)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@given(names=TEXTS.map(lambda found: list(dict.fromkeys(found))), others=TEXTS)
+def test_names_are_found_at_their_rows(many, names, others):
+    table = tables(Texts.of(names), many=many)
     assert list(table) == names
     for name in (*names, *others, *others):
         assert table.rows[name] == (names.index(name) if name in names else -1)
         assert (name in table) == (name in names)
 
 
-@given(TEXTS)
-def test_equal_names_are_noticed(given_texts):
+@pytest.mark.parametrize("many", [False, True])
+@given(given_texts=TEXTS)
+def test_equal_names_are_noticed(many, given_texts):
     twice = len(set(given_texts)) < len(given_texts)
     assert repeats(Texts.of(given_texts)) == twice
     if twice:
         with pytest.raises(ValueError, match="one name"):
-            Names(Texts.of(given_texts))
+            tables(Texts.of(given_texts), many=many)
 
 
-def test_names_of_one_hash_are_told_apart():
+@pytest.mark.parametrize("many", [False, True])
+def test_names_of_one_hash_are_told_apart(many):
     names = [Alike(text) for text in "abc"]
-    table = Names(names)
+    table = tables(names, many=many)
     assert [table.rows[Alike(text)] for text in "cbad"] == [2, 1, 0, -1]
     with pytest.raises(ValueError, match="one name"):
-        Names([*names, Alike("b")])
+        tables([*names, Alike("b")], many=many)
 
 
-def test_names_that_are_held_are_found_and_given_as_before():
-    table = Names(Texts.of(["a", "b"]))
+@pytest.mark.parametrize("many", [False, True])
+def test_names_that_are_held_are_found_and_given_as_before(many):
+    table = tables(Texts.of(["a", "b"]), many=many)
     known = {"b": "b"}
     table.hold(known)
     assert table[1] is known["b"]

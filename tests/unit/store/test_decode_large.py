@@ -159,7 +159,7 @@ def test_an_attribute_that_is_none_is_refused_at_once():
 def nothing_is_small(monkeypatch):
     """Keep every recording as columns, and hardly anything of what was made of them."""
     for module in (bulk, model_texts, decode_large, reader):
-        monkeypatch.setattr(module, "MANY", 0)
+        monkeypatch.setattr(module, "MANY", -1)
     monkeypatch.setattr(model_texts, "_RECENT", 2)
 
 

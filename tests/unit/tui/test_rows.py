@@ -140,7 +140,7 @@ def planned_twice():
         )
         for pair in pairs
     ]
-    return [*at_once, lost], PlannedRows([*pairs, lost], kinds.get)
+    return [*at_once, lost], PlannedRows(pairs, [lost], kinds.get)
 
 
 def test_lines_made_when_looked_at_are_those_made_at_once():
