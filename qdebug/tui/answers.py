@@ -132,6 +132,8 @@ def answer(
             if known.explained is None:
                 return
     except Cancelled:
+        if known.summing is not None and known.summing.held > cache.most_of_one:
+            known.summing = None  # what was decoded for it may be let go before anything else is asked
         return
     except (QdebugError, ValueError, TypeError, MemoryError) as error:
         shown = known.values is not None

@@ -88,9 +88,14 @@ class Summing:
         self._read = 0
 
     @property
+    def held(self) -> int:
+        """Memory behind the pair."""
+        return self._pair.held
+
+    @property
     def nbytes(self) -> int:
         """Memory it takes."""
-        return self._pair.held + (0 if self._kept is None else self._kept.nbytes)
+        return self.held + (0 if self._kept is None else self._kept.nbytes)
 
     def more(self, cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
         """Read on, where it was left the last time.

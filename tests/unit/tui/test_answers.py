@@ -122,6 +122,17 @@ def test_a_huge_tensor_is_shown_while_it_is_read_and_read_on_where_it_was_left(a
     assert parts[-1].complete
 
 
+def test_what_was_decoded_is_let_go_when_nobody_waits_for_it_any_more(ask, monkeypatch):
+    monkeypatch.setattr("qdebug.tui.answers._OFTEN", -1)
+    monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 36)
+    for held, left in ((0, []), (10**6, [108, 72, 36])):
+        monkeypatch.setattr("fake_session.Pair.held", held)
+        cache, calls = AnswerCache(most_bytes=10**6), iter([False] * 3)
+        ask(elements=True, cache=cache, outdated=lambda calls=calls: next(calls, True))
+        parts = ask(elements=True, cache=cache)
+        assert [part.whole.missing for part in parts if part.whole.missing] == left
+
+
 def test_too_little_memory_is_said(ask, monkeypatch):
     def fail(*_):
         raise MemoryError("no room for 4 GiB")
