@@ -120,9 +120,13 @@ def answer(
 
     try:
         check_unchanged(changed)
+        told = False
         for whole in _load(_Asked(source, request, result, sample, known, cache, pairs, outdated)):
+            told = True
             yield replace(reply(complete=False), whole=whole)
         if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
+            if not told:
+                yield reply(complete=False)
             known.profile = source.profile(request.tensor, sample=sample, k=_WORST, cancelled=outdated)
             if known.profile is None:
                 return  # cancelled
@@ -163,6 +167,8 @@ def _load(asked: _Asked) -> Iterator[Whole | None]:
     known, wanted = asked.known, asked.request.elements and asked.known.whole is None
     if not wanted and known.values is not None:
         return
+    if known.whole is not None:  # the rest takes long
+        yield known.whole
     pair = _pair(asked)
     if wanted:
         yield from _read(asked, pair)

@@ -4,6 +4,7 @@ from qdebug.errors import UsageError
 from qdebug.tui.answers import AnswerCache, answer
 from qdebug.tui.open_pairs import OpenPairs
 from qdebug.tui.requests import DetailRequest
+from qdebug.tui.summing import Cancelled
 
 
 @pytest.fixture
@@ -120,6 +121,20 @@ def test_a_huge_tensor_is_shown_while_it_is_read_and_read_on_where_it_was_left(a
     assert [part.whole.missing for part in parts] == [36, 0, 0, 0]
     assert [part.values is None for part in parts] == [True, True, False, False]
     assert parts[-1].complete
+
+
+@pytest.mark.parametrize("stopped_at", ["qdebug.tui.answers.value_facts", "fake_session.FakeSession.profile"])
+def test_what_is_known_is_told_before_the_rest_is_read(ask, monkeypatch, stopped_at):
+    def stop(*_, **__):
+        raise Cancelled
+
+    monkeypatch.setattr(stopped_at, stop)
+    cache = AnswerCache()
+    ask(elements=True, cache=cache)
+    parts = ask(elements=True, cache=cache)
+    assert [part.complete for part in parts] == [False]
+    assert parts[0].slab is not None
+    assert parts[0].whole.missing == 0
 
 
 def test_what_was_decoded_is_let_go_when_nobody_waits_for_it_any_more(ask, monkeypatch):
