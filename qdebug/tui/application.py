@@ -21,7 +21,7 @@ from textual.widget import Widget
 from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.command_screen import CommandScreen
 from qdebug.tui.desk import Start
-from qdebug.tui.driver import PromptDriver, terminal_is_gone
+from qdebug.tui.driver import INTERRUPTED, PromptDriver, terminal_is_gone
 from qdebug.tui.events import Event as ReaderEvent
 from qdebug.tui.events import Failed, Named, Opened
 from qdebug.tui.glyphs import UNICODE, GlyphSet
@@ -36,7 +36,6 @@ from qdebug.tui.typed import Typed
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
-_INTERRUPTED = 130
 _LOOK_SECONDS = 1.0
 """How often it is asked whether the terminal is still there."""
 _SETTLE_SECONDS = 0.1
@@ -104,7 +103,7 @@ class QdebugApp(App[int]):
     async def on_event(self, event: Event) -> None:
         """Do what is typed in the order in which it is; leave everything else to Textual."""
         if isinstance(event, Key) and event.key in {"ctrl+c", "ctrl+q"}:
-            self.exit(_INTERRUPTED if event.key == "ctrl+c" else 0)
+            self.exit(INTERRUPTED if event.key == "ctrl+c" else 0)
         elif isinstance(event, Key | Paste) and not event.is_forwarded:
             self.app_focus = True  # as Textual takes it from a key
             await self._typed.take(event)
@@ -125,7 +124,7 @@ class QdebugApp(App[int]):
     def _end_with_terminal(self) -> None:
         """End when nobody can see anything any more."""
         if terminal_is_gone():
-            self.exit(_INTERRUPTED)
+            self.exit(INTERRUPTED)
 
     def _paint_all(self, _: object) -> None:
         """Paint everything: after a suspension the terminal shows none of what was painted."""
@@ -207,7 +206,7 @@ class QdebugApp(App[int]):
 
     def action_interrupt(self) -> None:
         """End as Ctrl-C ends a program."""
-        self.exit(_INTERRUPTED)
+        self.exit(INTERRUPTED)
 
     def next_theme(self) -> str:
         """Change the colours; say what they are now, or why they stay."""

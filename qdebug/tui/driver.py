@@ -23,10 +23,15 @@ from qdebug.tui.terminal import mode_before, typed_before
 if TYPE_CHECKING:
     from qdebug.tui.application import QdebugApp
 
-__all__ = ["PromptDriver", "terminal_is_gone"]
+__all__ = ["INTERRUPTED", "PromptDriver", "terminal_is_gone"]
 
 _LOOK_SECONDS = 0.1
 """How often it is asked whether keys are still wanted."""
+_END_SECONDS = 5.0
+"""How long the application may take to end once its terminal is gone; then there is nobody to wait for."""
+
+INTERRUPTED = 130
+"""What the program ends with where nobody quits it."""
 
 
 def terminal_is_gone() -> bool:
@@ -72,6 +77,15 @@ class PromptDriver(LinuxDriver):
     def fileno(self, terminal: int) -> None:
         self._terminal = terminal
 
+    def write(self, data: str) -> None:
+        """Write to the terminal; nothing once it is gone.
+
+        The thread that writes for Textual ends with the first write that fails, and who waits for room in its queue
+        waits for ever: also for the look that would find that there is no terminal any more.
+        """
+        if not terminal_is_gone():
+            super().write(data)
+
     def run_input_thread(self) -> None:
         """Read keys, out of a pipe into which another thread puts them."""
         self._pipe, writing = os.pipe()
@@ -103,6 +117,8 @@ class PromptDriver(LinuxDriver):
                 elif not incoming.begun:
                     continue
                 os.write(writing, incoming.take(data))
+        if not ended.wait(_END_SECONDS):  # laying out for a terminal that is gone, Textual may go round in circles
+            os._exit(INTERRUPTED)
         os.close(writing)
 
     def disable_input(self) -> None:

@@ -111,6 +111,13 @@ def test_a_terminal_that_is_gone_without_a_word_ends_the_program(program):
     assert program.process.wait(10) in {130, 120}  # 120: Python had something left to print, and nowhere to
 
 
+def test_a_terminal_that_is_gone_before_anything_is_drawn_ends_the_program(terminal):
+    """Its size is then told in two ways, and the screen was laid out for the one and the other without end."""
+    program = terminal([sys.executable, str(PROGRAM), "nodes"])
+    program.break_off()
+    assert program.process.wait(60) in {130, 120}
+
+
 def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
     program.send(b"/q_17\r")
     assert program.wait(lambda text: "no match" in text), program.text
