@@ -183,6 +183,11 @@ class _Aligner:
         reference = self._names.of(tensor)
         if reference is None:
             return False
+        earlier = self._values.before_clamp(tensor, reference)
+        if earlier is not None:
+            reason = f"named after {reference!r}, and its values are nearer to those that enter that"
+            self.found.add(tensor, earlier, Match.FUSED, reason)
+            return True
         before = self._clamps.before_clamp(tensor, reference)
         if (before is None or self._judge.judge(tensor, before) < needed) and (
             self._judge.judge(tensor, reference) < needed

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations
 
 import numpy as np
 
 from qdebug.analysis.alignment.node_match import Answer
-from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op, says_nothing
+from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op
 from qdebug.analysis.alignment.pairs import Match
+from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, is_loose
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.alignment.vocabulary import is_foreign
 from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
 
@@ -36,6 +37,8 @@ _SAME = 1e-3
 """Relative error up to which nobody looks for a tensor that is nearer."""
 _FAR_NEARER = 0.1
 """Share of its error that a tensor has at most against the one that it is."""
+_NEARER = 0.5
+"""Share of its error against a Relu's result that a tensor named after it has at most against what enters."""
 _IN_A_ROW = 3
 """Nodes that a backend does along with a product: a bias, a factor, an activation."""
 _ALIKE = 0.3
@@ -65,9 +68,7 @@ class ValueMatcher:
 
     def __init__(self, ref: Run, be: Run) -> None:
         self._ref, self._be = ref, be
-        self._loose = any(
-            is_foreign(node) or says_nothing(node) for run in (ref, be) for node in run.recording.graph.nodes
-        )
+        self._loose = any(is_loose(node) for run in (ref, be) for node in run.recording.graph.nodes)
         self._by_size: dict[int, list[str]] | None = None
         self._sketches: dict[str, _Sketch | None] = {}
 
@@ -132,6 +133,29 @@ class ValueMatcher:
             return Answer(tensor=None, reason=reason)
         reason = f"{answer.reason}, and what follows there up to {stage!r}, as the values tell"
         return Answer(tensor=stage, reason=reason, match=Match.FUSED)
+
+    def before_clamp(self, tensor: str, reference: str) -> str | None:
+        """Give what enters the reference's Relu or Clip if its result lends its name to that: codes do its work.
+
+        Args:
+            tensor: The backend tensor, of which nothing but its name is known.
+            reference: The reference tensor of that name.
+        """
+        node, clamp = self._be.recording.graph.producer(tensor), self._ref.graph.producer(reference)
+        if clamp is None or clamp.op not in ("Relu", "Clip") or tensor in self._be.graph.outputs:
+            return None
+        if node is None or not self._coded or not self._be.recording.has(tensor):
+            return None
+        source = clamp.inputs[0]
+        if not all(map(self._ref.recording.has, (source, reference))):
+            return None
+        ours = _values(self._be, tensor)
+        before, after = (_distance(_values(self._ref, name), ours) for name in (source, reference))
+        return source if before < _NEARER * after else None
+
+    @cached_property
+    def _coded(self) -> bool:
+        return any(map(is_loose, self._be.recording.graph.nodes)) and computes_with_codes(self._be.recording)
 
     def _stage(self, tensor: str, reference: str) -> str | None:
         """Give the tensor among those made of a reference tensor in turn that a backend tensor is; None if a later one.

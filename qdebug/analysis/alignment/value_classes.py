@@ -23,6 +23,10 @@ from qdebug.replay.real_form import real_form
 __all__ = ["Run", "ValueClasses", "tensor_order"]
 
 
+_GIVE_EXTENTS = frozenset({"Shape", "ShapeOf", "SHAPE"})
+"""Operators that give a tensor's extents: of ONNX, OpenVINO and TensorFlow Lite."""
+
+
 class ValueClasses:
     """Tensors of a graph grouped by the real numbers they stand for.
 
@@ -77,7 +81,7 @@ class ValueClasses:
         made = [tensor for tensor in node.outputs if tensor]
         if (fed or node.op == "Constant") and folded.issuperset(fed):
             folded.update(made)
-        elif node.op == "Shape" or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
+        elif node.op in _GIVE_EXTENTS or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
             shapes.update(made)
 
     def _group(self, node: Node, root: dict[str, str], members: dict[str, list[str]]) -> None:

@@ -117,11 +117,11 @@ def in_words_of_onnx(node: Node) -> Node:
 def _translated(op: str) -> tuple[str, Mapping[str, AttrValue]]:
     """Give the operator of ONNX for a word of another framework, with what the word says beyond it."""
     word = _word(op)
+    if op in _ONNX:
+        return op, MappingProxyType({})
     if word in _WITH_ATTRS:
         return _WITH_ATTRS[word]
-    found = _WORDS.get(word)
-    ours = found is None or op == found or (op[:1].isupper() and not op.isupper() and op in _ONNX)
-    return (op, MappingProxyType({})) if ours or found is None else (found, MappingProxyType({}))
+    return _WORDS.get(word, op), MappingProxyType({})
 
 
 def _word(op: str) -> str:
@@ -133,5 +133,5 @@ def _word(op: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name)
 
 
-_ONNX = frozenset(_OURS) | {"Expand", "Split"}
-"""Operators of ONNX that are not taken for a word of another framework, whatever they have in common with one."""
+_ONNX = frozenset(_OURS) | {"Dropout", "Mean", "Sum", "Swish", "Upsample"}
+"""Operators of ONNX that are no word of another framework, whatever that means by theirs."""

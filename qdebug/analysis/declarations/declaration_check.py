@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_reference_order
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
+from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, is_loose
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import (
     Attribution,
@@ -39,6 +42,7 @@ _FOLDING = 4.0
 _LIKELY = 0.2
 """Share of the bound of rounding that rounding hardly ever makes: the bound is of 8 half steps, or 14 times their error
 of 1/sqrt(3). What is more and comes with a constant that no rounding makes is no rounding."""
+_UNSAID = "nobody said where its inputs are rounded to codes"
 _WIDE_UNITS = 1024.0
 """Units of roundoff that the result of several float nodes may be off what the reference's nodes give."""
 
@@ -103,7 +107,7 @@ class DeclarationCheck:
         def wandering(sample: int, step: int) -> np.ndarray:
             return self._declared.wandering(entry.pair, segment, sample=sample, step=step)
 
-        return attribute(
+        found = attribute(
             self._reference,
             self._backend,
             entry,
@@ -112,6 +116,16 @@ class DeclarationCheck:
             instead=instead,
             exact=all(map(rounds_nothing, segment.nodes)),
         )
+        node = self._backend.graph.producer(entry.tensor)
+        if entry.quant is not None or found.in_range is None or node is None or not (is_loose(node) and self._coded):
+            return found
+        samples = {number: replace(part, in_range=None, allowed=None) for number, part in found.samples.items()}
+        return replace(found, in_range=None, allowed=None, samples=samples, reason=_UNSAID)
+
+    @cached_property
+    def _coded(self) -> bool:
+        """Tell whether nodes may read codes that nobody says they do."""
+        return any(map(is_loose, self._backend.graph.nodes)) and computes_with_codes(self._backend)
 
     def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
         """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
@@ -294,7 +308,7 @@ class DeclarationCheck:
         with np.errstate(invalid="ignore", over="ignore"):
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._declared.coded(segment)
-        if not coded:
+        if not coded and not self._coded:
             share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
         if not norm(difference) > share * norm(theirs):
             return None

@@ -93,7 +93,9 @@ def test_a_silu_is_the_product_that_it_stands_for():
     }
 
 
-@pytest.mark.parametrize("op", ["Conv", "LSTM", "GRU", "Expand", "QLinearConv", "FusedConv", "Unknown", "MyKernel"])
+@pytest.mark.parametrize(
+    "op", ["Conv", "LSTM", "GRU", "Expand", "QLinearConv", "FusedConv", "Unknown", "Sum", "Mean", "Dropout", "Swish"]
+)
 def test_words_of_onnx_and_unknown_ones_are_left_alone(op):
     node = Node(name="n", op=op, inputs=("x",), outputs=("y",))
     assert in_words_of_onnx(node) is node

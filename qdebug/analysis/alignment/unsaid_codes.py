@@ -1,0 +1,32 @@
+"""Whether a harness leaves unsaid where it computes with codes: what was rounded to them is kept as real numbers."""
+
+from __future__ import annotations
+
+from qdebug.analysis.alignment.ops import plain_op, says_nothing
+from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign
+from qdebug.model import Node, Recording, Role
+
+__all__ = ["computes_with_codes", "is_loose"]
+
+_CODED = frozenset({"QuantizeLinear", "DequantizeLinear", "FakeQuantize"})
+_CODES = frozenset({"int8", "uint8", "int4", "uint4"})
+
+
+def is_loose(node: Node) -> bool:
+    """Tell whether a recording says nothing of a node, or says it in words of another framework."""
+    return says_nothing(node) or is_foreign(node)
+
+
+def computes_with_codes(recording: Recording) -> bool:
+    """Tell whether anything in a run is in codes: a tensor with a scale, integers of few bits, or what makes them.
+
+    Args:
+        recording: The run.
+    """
+    graph = recording.graph
+    if any(plain_op(in_words_of_onnx(node)) in _CODED for node in graph.nodes):
+        return True
+    return any(
+        info.quant is not None or (info.dtype in _CODES and info.role is not Role.CONSTANT)
+        for info in graph.tensors.values()
+    )
