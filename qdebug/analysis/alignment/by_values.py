@@ -142,7 +142,9 @@ class ValueMatcher:
             reference: The reference tensor of that name.
         """
         node, clamp = self._be.recording.graph.producer(tensor), self._ref.graph.producer(reference)
-        if clamp is None or clamp.op not in ("Relu", "Clip") or tensor in self._be.graph.outputs:
+        if clamp is None or clamp.op not in ("Relu", "Clip") or not any(clamp.inputs):
+            return None
+        if tensor in self._be.graph.outputs:
             return None
         if node is None or not self._coded or not self._be.recording.has(tensor):
             return None
