@@ -95,7 +95,18 @@ class LargeGraph(Graph):
         ValueError: The nodes are in another order, or make no graph: then only `Graph` can tell.
     """
 
-    __slots__ = ("_held", "_kept", "_lock", "_made_by", "_read_by", "_read_starts", "_row", "_whole", "rows")
+    __slots__ = (
+        "_constant",
+        "_held",
+        "_kept",
+        "_lock",
+        "_made_by",
+        "_read_by",
+        "_read_starts",
+        "_row",
+        "_whole",
+        "rows",
+    )
 
     def __init__(
         self,
@@ -116,6 +127,7 @@ class LargeGraph(Graph):
         producers: Recent[str, Node | None] = Recent(self._producer, len(rows.names))
         self._kept = _Parts(nodes=nodes, tensors=_Tensors(rows), producer=producers.__getitem__)
         self._whole: Graph | None = None
+        self._constant = bytes([role is Role.CONSTANT for role in rows.roles])
         self._held, self._lock = 0, RLock()
         self._show(self._kept)
 
@@ -179,7 +191,7 @@ class LargeGraph(Graph):
     def is_constant(self, tensor: str) -> bool:
         """Tell whether a tensor is a constant of the graph."""
         row = self._row[tensor]
-        return row >= 0 and self.rows.roles[row] is Role.CONSTANT
+        return row >= 0 and bool(self._constant[row])
 
     def makers(self, tensors: np.ndarray) -> np.ndarray:
         """Give the topological position of the node that makes each of some tensors, -1 where there is none.
