@@ -152,6 +152,9 @@ class Rows(Sequence[str]):
     def __hash__(self) -> int:
         return hash(tuple(self))
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} texts, beginning with {self[:3]}>"
+
 
 class _Rows(dict[str, int]):
     """Rows by name, and -1 for any other name."""

@@ -48,6 +48,7 @@ def test_some_rows_are_those_texts(given_texts, data):
     assert some == expected
     assert expected == some
     assert some != (*expected, "more")
+    assert repr(expected[:3]) in repr(some)
 
 
 def tables(names, *, many):
