@@ -111,7 +111,7 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     if row in navigator.trail.notes:
         lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
-        lines += _wrapped(f"paired by {result.match}: {result.match_reason}", width, "muted", glyphs)[:2]
+        lines += _wrapped(f"paired ({result.match}): {result.match_reason}", width, "muted", glyphs)[:2]
         if result.declared and result.declared != why:
             lines += _wrapped(f"the graphs differ: {result.declared}", width, "fail", glyphs)
         if result.note:

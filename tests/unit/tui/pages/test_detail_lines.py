@@ -60,7 +60,7 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     navigator.go(9)
     text = said(detail_lines(navigator, ready(navigator.table.results[9]), 78, UNICODE))
     assert "! first divergence, diverged: SQNR" in text
-    assert "paired by exact: both graphs name it so" in text
+    assert "paired (exact): both graphs name it so" in text
     for label in ("reference", "backend", "scale / zero point", "min .. max", "mean, std", "histogram", "5x10"):
         assert label in text
     assert "at qmax 2 (1.4 %)" in text
