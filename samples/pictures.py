@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.desk import Start
-from qdebug.tui.source import Opening
+from qdebug.tui.panels.desk import Start
+from qdebug.tui.reading.source import Opening
 from qdebug.workflow.demo import run_demo
 
 SIZE = (96, 28)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError, RecordingError
-from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
+from qdebug.tui.console.terminal import require_terminal, say_waiting, skeleton
 
 if TYPE_CHECKING:
     from qdebug.analysis.results.limits import Limits
     from qdebug.model import Recording
-    from qdebug.tui.following import Following
-    from qdebug.tui.source import DiffSource, Opening
+    from qdebug.tui.reading.following import Following
+    from qdebug.tui.reading.source import DiffSource, Opening
 
 __all__ = ["TuiChoices", "run_tui"]
 
@@ -90,13 +90,13 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     chosen = choices or TuiChoices()
     require_terminal()
     with _uncollected(), skeleton(reference, backends):
-        from qdebug.tui.background import BackgroundQuestion
+        from qdebug.tui.console.background import BackgroundQuestion
 
         question = None if chosen.theme else BackgroundQuestion()
         from qdebug.tui.application import LIMITS_FILE, QdebugApp
-        from qdebug.tui.desk import Start
-        from qdebug.tui.glyphs import locale_glyphs
-        from qdebug.tui.palette import LIGHT, named_palette
+        from qdebug.tui.drawing.glyphs import locale_glyphs
+        from qdebug.tui.drawing.palette import LIGHT, named_palette
+        from qdebug.tui.panels.desk import Start
 
         limits_file = (None if chosen.limits_file is None else chosen.limits_file()) or LIMITS_FILE
         begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
@@ -128,7 +128,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
 
 def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path) -> Opening:
     """Tell how to open a comparison; all of it happens on the reader thread."""
-    from qdebug.tui.source import Opening
+    from qdebug.tui.reading.source import Opening
 
     sides: dict[str, Recording] = {}
     found: dict[Path, tuple[int, ...]] = {}
@@ -158,7 +158,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
 
     @cache
     def following() -> Following:
-        from qdebug.tui.following import Following
+        from qdebug.tui.reading.following import Following
 
         paths = {"reference": reference, "backend": backend}
         return Following(sides, lambda side: opened(side, paths[side]))

@@ -18,21 +18,22 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from qdebug.tui.arrangement import LEAST_HEIGHT, LEAST_WIDTH
-from qdebug.tui.command_screen import CommandScreen
-from qdebug.tui.desk import Start
-from qdebug.tui.driver import INTERRUPTED, PromptDriver, terminal_is_gone
-from qdebug.tui.events import Event as ReaderEvent
-from qdebug.tui.events import Failed, Named, Opened
-from qdebug.tui.glyphs import UNICODE, GlyphSet
+from qdebug.tui.commands.command_screen import CommandScreen
+from qdebug.tui.commands.main_screen import MainScreen
+from qdebug.tui.commands.typed import Typed
+from qdebug.tui.console.driver import INTERRUPTED, PromptDriver, terminal_is_gone
+from qdebug.tui.console.terminal import size_now
+from qdebug.tui.drawing.arrangement import LEAST_HEIGHT, LEAST_WIDTH
+from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KEYS, key_label
-from qdebug.tui.look import Look
-from qdebug.tui.main_screen import MainScreen
-from qdebug.tui.palette import DARK, PALETTES, Palette
-from qdebug.tui.reader import Reader
-from qdebug.tui.source import Opening
-from qdebug.tui.terminal import size_now
-from qdebug.tui.typed import Typed
+from qdebug.tui.pages.table import load_pages
+from qdebug.tui.panels.desk import Start
+from qdebug.tui.reading.events import Event as ReaderEvent
+from qdebug.tui.reading.events import Failed, Named, Opened
+from qdebug.tui.reading.reader import Reader
+from qdebug.tui.reading.source import Opening
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
@@ -95,7 +96,7 @@ class QdebugApp(App[int]):
         for each in PALETTES:
             self.register_theme(each.theme())
         self.theme = self.look.palette.name
-        self._reader = Reader(openings, lambda event: self.post_message(News(event)))
+        self._reader = Reader(openings, lambda event: self.post_message(News(event)), load=load_pages)
         begin = Start() if begin is None else begin
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
         self._typed = Typed(self, self._main)

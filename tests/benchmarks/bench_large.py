@@ -114,7 +114,7 @@ def opening(reference: str, backend: str) -> dict[str, float]:
     """Open and align, and tell what it took."""
     from qdebug.record.opening import open_recording
     from qdebug.session import DiffSession
-    from qdebug.tui.plan_rows import describe
+    from qdebug.tui.reading.plan_rows import describe
 
     figures = {"libraries MB": memory()}
     begun = time.process_time()

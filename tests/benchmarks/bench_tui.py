@@ -45,7 +45,7 @@ QUIET = 0.012
 
 def synthetic(nodes: int):
     """Give the opening of a comparison of a chain of nodes that costs next to nothing to compute."""
-    from qdebug.tui.source import Opening
+    from qdebug.tui.reading.source import Opening
 
     names = [f"block{n // 50}/layer{n % 50}/{OPS[n % 4].lower()}_{n}" for n in range(nodes)]
     return Opening(compare=lambda: made_up(names), names=lambda: names)
@@ -155,7 +155,7 @@ def program(nodes: int, report: Path) -> int:
     """Run the interface and write down how late a timer fired while results came in."""
     gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
-    from qdebug.tui.desk import Start
+    from qdebug.tui.panels.desk import Start
 
     gc.freeze()
     gc.enable()
@@ -305,7 +305,7 @@ def comparison_memory(nodes: int) -> float:
     words = "import sys, os; sys.path.insert(0, sys.argv[1]); import bench_tui, numpy"
     words += "; import qdebug.analysis.explaining.explanation"
     words += "; read = lambda: int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 1e6"
-    words += "; import qdebug.tui.source; bench_tui.synthetic(1).compare(); before = read()"
+    words += "; import qdebug.tui.reading.source; bench_tui.synthetic(1).compare(); before = read()"
     words += f"; opening = bench_tui.synthetic({nodes}); source = opening.compare()"
     words += "; [None for _ in source.results()]; source.result(); print(read() - before)"
     done = subprocess.run(

@@ -10,10 +10,10 @@ import pytest
 from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.analysis.patterns.residual import Residual
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.desk import Start
-from qdebug.tui.glyphs import UNICODE
-from qdebug.tui.palette import DARK
-from qdebug.tui.source import Opening
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.drawing.palette import DARK
+from qdebug.tui.panels.desk import Start
+from qdebug.tui.reading.source import Opening
 
 
 def fake_session(**options):

@@ -10,9 +10,9 @@ from importlib.metadata import version
 import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from qdebug.tui.arrangement import VIEWS
-from qdebug.tui.glyphs import ASCII, UNICODE
-from qdebug.tui.palette import DARK, LIGHT
+from qdebug.tui.drawing.arrangement import VIEWS
+from qdebug.tui.drawing.glyphs import ASCII, UNICODE
+from qdebug.tui.drawing.palette import DARK, LIGHT
 
 PINNED = "8.2.8"
 

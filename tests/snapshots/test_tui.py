@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 import pytest
 
-from qdebug.tui.arrangement import VIEWS
-from qdebug.tui.glyphs import ASCII
-from qdebug.tui.palette import CONTRAST, LIGHT
+from qdebug.tui.drawing.arrangement import VIEWS
+from qdebug.tui.drawing.glyphs import ASCII
+from qdebug.tui.drawing.palette import CONTRAST, LIGHT
 
 PINNED = "8.2.8"
 

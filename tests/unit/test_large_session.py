@@ -14,10 +14,10 @@ from qdebug.model import texts as model_texts
 from qdebug.record.opening import open_recording
 from qdebug.session import DiffSession, diff
 from qdebug.store import decode_large, reader
-from qdebug.tui import planned
-from qdebug.tui.plan_rows import named_rows, planned_rows
-from qdebug.tui.planned import column
-from qdebug.tui.rows import NodeTable
+from qdebug.tui.nodes import planned
+from qdebug.tui.nodes.planned import column
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.reading.plan_rows import named_rows, planned_rows
 from qdebug.workflow.demo import run_demo
 
 FIELDS = ("node", "op", "tensor", "reference_tensor", "match", "shape", "dtype", "quant", "missing", "ordered")

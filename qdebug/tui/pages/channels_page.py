@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from qdebug.model import QuantParams
-from qdebug.tui.arrangement import View
-from qdebug.tui.channel_sums import MOST_CHANNELS
-from qdebug.tui.draw import bars
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.draw import bars
+from qdebug.tui.elements.channel_sums import MOST_CHANNELS
+from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, window
-from qdebug.tui.summing import Whole
 from qdebug.view import numbers
 
 __all__ = ["ChannelsPage", "weight_scales"]

@@ -11,16 +11,15 @@ from rich.cells import cell_len
 from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import ErrorStats
-from qdebug.tui.cells import wrap
-from qdebug.tui.draw import bars, pool, resample
-from qdebug.tui.events import AloneReady, DetailReady
-from qdebug.tui.glyphs import GlyphSet
-from qdebug.tui.navigator import Navigator
-from qdebug.tui.planned import PlannedRow
-from qdebug.tui.profile import Piece
-from qdebug.tui.recorded import RecordedFacts, recorded_rows
-from qdebug.tui.states import State
-from qdebug.tui.values import SideValues, ValueFacts
+from qdebug.tui.drawing.cells import wrap
+from qdebug.tui.drawing.draw import Piece, bars, pool, resample
+from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.elements.values import SideValues, ValueFacts
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.planned import PlannedRow
+from qdebug.tui.nodes.states import State
+from qdebug.tui.reading.events import AloneReady, DetailReady
+from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
 from qdebug.view import numbers
 from qdebug.view.detail import (
     NodeDetail,

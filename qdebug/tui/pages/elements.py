@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from qdebug.tui.elements.slab import Slab
+from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
-from qdebug.tui.slab import Slab
-from qdebug.tui.summing import Whole
-from qdebug.tui.window_desk import Look
+from qdebug.tui.reading.requests import LookedAt
 from qdebug.view.rows import position
 from qdebug.view.text import safe_text
 
@@ -67,13 +67,13 @@ class ElementCursor:
             self._waits = False
             self.index = worst[0].index if _inside(worst[0].index, shape) else self.index
 
-    def look(self, scene: Scene | None, page: Page | None) -> Look:
+    def look(self, scene: Scene | None, page: Page | None) -> LookedAt:
         """Tell what of the elements a page looks at."""
         if scene is None:
-            return Look()
+            return LookedAt()
         self.shape(scene)
         seen = self._of[:2] == (scene.backend, scene.row)
-        return Look(self.index if seen else None, page is not None and page.plane)
+        return LookedAt(self.index if seen else None, page is not None and page.plane)
 
     def channel_axis(self, scene: Scene) -> int:
         """Give the dimension that counts the channels; 0 while it is not known."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from qdebug.analysis.results.result import NodeResult
-from qdebug.tui.arrangement import View
-from qdebug.tui.cells import wrap
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.cells import wrap
+from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.pages.page import Line, Page, Scene, heading
-from qdebug.tui.walk import own_share
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 

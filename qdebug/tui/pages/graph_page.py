@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
-from qdebug.tui.arrangement import View
-from qdebug.tui.cells import pad, wrap
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.cells import pad, wrap
+from qdebug.tui.nodes.states import State
+from qdebug.tui.nodes.walk import Edge, inputs_of, outputs_of, own_share
 from qdebug.tui.pages.page import Line, Page, Scene, sign_of, state_style, window
-from qdebug.tui.states import State
-from qdebug.tui.walk import Edge, inputs_of, outputs_of, own_share
 from qdebug.view import numbers
 from qdebug.view.detail import quant_summary
 from qdebug.view.rows import on_rails, quant_text

@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 
-from qdebug.tui.arrangement import View
-from qdebug.tui.draw import pool_plane
-from qdebug.tui.heat import heat_levels, heat_lines, height_of, legend
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.draw import pool_plane
+from qdebug.tui.drawing.heat import heat_levels, heat_lines, height_of, legend
+from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
+from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, judged, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph
-from qdebug.tui.slab import PLANE_MOST, plane, plane_size
-from qdebug.tui.summing import Whole
 from qdebug.view import numbers
 from qdebug.view.rows import position
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qdebug.tui.arrangement import View
-from qdebug.tui.draw import bars, pool
-from qdebug.tui.glyphs import GlyphSet
-from qdebug.tui.navigator import Navigator
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.draw import bars, pool
+from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.profile import LABEL
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.page import Line, Page, Scene, state_style, window
-from qdebug.tui.profile import LABEL
-from qdebug.tui.rows import NodeTable
-from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 

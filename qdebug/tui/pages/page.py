@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from qdebug.tui.arrangement import View
-from qdebug.tui.cells import wrap
-from qdebug.tui.events import DetailReady, Glimpsed, Opened
-from qdebug.tui.glyphs import GlyphSet
-from qdebug.tui.navigator import Navigator
-from qdebug.tui.planned import PlannedRow
-from qdebug.tui.profile import Piece
-from qdebug.tui.rows import NodeTable
-from qdebug.tui.states import State
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.cells import wrap
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.planned import PlannedRow
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.states import State
+from qdebug.tui.reading.events import DetailReady, Glimpsed, Opened
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame

@@ -8,11 +8,11 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.analysis.results.result import SampleResult, Status
-from qdebug.tui.arrangement import View
-from qdebug.tui.draw import bars
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.draw import bars
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
-from qdebug.tui.rows import NodeTable
-from qdebug.tui.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import introduced_cell, metric_title
 from qdebug.view.text import safe_text

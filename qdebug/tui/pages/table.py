@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from qdebug.tui.arrangement import View
+from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage
 from qdebug.tui.pages.page import Page
@@ -29,7 +29,7 @@ def load_pages() -> None:
     """Import what pages, tensor facts and verdicts are made with; for the reader, so that no key waits for it."""
     for view in _VIEWS:
         _make(view, ElementCursor())
-    for name in ("pages.detail_lines", "verdict_text"):
+    for name in ("pages.detail_lines", "panels.verdict_text"):
         import_module(f"qdebug.tui.{name}")
     for name in ("explained", "sentences"):
         import_module(f"qdebug.view.{name}")

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import pyte
 from textual.events import AppFocus
 
-from qdebug.tui.driver import PromptDriver
+from qdebug.tui.console.driver import PromptDriver
 
 BYTES = {
     "up": b"\x1b[A",

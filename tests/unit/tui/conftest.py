@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from qdebug.tui.answers import AnswerCache, answer
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.desk import Start
-from qdebug.tui.glyphs import UNICODE
-from qdebug.tui.navigator import Navigator
-from qdebug.tui.open_pairs import OpenPairs
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.plan_rows import describe, planned_rows
-from qdebug.tui.requests import DetailRequest
-from qdebug.tui.rows import NodeTable
-from qdebug.tui.source import Opening
+from qdebug.tui.panels.desk import Start
+from qdebug.tui.reading.answers import AnswerCache, answer
+from qdebug.tui.reading.open_pairs import OpenPairs
+from qdebug.tui.reading.plan_rows import describe, planned_rows
+from qdebug.tui.reading.requests import DetailRequest
+from qdebug.tui.reading.source import Opening
 
 
 def _load(name):

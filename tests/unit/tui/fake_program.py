@@ -6,9 +6,9 @@ import time
 from fake_session import FakeSession
 
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.desk import Start
-from qdebug.tui.glyphs import UNICODE
-from qdebug.tui.source import Opening
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.panels.desk import Start
+from qdebug.tui.reading.source import Opening
 
 if __name__ == "__main__":
     view = sys.argv[1] if len(sys.argv) > 1 else None

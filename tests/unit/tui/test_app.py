@@ -6,11 +6,11 @@ import pytest
 
 from qdebug.errors import AlignmentError, RecordingError, UsageError
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.tui.arrangement import View
-from qdebug.tui.glyphs import ASCII
-from qdebug.tui.help_screen import HelpScreen, help_lines
+from qdebug.tui.commands.help_screen import HelpScreen, help_lines
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.keys import KEYS
-from qdebug.tui.source import Opening
+from qdebug.tui.reading.source import Opening
 
 pytestmark = pytest.mark.asyncio
 

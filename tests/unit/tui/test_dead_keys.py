@@ -13,10 +13,10 @@ from qdebug.cli.main import main
 from qdebug.record.recorder import Recorder
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.arrangement import VIEWS, View
-from qdebug.tui.desk import Start
+from qdebug.tui.commands.main_screen import MainScreen
+from qdebug.tui.drawing.arrangement import VIEWS, View
 from qdebug.tui.keys import KEYS
-from qdebug.tui.main_screen import MainScreen
+from qdebug.tui.panels.desk import Start
 from qdebug.workflow.demo import run_demo
 
 LEFT_OUT = {"leave", "suspend"}

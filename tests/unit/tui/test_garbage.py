@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from qdebug.tui import comparing
+from qdebug.tui.reading import comparing
 
 pytestmark = pytest.mark.asyncio
 

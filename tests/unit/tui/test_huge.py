@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.comparison.pair_window import OpenPair
-from qdebug.tui.answers import AnswerCache, answer
-from qdebug.tui.open_pairs import OpenPairs
-from qdebug.tui.requests import DetailRequest
+from qdebug.tui.reading.answers import AnswerCache, answer
+from qdebug.tui.reading.open_pairs import OpenPairs
+from qdebug.tui.reading.requests import DetailRequest
 from qdebug.view.text import safe_text
 
 SHAPE = (1, 3, 700, 1100)
@@ -28,7 +28,7 @@ def huge(make_session, monkeypatch):
             self.guard(any_thread=True)
             return OpenPair(reference, backend)
 
-    monkeypatch.setattr("qdebug.tui.answers.AnswerCache", partial(AnswerCache, 1 << 20))
+    monkeypatch.setattr("qdebug.tui.reading.answers.AnswerCache", partial(AnswerCache, 1 << 20))
     return Huge()
 
 

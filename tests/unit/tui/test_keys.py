@@ -1,7 +1,7 @@
 from collections import Counter
 
+from qdebug.tui.commands.main_screen import MainScreen
 from qdebug.tui.keys import GROUPS, KEYS, footer_keys, key_label, markdown_table
-from qdebug.tui.main_screen import MainScreen
 
 ASKED = set("jkgGnNsSdztyqhlwWfFmiYeHLvcCb1234567890") | {
     *("at", "apostrophe", "tab", "shift+tab", "ctrl+z", "right_parenthesis", "left_parenthesis"),

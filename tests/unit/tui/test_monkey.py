@@ -5,8 +5,8 @@ import random
 import pytest
 
 from qdebug.tui.application import QdebugApp
+from qdebug.tui.commands.main_screen import MainScreen
 from qdebug.tui.keys import KEYS
-from qdebug.tui.main_screen import MainScreen
 
 OTHERS = [*"abcxyz0123456789", "space", "delete", "f1", "ctrl+a", "ctrl+e", "ctrl+k", "ctrl+w"]
 """Keys that the table does not have, and more of what is typed into a line."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qdebug.errors import LimitsError
-from qdebug.tui.arrangement import View
+from qdebug.tui.drawing.arrangement import View
 
 pytestmark = pytest.mark.asyncio
 
@@ -244,7 +244,7 @@ async def test_before_anything_is_open_no_key_breaks(make_app, make_session, set
     import threading
 
     from qdebug.tui.keys import KEYS
-    from qdebug.tui.source import Opening
+    from qdebug.tui.reading.source import Opening
 
     gate = threading.Event()
     session = make_session()
@@ -270,7 +270,7 @@ def opening(make_app, make_session):
     """Give an application whose graphs are read when an event is set, and the event."""
     import threading
 
-    from qdebug.tui.source import Opening
+    from qdebug.tui.reading.source import Opening
 
     gate, session = threading.Event(), make_session()
 

@@ -14,7 +14,7 @@ from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.tui import app
 from qdebug.tui.app import run_tui
-from qdebug.tui.terminal import keep_typed, size_now, typed_before
+from qdebug.tui.console.terminal import keep_typed, size_now, typed_before
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -195,13 +195,20 @@ def test_a_wrong_start_is_told_after_the_terminal_is_restored(terminal, recordin
 
 def test_the_screens_of_the_command_line_are_those_there_are():
     from qdebug.cli.tui import SCREENS
-    from qdebug.tui.arrangement import VIEWS
+    from qdebug.tui.drawing.arrangement import VIEWS
 
     assert tuple(map(str, VIEWS)) == SCREENS
 
 
 def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
-    heavy = ("h5py", "qdebug.replay", "onnx", "qdebug.view.detail", "qdebug.tui.answers", "qdebug.tui.pages.graph_page")
+    heavy = (
+        "h5py",
+        "qdebug.replay",
+        "onnx",
+        "qdebug.view.detail",
+        "qdebug.tui.reading.answers",
+        "qdebug.tui.pages.graph_page",
+    )
     loaded = f"import qdebug.tui.application, sys; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

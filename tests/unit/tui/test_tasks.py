@@ -9,9 +9,9 @@ import pytest
 
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.arrangement import View
-from qdebug.tui.desk import Start
-from qdebug.tui.source import Opening
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.panels.desk import Start
+from qdebug.tui.reading.source import Opening
 from qdebug.workflow.demo import run_demo
 
 pytestmark = pytest.mark.asyncio

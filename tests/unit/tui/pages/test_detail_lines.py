@@ -8,14 +8,14 @@ from rich.cells import cell_len
 from qdebug.analysis.comparison.pair_window import OpenPair
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
-from qdebug.tui.events import DetailReady
-from qdebug.tui.glyphs import ASCII, UNICODE
-from qdebug.tui.navigator import Navigator
+from qdebug.tui.drawing.glyphs import ASCII, UNICODE
+from qdebug.tui.elements.values import value_facts
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.planned import PlannedRow
+from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.detail_lines import detail_lines
-from qdebug.tui.planned import PlannedRow
-from qdebug.tui.requests import DetailRequest
-from qdebug.tui.rows import NodeTable
-from qdebug.tui.values import value_facts
+from qdebug.tui.reading.events import DetailReady
+from qdebug.tui.reading.requests import DetailRequest
 from qdebug.view.detail import NodeDetail
 
 

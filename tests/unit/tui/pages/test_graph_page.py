@@ -5,14 +5,14 @@ import pytest
 
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
-from qdebug.tui.arrangement import View
-from qdebug.tui.glyphs import UNICODE
-from qdebug.tui.navigator import Navigator
+from qdebug.tui.commands.way_back import to_worst_input
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.pages.table import make_pages
-from qdebug.tui.plan_rows import describe
-from qdebug.tui.way_back import to_worst_input
+from qdebug.tui.reading.plan_rows import describe
 
 X = np.float32([[-1.0, 2.0, 3.0]])
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.comparison.pair_window import OpenPair
-from qdebug.tui.events import Glimpsed
+from qdebug.tui.elements.plane_map import PlaneSums
+from qdebug.tui.elements.slab import slab_of
+from qdebug.tui.elements.summing import Summing
 from qdebug.tui.pages.channels_page import ChannelsPage
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.map_page import MapPage
 from qdebug.tui.pages.values_page import ValuesPage
-from qdebug.tui.plane_map import PlaneSums
-from qdebug.tui.requests import LookRequest
-from qdebug.tui.slab import slab_of
-from qdebug.tui.summing import Summing
+from qdebug.tui.reading.events import Glimpsed
+from qdebug.tui.reading.requests import LookRequest
 
 
 @pytest.fixture

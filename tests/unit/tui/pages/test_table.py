@@ -8,13 +8,13 @@ import pytest
 from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.analysis.results.status import Status
 from qdebug.model import Graph
-from qdebug.tui.arrangement import View
-from qdebug.tui.glyphs import ASCII, UNICODE
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.glyphs import ASCII, UNICODE
+from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import culprits, strip_lines
 from qdebug.tui.pages.page import BackendColumn, heading
 from qdebug.tui.pages.table import make_pages
-from qdebug.tui.states import State
 from qdebug.view.rows import position
 
 HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)

@@ -7,12 +7,12 @@ import pytest
 from qdebug.analysis.results.node_result import SampleError
 from qdebug.analysis.results.status import Status
 from qdebug.model import Graph, Role, TensorInfo
-from qdebug.tui.arrangement import View
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.nodes.walk import inputs_of
 from qdebug.tui.pages.channels_page import _bar
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import BackendColumn, heading
 from qdebug.tui.pages.table import make_pages
-from qdebug.tui.walk import inputs_of
 
 
 def text(lines):

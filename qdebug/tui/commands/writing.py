@@ -1,0 +1,126 @@
+"""The keys that write: accept an error, note something, copy a name or a command, write a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from qdebug.errors import QdebugError
+from qdebug.tui.commands import exports
+from qdebug.tui.commands.asking import Asking, Question
+from qdebug.tui.reading.requests import AcceptRequest, ExportRequest, NoteRequest
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.tui.application import QdebugApp
+
+__all__ = ["Writing"]
+
+
+class Writing(Asking):
+    """Writes what the user decides, through the reader thread; says what becomes of it."""
+
+    def action_acknowledge(self) -> None:
+        """Ask why the node's error is acceptable."""
+        scene = self.scene
+        if scene is None:
+            return self.without_scene("there is no node")
+        if scene.planned.missing is not None or not scene.planned.tensor:
+            return self.say("this tensor is not compared: there is nothing to accept")
+        node, backend, path = scene.planned.node, self.backend, cast("QdebugApp", self.app).limits_file
+
+        def given(text: str) -> str:
+            reason, expires, problem = exports.reason_and_day(text)
+            if text.strip() == exports.TAKE_BACK:
+                reason = ""
+            if problem:
+                return problem
+            self._ask(AcceptRequest(backend=backend, node=node, reason=reason, expires=expires, path=path))
+            return self._writing(path)
+
+        return self.ask_for(
+            Question(
+                label=f"accept {safe_text(node, limit=24)} because",
+                placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
+                given=given,
+            )
+        )
+
+    def action_note(self) -> None:
+        """Ask what to remember of the node."""
+        scene = self.scene
+        if scene is None:
+            return self.without_scene("there is no node")
+        node, backend = scene.planned.node or scene.planned.tensor, self.backend
+        path = cast("QdebugApp", self.app).limits_file
+        known = scene.navigator.trail.notes.get(scene.row, "")
+
+        def given(text: str) -> str:
+            kept = "" if text.strip() == exports.TAKE_BACK else text.strip()
+            if not text.strip():
+                return f"nothing noted; {exports.TAKE_BACK} takes a note out"
+            self._ask(NoteRequest(backend=backend, node=node, text=kept, path=path))
+            return self._writing(path)
+
+        return self.ask_for(
+            Question(
+                label=f"note on {safe_text(node, limit=24)}",
+                placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
+                text=known,
+                given=given,
+            )
+        )
+
+    def action_copy(self) -> None:
+        """Send the node's name to the terminal's clipboard."""
+        scene = self.scene
+        if scene is None:
+            return self.without_scene("there is no node to copy")
+        return self._send(safe_text(scene.planned.node or scene.planned.tensor, limit=100_000))
+
+    def action_copy_command(self) -> None:
+        """Send the command that shows this again to the terminal's clipboard."""
+        scene = self.scene
+        if scene is None:
+            return self.without_scene("there is no node")
+        files = cast("QdebugApp", self.app).command_words
+        return self._send(exports.command(files, scene, self.view))
+
+    def _send(self, text: str) -> None:
+        self.app.copy_to_clipboard(text)
+        self.say(f"sent to the terminal: {text}")
+
+    def action_export(self) -> None:
+        """Ask for a file to write."""
+        scene = self.scene
+        if scene is None:
+            return self.without_scene("there is nothing to write")
+        return self.ask_for(
+            Question(
+                label="write",
+                placeholder="a new file: .svg screen, .csv or .json nodes, .npy or .npz tensor",
+                text=exports.suggested_name(scene, self.view),
+                given=self._export,
+            )
+        )
+
+    def _export(self, text: str) -> str:
+        self.call_after_refresh(self._write, text)  # a picture is of the screen without the line that asks
+        return ""
+
+    def _write(self, text: str) -> None:
+        scene = self.scene
+        if scene is None:
+            return self.say("there is nothing to write")
+        try:
+            path, write = exports.prepared(text, scene, screenshot=self.app.export_screenshot)
+        except QdebugError as error:
+            return self.say(f"{error.message} {error.hint or ''}")
+        self._ask(ExportRequest(backend=self.backend, path=path, write=write))
+        return self.say(self._writing(path))
+
+    def _writing(self, path: Path) -> str:
+        """Say that a file is on its way, and what it may have to wait for."""
+        scene = self.scene
+        waits = "" if scene is None or not scene.table.pending else ", once the step at hand of the comparison is done"
+        return f"writing {safe_text(path, limit=60)}{waits} .."

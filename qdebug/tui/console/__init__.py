@@ -1,0 +1,1 @@
+"""The terminal itself: its size, what it sends, and how it is left behind."""

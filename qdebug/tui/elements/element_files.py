@@ -1,0 +1,64 @@
+"""Files of the elements of a tensor, written stretch by stretch: they take no memory, however large the tensor is."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from qdebug.numerics.affine import dequantize
+from qdebug.tui.elements.new_file import new_file
+
+if TYPE_CHECKING:
+    from qdebug.tui.reading.source import DiffSource, OpenPair
+
+__all__ = ["export_elements"]
+
+_STRETCH = 1 << 18
+_NAMES = ("reference", "backend", "reference_codes", "backend_codes")
+
+
+def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int, step: int) -> str:
+    """Write the elements of a tensor into a new file; say what was written.
+
+    Args:
+        source: The comparison.
+        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides.
+        tensor: Backend tensor.
+        sample: Which sample.
+        step: Which step.
+
+    Raises:
+        QdebugError: The values cannot be read, or the file exists or cannot be written.
+    """
+    pair = source.pair(tensor, sample=sample, step=step)
+    names = [name for name in _NAMES if getattr(pair.read(0, 0), name) is not None]
+    with new_file(path, text=False) as file:
+        if path.suffix == ".npy":
+            coded = "backend_codes" in names
+            _write(file, pair, "backend_codes" if coded else "backend")
+            return f"{'codes' if coded else 'values'} of the backend, sample {sample}"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name in names:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    _write(member, pair, name)
+    return f"{', '.join(names)} of sample {sample}"
+
+
+def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
+    """Write one array as numpy does; numbers that are no codes as numpy knows them."""
+    header = {
+        "descr": np.lib.format.dtype_to_descr(_part(pair, name, 0, 0).dtype),
+        "fortran_order": False,
+        "shape": pair.shape,
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+    for start in range(0, pair.size, _STRETCH):
+        file.write(_part(pair, name, start, min(start + _STRETCH, pair.size)).tobytes())
+
+
+def _part(pair: OpenPair, name: str, start: int, stop: int) -> np.ndarray:
+    values: np.ndarray = getattr(pair.read(start, stop), name)
+    return values if name.endswith("codes") else dequantize(values, None)

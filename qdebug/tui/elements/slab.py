@@ -1,0 +1,168 @@
+"""Elements of one tensor on both sides, in memory: all of them, or a window around the one that is looked at.
+
+Made on a thread that may read files: what the screen gets is no view of one, so that drawing never reads one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from types import EllipsisType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qdebug.tui.drawing.draw import pool_plane
+
+if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+    from qdebug.model import QuantParams
+    from qdebug.tui.reading.source import PairWindow
+
+__all__ = ["PLANE_MOST", "Slab", "differences", "plane", "plane_size", "slab_of"]
+
+PLANE_MOST = 1 << 22
+"""Elements of a plane that are drawn without keeping the screen waiting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Slab:
+    """Both sides of one tensor, or of a part of it.
+
+    Args:
+        reference: Real values.
+        backend: Real values; the same shape.
+        reference_codes: Stored codes, if quantized.
+        backend_codes: Stored codes, if quantized.
+        quant: The backend's quantization, its axis that of `backend`.
+        reference_quant: The reference's.
+        axis: Which dimension counts the channels.
+        largest: Largest finite difference of all that is known; 0 if there is none.
+        start: Index in the tensor of a part's first element; empty for a whole tensor.
+        whole: Extents of the tensor that this is a part of; empty for a whole tensor.
+    """
+
+    reference: np.ndarray
+    backend: np.ndarray
+    reference_codes: np.ndarray | None
+    backend_codes: np.ndarray | None
+    quant: QuantParams | None
+    reference_quant: QuantParams | None
+    axis: int
+    largest: float
+    start: tuple[int, ...] = ()
+    whole: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the tensor."""
+        return self.whole or self.backend.shape
+
+    def local(self, index: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Give the index in the arrays of an element of the tensor; None if a part does not have it."""
+        if not self.whole:
+            return index
+        here = tuple(at - first for at, first in zip(index, self.start, strict=True))
+        return here if all(0 <= at < size for at, size in zip(here, self.backend.shape, strict=True)) else None
+
+    def around(self, index: tuple[int, ...], far: int) -> bool:
+        """Tell whether all elements of the last two dimensions up to `far` from one are here, or beyond the tensor."""
+        if not self.whole:
+            return True
+        here = self.local(index)
+        ends = zip(here or (), self.start, self.backend.shape, self.whole, strict=True) if here is not None else ()
+        return here is not None and all(
+            (at >= far or not first) and (at + far < size or first + size == extent)
+            for at, first, size, extent in list(ends)[-2:]
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        arrays = (self.reference, self.backend, self.reference_codes, self.backend_codes)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def difference(self, index: tuple[int | EllipsisType, ...]) -> np.ndarray:
+        """Give backend minus reference at an index."""
+        with np.errstate(invalid="ignore"):
+            return differences(self.reference[index], self.backend[index])
+
+    def steps(self, index: tuple[int, ...]) -> float | None:
+        """Give the difference of one element in steps of the backend's scale; None if it is not quantized."""
+        from qdebug.numerics.lsb import steps_between
+
+        scale = self.scale_at(index)
+        if scale is None:
+            return None
+        theirs, ours = float(self.reference[index]), float(self.backend[index])
+        if scale > 0 and all(map(math.isfinite, (scale, theirs, ours))):
+            return steps_between(theirs, ours, scale)
+        with np.errstate(all="ignore"):
+            return float(self.difference(index) / scale)
+
+    def scale_at(self, index: tuple[int, ...]) -> float | None:
+        """Give the backend's scale of one element; None if it is not quantized or quantized by blocks."""
+        quant = self.quant
+        if quant is None or quant.block_size is not None:
+            return None
+        scales = quant.scale.ravel()
+        if len(scales) == 1:
+            return float(scales[0])
+        at = quant.axis if quant.axis is not None else self.axis
+        place = tuple(one + first for one, first in zip(index, self.start, strict=True)) if self.start else index
+        return float(scales[place[at]]) if at < len(place) and place[at] < len(scales) else None
+
+
+def slab_of(window: PairWindow) -> Slab:
+    """Make what the screens draw out of a window."""
+    error = differences(window.reference, window.backend)
+    largest = float(np.max(np.abs(error), initial=0.0, where=np.isfinite(error)))
+    return Slab(
+        reference=window.reference,
+        backend=window.backend,
+        reference_codes=window.reference_codes,
+        backend_codes=window.backend_codes,
+        quant=window.backend_quant,
+        reference_quant=window.reference_quant,
+        axis=window.axis,
+        largest=largest,
+        start=window.start,
+        whole=window.whole,
+    )
+
+
+def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    """Give backend minus reference in float64, of real numbers of any type."""
+    from qdebug.numerics.double_block import real_differences
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        return real_differences(theirs, ours)
+
+
+def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = None) -> np.ndarray:
+    """Give the size of the difference on the last two dimensions, through an element.
+
+    Args:
+        slab: The whole tensor.
+        element: Which plane: all but its last two numbers count.
+        most: Rows and columns that it is pooled to, by its largest values; all of them if left out.
+
+    Returns:
+        Array of two dimensions; a tensor with fewer is one row.
+    """
+    index: tuple[int | EllipsisType, ...] = (*element[:-2], ...)
+    theirs, ours = (np.atleast_2d(side[index]) for side in (slab.reference, slab.backend))
+    high, wide = ours.shape
+    rows, columns = (high, wide) if most is None else (min(high, most[0]), min(wide, most[1]))
+    edges = [*(np.arange(rows) * high // max(rows, 1)).tolist(), high]
+    lines = []
+    for first, last in pairwise(edges):  # so that what is between two steps stays in cache
+        error = np.abs(differences(theirs[first:last], ours[first:last]))
+        lines.append(pool_plane(error, 1, columns) if most is not None else error)
+    return np.concatenate(lines) if lines else np.zeros((0, wide))
+
+
+def plane_size(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Give the extents of the last two dimensions; 1 for one that is not there."""
+    rows, columns = (1, 1, *shape)[-2:]
+    return rows, columns

@@ -1,0 +1,203 @@
+"""Columns of the node list: which ones fit, how wide, and the text of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable
+from qdebug.tui.nodes.states import State
+from qdebug.view import numbers
+from qdebug.view.rows import introduced_cell, metric_title, quant_text
+
+__all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
+
+_NAME_LEAST = 24
+_NAME_AMPLE = 40
+"""Cells of a name that only the first column beside the important ones may take from it."""
+_NAME_FLOOR = 8
+_NAME_MOST = 72
+_INTRODUCED_FROM = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Args:
+        key: Identifies it.
+        title: Its heading.
+        width: Cells it takes.
+        right: Whether it is aligned to the right.
+        sort: The order of `navigator.SORTS` that its heading marks; "" for none.
+    """
+
+    key: str
+    title: str
+    width: int
+    right: bool = False
+    sort: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns that fit into a width.
+
+    Args:
+        columns: From left to right.
+        before: How many optional columns are left out on the left.
+        after: How many on the right.
+    """
+
+    columns: tuple[Column, ...]
+    before: int
+    after: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Identifies the layout in caches."""
+        return tuple(f"{column.key}:{column.width}" for column in self.columns)
+
+
+def _optional(navigator: Navigator) -> list[Column]:
+    """Give the columns beside the ones always shown, most important first."""
+    shown = {navigator.metric, "introduced"}
+    other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
+    parts = [Column("gain", "gain", 7, right=True), Column("propagated", "propagated", 10, right=True)]
+    return [
+        Column("op", "op", 15, sort="op"),
+        Column("state_word", "status", 12, sort="state"),
+        Column("quant", "scale / zero point", 20),
+        Column("dtype", "dtype", 8),
+        Column("shape", "shape", 16),
+        *(parts if navigator.sample is None else []),  # of all samples together
+        Column("explained", "explained", 18),
+        *(Column(name, metric_title(name), 10, right=True) for name in other),
+        Column("match", "match", 12),
+        Column("reference_tensor", "reference tensor", 28),
+    ]
+
+
+def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
+    """Choose the columns for a width: the important ones always, the others as far as they fit.
+
+    Args:
+        navigator: Metric and sample that are shown.
+        width: Cells for a line.
+        offset: How many optional columns to leave out on the left.
+    """
+    digits = max(3, len(str(max(navigator.table.size - 1, 0))))
+    name_wanted = min(max(navigator.table.usual_name, 4), _NAME_MOST)
+    name_most = min(max(navigator.table.longest_name, 4), _NAME_MOST)
+    fixed = [
+        Column("mark", "", 3),
+        Column("number", "#", digits, right=True, sort="order"),
+        Column(navigator.metric, metric_title(navigator.metric), 11, right=True, sort="metric"),
+    ]
+    if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
+        fixed.append(Column("introduced", "introduced", 11, right=True, sort="introduced"))
+    fixed.append(Column("saturated", "sat", 7, right=True, sort="saturated"))
+    room = width - sum(column.width + 1 for column in fixed) - 1
+    optional = _optional(navigator)[offset:]
+    name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)
+    chosen: list[Column] = []
+    if offset and optional and (squeezed := min(optional[0].width, room - _NAME_FLOOR - 1)) > _NAME_FLOOR:
+        chosen.append(replace(optional[0], width=squeezed))  # the column that was asked for, at the name's cost
+    for column in optional[len(chosen) :]:
+        least = max(min(name_wanted, _NAME_AMPLE), name_least) if chosen else name_least
+        if room - sum(c.width + 1 for c in chosen) - column.width - 1 < least:
+            break
+        chosen.append(column)
+    name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_most, name_least)), 4)
+    name = Column("name", "node", name_width, sort="name")
+    columns = (*fixed[:2], name, *fixed[2:], *chosen)
+    return Layout(columns, offset, len(optional) - len(chosen))
+
+
+def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: bool = False) -> str:
+    """Give the two characters before a row: first divergence or the user's mark, then the state."""
+    kind = "*" if state in (State.DIVERGED, State.NONFINITE) else "?" if state == State.INCOMPARABLE else " "
+    if state == State.PENDING and table.rows[row].missing is None:
+        kind = "."
+    if table.acknowledged[row]:
+        kind = "~"
+    return ("!" if row == first else "'" if marked else " ") + kind
+
+
+def row_cells(navigator: Navigator, row: int, layout: Layout, glyphs: GlyphSet) -> list[str]:
+    """Give the text of each cell of a row, each exactly as wide as its column; the mark column is left blank."""
+    cells = []
+    for column in layout.columns:
+        text = _TEXTS.get(column.key, _metric)(navigator, row, column.key)
+        if column.right:
+            cells.append(glyphs.right(text, column.width))
+        else:
+            cells.append(glyphs.fit(text, column.width))
+    return cells
+
+
+def header_cells(navigator: Navigator, layout: Layout, glyphs: GlyphSet) -> Sequence[str]:
+    """Give the headings, each as wide as its column; the one that the list is sorted by carries an arrow."""
+    cells = []
+    for column in layout.columns:
+        title = column.title
+        if column.sort and column.sort == navigator.sort and (column.sort != "order" or navigator.reversed):
+            arrow = ("^" if navigator.reversed else "v") if not glyphs.braille else "▴" if navigator.reversed else "▾"
+            title = f"{title}{arrow}"
+        cells.append(title.rjust(column.width)[-column.width :] if column.right else glyphs.fit(title, column.width))
+    return cells
+
+
+def _metric(navigator: Navigator, row: int, key: str) -> str:
+    table = navigator.table
+    value = table.number(key, row, navigator.sample)
+    if np.isnan(value):
+        return numbers.MISSING if table.state[row] != State.PENDING else ""
+    if key in {"propagated", "gain"}:
+        return numbers.number(value)
+    return numbers.metric(key, int(value) if key == "mismatches" else value)
+
+
+def _own_error(navigator: Navigator, row: int, key: str) -> str:  # noqa: ARG001  each column's writer takes it
+    result = navigator.table.results[row]
+    if result is None:
+        return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
+    return introduced_cell(result).text
+
+
+def _saturated(navigator: Navigator, row: int, _: str) -> str:
+    share = navigator.table.number("saturated", row, None)
+    if np.isnan(share):
+        return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
+    return "0" if share == 0 else numbers.percent(share, 1.0)
+
+
+def _number(table: NodeTable, row: int) -> str:
+    count = table.count_of(row)
+    return "" if count is None else str(count)
+
+
+def _explained(table: NodeTable, row: int) -> str:
+    result = table.results[row]
+    return numbers.MISSING if result is None or result.explained is None else result.explained
+
+
+_TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
+    "introduced": _own_error,
+    "explained": lambda navigator, row, _: _explained(navigator.table, row),
+    "mark": lambda *_: "",
+    "number": lambda navigator, row, _: _number(navigator.table, row),
+    "name": lambda navigator, row, _: navigator.table.names[row],
+    "saturated": _saturated,
+    "state_word": lambda navigator, row, _: State(int(navigator.table.states(navigator.sample)[row])).word,
+    "op": lambda navigator, row, _: navigator.table.rows[row].op,
+    "quant": lambda navigator, row, _: quant_text(navigator.table.rows[row].quant),
+    "dtype": lambda navigator, row, _: navigator.table.rows[row].dtype or numbers.MISSING,
+    "shape": lambda navigator, row, _: numbers.shape(navigator.table.rows[row].shape),
+    "match": lambda navigator, row, _: navigator.table.rows[row].match or numbers.MISSING,
+    "reference_tensor": lambda navigator, row, _: navigator.table.rows[row].reference_tensor,
+}

@@ -1,0 +1,279 @@
+"""Filter expressions of the node list, such as `rel>1e-2 & op~conv | is=failing`: numpy masks over a node table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.tui.nodes.planned import column
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.states import State
+from qdebug.view.text import safe_text
+
+__all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "beginnings", "begun_field", "filter_rows"]
+
+NUMBERS = {
+    "sqnr": "SQNR in dB",
+    "rel": "relative error (rel L2)",
+    "lsb": "largest difference in LSB",
+    "abs": "largest difference",
+    "cos": "cosine",
+    "differ": "elements that differ",
+    "intro": "introduced error, relative",
+    "prop": "propagated error, relative",
+    "gain": "error out by error in",
+    "sat": "share of saturated codes; 1% is a hundredth",
+    "row": "the number under #",
+}
+"""Fields that are compared with a number."""
+
+TEXTS = {
+    "name": "node",
+    "tensor": "tensor of the backend",
+    "ref": "tensor of the reference",
+    "op": "operator",
+    "dtype": "type of its elements",
+    "match": "ground of the pair",
+    "state": "status in a word",
+    "explained": "arithmetic that reproduces it",
+}
+"""Fields that are compared with a text: = the whole, ~ a regular expression."""
+
+FLAGS = ("failing", "missing", "pending", "marked", "acknowledged", "explained", "quantized")
+"""What `is=` can ask."""
+
+_COLUMNS = {
+    "sqnr": "sqnr_db",
+    "rel": "rel_l2",
+    "lsb": "max_lsb",
+    "abs": "max_abs",
+    "cos": "cosine",
+    "differ": "mismatches",
+    "intro": "introduced",
+    "prop": "propagated",
+    "gain": "gain",
+}
+_TOKEN = re.compile(r"\s*(?:(<=|>=|!=|==|[=<>~])|([&|!()])|'([^']*)'?|([^\s&|!()<>=~']+))")
+_COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "=": np.equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+_LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")
+_SIGNS = ("<", ">", "=", "~", "!=")
+_DEEPEST = 50
+
+
+class FilterError(ValueError):
+    """The expression cannot be read, or not yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+
+
+def filter_rows(
+    expression: str, table: NodeTable, *, sample: int | None = None, marked: Sequence[int] = ()
+) -> np.ndarray:
+    """Tell for each row whether an expression holds.
+
+    Terms are `FIELD OP VALUE` or a part of a name, joined by & (and), | (or), ! (not) and parentheses. What is
+    unknown (not computed, not applicable) fits no comparison.
+
+    Args:
+        expression: Not empty.
+        table: The rows.
+        sample: The sample whose numbers and states count; None for all.
+        marked: Rows that the user marked.
+
+    Returns:
+        One bool for each row.
+
+    Raises:
+        FilterError: The expression cannot be read; the message says what is expected.
+    """
+    return _Reader(_tokens(expression), table, sample, marked).read()
+
+
+def beginnings(expression: str) -> Iterator[str]:
+    """Give an expression and what may be in force of it while it is typed: its beginnings, the longest first.
+
+    What ends within a name, or in the name of a field whose comparison is still to come, is none of them.
+    """
+    yield expression
+    for end in range(len(expression) - 1, -1, -1):
+        begun, rest = expression[:end], expression[end:]
+        within = begun[-1:].isspace() is False and _LAST_WORD.match(rest[:1]) is not None
+        if not (_last_name(begun) and (within or rest.lstrip().startswith(_SIGNS))):
+            yield begun
+
+
+def begun_field(expression: str) -> str | None:
+    """Give a comparison with the field whose name an expression ends in the beginning of; None if there is none."""
+    name = _last_name(expression).lower()
+    examples = [*(f"{field}>1" for field in NUMBERS), *(f"{field}~conv" for field in TEXTS), f"is={FLAGS[0]}"]
+    return next((one for one in examples if one.startswith(name)), None) if name else None
+
+
+def _last_name(expression: str) -> str:
+    """Give the word that an expression ends with, unless it is what a field is compared with; "" if there is none."""
+    text = expression.rstrip()
+    word = _LAST_WORD.search(text)
+    if word is None or text[: word.start()].rstrip().endswith(_SIGNS):
+        return ""
+    return word.group()
+
+
+def _tokens(expression: str) -> list[_Token]:
+    tokens, at = [], 0
+    text = expression.rstrip()
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise FilterError(f"cannot read {safe_text(text[at:], limit=20)!r}")
+        kind = ("compare", "sign", "quoted", "word")[next(n for n in range(4) if found[n + 1] is not None)]
+        tokens.append(_Token(kind, found[found.lastindex or 1]))
+        at = found.end()
+    return tokens
+
+
+class _Reader:
+    """Reads an expression by recursive descent and applies it on the way."""
+
+    def __init__(self, tokens: Sequence[_Token], table: NodeTable, sample: int | None, marked: Sequence[int]) -> None:
+        self._tokens, self._table, self._sample, self._marked = tokens, table, sample, marked
+        self._at = self._depth = 0
+
+    def read(self) -> np.ndarray:
+        if not self._tokens:
+            raise FilterError("an expression, such as rel>1e-2 & op~conv")
+        mask = self._either()
+        if self._at < len(self._tokens):
+            raise FilterError(f"expected & or | before {safe_text(self._tokens[self._at].text, limit=20)!r}")
+        return mask
+
+    def _either(self) -> np.ndarray:
+        mask = self._both()
+        while self._take("sign", "|"):
+            mask = mask | self._both()
+        return mask
+
+    def _both(self) -> np.ndarray:
+        mask = self._negated()
+        while self._take("sign", "&"):
+            mask = mask & self._negated()
+        return mask
+
+    def _negated(self) -> np.ndarray:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise FilterError("too many parentheses")
+        try:
+            if self._take("sign", "!"):
+                return ~self._negated()
+            if self._take("sign", "("):
+                mask = self._either()
+                if not self._take("sign", ")"):
+                    raise FilterError("expected )")
+                return mask
+            return self._term()
+        finally:
+            self._depth -= 1
+
+    def _term(self) -> np.ndarray:
+        token = self._next("a field or a part of a name")
+        following = self._tokens[self._at] if self._at < len(self._tokens) else None
+        if token.kind == "word" and following is not None and following.kind == "compare":
+            self._at += 1
+            return self._compared(token.text.lower(), following.text)
+        if token.kind not in {"word", "quoted"}:
+            raise FilterError(f"expected a field or a part of a name, not {safe_text(token.text, limit=20)!r}")
+        return self._table.containing(token.text)
+
+    def _compared(self, name: str, sign: str) -> np.ndarray:
+        value = self._next(f"a value after {name}{sign}").text
+        if name == "is":
+            return self._flag(value.lower(), sign)
+        if name in NUMBERS:
+            return self._number(name, sign, value)
+        if name in TEXTS:
+            return self._text(name, sign, value)
+        known = " ".join((*NUMBERS, *TEXTS, "is"))
+        raise FilterError(f"no field {safe_text(name, limit=20)!r}; there are {known}")
+
+    def _number(self, name: str, sign: str, value: str) -> np.ndarray:
+        if sign not in _COMPARE:
+            raise FilterError(f"{name} is a number: compare it with < <= > >= = or !=")
+        try:
+            wanted = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+        except ValueError:
+            raise FilterError(f"expected a number after {name}{sign}") from None
+        column = self._column(name)
+        if np.isinf(wanted) and sign in {"=", "=="}:
+            return np.asarray(column == wanted)
+        return np.asarray(_COMPARE[sign](column, wanted) & ~np.isnan(column))
+
+    def _column(self, name: str) -> np.ndarray:
+        if name == "row":
+            return self._table.counts
+        if name == "sat":
+            return self._table.saturated
+        try:
+            return self._table.values(_COLUMNS[name], self._sample)
+        except KeyError:
+            raise FilterError(f"{name} is not known for a single sample; sqnr and abs are") from None
+
+    def _text(self, name: str, sign: str, value: str) -> np.ndarray:
+        if sign == "~":
+            try:
+                regex = re.compile(value, re.IGNORECASE)
+            except re.error as error:
+                raise FilterError(f"no regular expression yet: {error.msg}") from error
+            return self._table.matching(name, regex.search, self._sample)
+        if sign not in {"=", "==", "!="}:
+            raise FilterError(f"{name} is a text: compare it with = != or ~ (a regular expression)")
+        wanted = value.lower()
+        mask = self._table.matching(name, lambda text: text.lower() == wanted, self._sample)
+        return ~mask if sign == "!=" else mask
+
+    def _flag(self, flag: str, sign: str) -> np.ndarray:
+        if flag not in FLAGS or sign not in {"=", "==", "!="}:
+            raise FilterError(f"is= takes one of {' '.join(FLAGS)}")
+        table, states = self._table, self._table.states(self._sample)
+        if flag == "failing":
+            mask = np.isin(states, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
+        elif flag == "missing":
+            mask = states == State.INCOMPARABLE
+        elif flag == "pending":
+            mask = states == State.PENDING
+        elif flag == "acknowledged":
+            mask = table.acknowledged.copy()
+        elif flag == "marked":
+            mask = np.zeros(table.size, dtype=bool)
+            mask[list(self._marked)] = True
+        elif flag == "quantized":
+            mask = np.array([quant is not None for quant in column(table.rows, "quant")], dtype=bool)
+        else:
+            mask = table.matching("explained", bool, self._sample)
+        return ~mask if sign == "!=" else mask
+
+    def _take(self, kind: str, text: str) -> bool:
+        if self._at < len(self._tokens) and self._tokens[self._at] == _Token(kind, text):
+            self._at += 1
+            return True
+        return False
+
+    def _next(self, expected: str) -> _Token:
+        if self._at >= len(self._tokens):
+            raise FilterError(f"expected {expected}")
+        self._at += 1
+        return self._tokens[self._at - 1]

@@ -1,0 +1,431 @@
+"""Where the user is: cursor, order, search, metric and sample. Every move says what it did, or why it did nothing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from qdebug.tui.nodes.filter import FilterError, beginnings, begun_field, filter_rows
+from qdebug.tui.nodes.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, severity
+from qdebug.tui.nodes.trail import Trail
+from qdebug.view import numbers
+from qdebug.view.rows import metric_title
+from qdebug.view.text import safe_text
+
+__all__ = ["SORTS", "Navigator"]
+
+SORTS = ("order", "metric", "introduced", "saturated", "state", "name", "op")
+"""What the list can be sorted by; "order" is the topological order."""
+
+_SORT_TITLES = {
+    "order": "topological order",
+    "introduced": "introduced error, most first",
+    "saturated": "saturation, most first",
+    "state": "state, failing first",
+    "name": "name",
+    "op": "operator",
+}
+
+_OTHER_END = {"worst first": "best", "most first": "least", "failing first": "identical"}
+
+
+class Navigator:
+    """Moves over a node table.
+
+    Args:
+        table: The rows.
+        samples: Number of samples of the recordings.
+        steps: Number of steps of a stateful net.
+    """
+
+    def __init__(self, table: NodeTable, *, samples: int = 1, steps: int = 1) -> None:
+        self.table = table
+        self.samples = samples
+        self.steps = steps
+        self.step = 0
+        self.metric = METRIC_CHOICES[0]
+        self.sample: int | None = None
+        self.sort = SORTS[0]
+        self.reversed = False
+        self.pattern = ""
+        self.filter = ""
+        self.trail = Trail()
+        self._kept: np.ndarray | None = None
+        self.matches = np.zeros(0, dtype=np.int64)
+        self.order = np.arange(table.size)
+        self._place = self.order.copy()
+        self.cursor = 0
+        self._sorted_version = table.version
+        self.arranged = 0
+
+    def take_over(self, other: Navigator) -> None:
+        """Stand where another navigator stood, over an older table of the same net."""
+        for name in ("metric", "sort", "reversed", "filter"):
+            setattr(self, name, getattr(other, name))
+        self.sample = other.sample if other.sample is None or other.sample < self.samples else None
+        self.step = min(other.step, self.steps - 1)
+        self.trail = other.trail.moved(lambda row: self._same(other, row))
+        self.cursor = self._same(other, other.cursor) or 0 if other.table.size else 0
+        self.arrange()
+        if other.pattern:
+            here = self.cursor
+            self.search(other.pattern, start=here)
+            self.cursor = here
+
+    def _same(self, other: Navigator, row: int) -> int | None:
+        """Give the row of the tensor that another table has in a row; None if there is none."""
+        planned = other.table.rows[row]
+        found = self.table.row_of(planned.tensor)
+        return found if found is not None or planned.tensor else self.table.find(planned.reference_tensor)
+
+    @property
+    def place(self) -> int:
+        """The cursor's line in the list as it is sorted and filtered; -1 if the filter hides it."""
+        return int(self._place[self.cursor]) if self.table.size else 0
+
+    @property
+    def lines(self) -> int:
+        """How many rows the list shows."""
+        return len(self.order)
+
+    def line_to_row(self, line: int) -> int:
+        """Give the row shown on a line of the list."""
+        return int(self.order[line])
+
+    def move(self, lines: int) -> str:
+        """Move the cursor by a number of lines."""
+        target = min(max(self.place + lines, 0), self.lines - 1)
+        if not self.lines:
+            return f"the filter lets no node through; {_CLEARS}" if self.filter else "the list is empty"
+        if target == self.place:
+            return "this is the first line" if lines < 0 else "this is the last line"
+        self.cursor = self.line_to_row(target)
+        return ""
+
+    def edge(self, direction: int) -> str:
+        """Move to the first or the last line; before what has no place in the order there is a stop."""
+        ours = self.order[self.order < self.table.ordered]
+        others = self.lines - len(ours)
+        in_order = self.sort == SORTS[0] and not self.reversed
+        if direction > 0 and in_order and others and len(ours) and self.cursor < ours[-1]:
+            self.cursor = int(ours[-1])
+            return (
+                f"the last one in order; again: the end of {numbers.grouped(others)} constant or in the reference alone"
+            )
+        return self.move(direction * self.table.size)
+
+    def go(self, row: int) -> None:
+        """Put the cursor on a row."""
+        self.cursor = row
+
+    def jump(self, row: int) -> str:
+        """Go to a row and remember where from; a filter that hides it is cleared, which is said."""
+        self.trail.jumped(self.cursor, row)
+        self.cursor = row
+        if self.place >= 0:
+            return ""
+        self.clear_filter()
+        return ", the filter hid it and is cleared"
+
+    def back(self, direction: int) -> str:
+        """Go back or forward in the history of jumps."""
+        row = self.trail.step(direction, self.cursor)
+        if row is None:
+            return f"the history {'begins' if direction < 0 else 'ends'} here; jumps like ! w W ] make it"
+        self.cursor = row
+        hidden = self.place < 0
+        if hidden:
+            self.clear_filter()
+        return f"{'back' if direction < 0 else 'forward'} at {self._name(row)}" + (", filter cleared" if hidden else "")
+
+    def mark(self) -> str:
+        """Mark the row under the cursor, or take its mark away."""
+        if not self.table.size:
+            return "there is no node to mark"
+        marked = self.trail.toggle(self.cursor)
+        many = len(self.trail.marks)
+        if self.cursor in self.trail.notes:
+            return f"{'marked' if marked else 'mark taken away, its note is kept'}; a changes the note; {many} marked"
+        return f"{'marked' if marked else 'mark taken away'}; {many} marked, ' goes to the next, f is=marked lists them"
+
+    def next_mark(self) -> str:
+        """Go to the next mark."""
+        row = self.trail.next_mark(self.cursor)
+        if row is None:
+            return "nothing is marked; m marks the node"
+        at = self.trail.marks.index(row) + 1
+        note = self.trail.notes.get(row)
+        said = f": {safe_text(note, limit=200)}" if note else ""
+        return f"mark {at} of {len(self.trail.marks)}{self.jump(row)}{said}"
+
+    def note(self, node: str, text: str) -> None:
+        """Put a note on the first row of a node; "" takes it away."""
+        row = self.table.find(node)
+        if row is not None:
+            self.trail.note(row, text)
+
+    def block(self, direction: int) -> str:
+        """Go to the first row of the next or previous block: the part of the names before the last slash or dot."""
+        names = self.table.names
+        here = _scope(names[self.cursor]) if names else ""
+        rows = range(self.cursor + 1, self.table.size) if direction > 0 else range(self.cursor - 1, -1, -1)
+        other = next((row for row in rows if _scope(names[row]) != here), None)
+        if other is None:
+            return f"no other block {'after' if direction > 0 else 'before'} this one"
+        if direction < 0:
+            scope = _scope(names[other])
+            while other > 0 and _scope(names[other - 1]) == scope:
+                other -= 1
+        hidden = self.jump(other)
+        return f"block {safe_text(_scope(names[other]) or names[other], limit=50)}{hidden}"
+
+    def first_divergence(self) -> str:
+        """Go to the first row beyond its limit, in topological order."""
+        row = self.table.first_divergence(self.sample)
+        if row is None:
+            return self._no_failing()
+        there = self.cursor == row
+        hidden = self.jump(row)
+        return f"{'already at' if there else 'at'} the first divergence{self._so_far()}{hidden}"
+
+    def failing(self, direction: int) -> str:
+        """Go to the next or previous failing row, in topological order."""
+        if not len(self.table.failing(self.sample)):
+            return self._no_failing()
+        row = self.failing_from_here(direction)
+        if row is None:
+            return f"no failing node {'after' if direction > 0 else 'before'} this one{self._so_far()}"
+        self.jump(row)
+        return ""
+
+    def failing_from_here(self, direction: int) -> int | None:
+        """Give the next or previous failing row that the filter lets through; None if there is none so far."""
+        rows = self.table.failing(self.sample)
+        if self._kept is not None:
+            rows = rows[self._kept[rows]]
+        rows = rows[rows > self.cursor] if direction > 0 else rows[rows < self.cursor]
+        return int(rows[0] if direction > 0 else rows[-1]) if len(rows) else None
+
+    def match(self, direction: int) -> str:
+        """Go to the next or previous match of the search, in the list's order and around its end."""
+        if not self.pattern:
+            return self.failing(direction)
+        if not len(self.matches):
+            return f"nothing matches {safe_text(self.pattern, limit=40)}"
+        places = self._match_places()
+        if not len(places):
+            return f"the filter hides every match; {_CLEARS}"
+        here = self.place
+        ahead = places[places > here] if direction > 0 else places[places < here][::-1]
+        around = not len(ahead)
+        target = int(ahead[0] if not around else places[0 if direction > 0 else -1])
+        self.jump(self.line_to_row(target))
+        at = int(np.searchsorted(places, target)) + 1
+        return f"match {at} of {len(places)}" + (", around the end" if around else "")
+
+    def is_match(self, row: int) -> bool:
+        """Tell whether a row matches the search."""
+        at = int(np.searchsorted(self.matches, row))
+        return at < len(self.matches) and int(self.matches[at]) == row
+
+    def search(self, pattern: str, *, start: int) -> str:
+        """Search and go to the first match at or after a row's line.
+
+        Args:
+            pattern: As in `NodeTable.search`; "" clears the search.
+            start: Row where the search began.
+        """
+        self.pattern = pattern
+        self.cursor = start
+        if not pattern:
+            self.matches = np.zeros(0, dtype=np.int64)
+            return ""
+        try:
+            self.matches = self.table.search(pattern)
+        except ValueError as error:
+            self.matches = np.zeros(0, dtype=np.int64)
+            return safe_text(error, limit=70)
+        if not len(self.matches):
+            return "no match"
+        places = self._match_places()
+        if not len(places):
+            return f"the filter hides every match; {_CLEARS}"
+        ahead = places[places >= self.place]
+        self.cursor = self.line_to_row(int(ahead[0] if len(ahead) else places[0]))
+        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}"
+
+    def _match_places(self) -> np.ndarray:
+        places = np.sort(self._place[self.matches])
+        return places[places >= 0]
+
+    def choose_filter(self, expression: str) -> str:
+        """Show only the rows for which an expression holds; "" shows all.
+
+        Raises:
+            FilterError: The expression cannot be read; the filter stays as it was.
+        """
+        self._kept = self._holds(expression) if expression.strip() else None
+        self.filter = expression.strip()
+        self._put_in_order()
+        if self._kept is None:
+            return "all nodes"
+        if self.lines and self.place < 0:
+            after = self.order[self.order >= self.cursor]
+            self.cursor = int(after.min() if len(after) else self.order.max())
+        return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
+
+    def choose_filter_so_far(self, text: str) -> tuple[str, str]:
+        """Show the rows that fit as much of a text as can be read.
+
+        Args:
+            text: An expression that may not be finished.
+
+        Returns:
+            How many rows these are, and what the text wants before all of it can be read; "" if it can be.
+        """
+        fitting = problem = ""
+        for begun in beginnings(text):
+            try:
+                fitting = self.choose_filter(begun)
+            except FilterError as error:
+                problem = problem or str(error)
+                continue
+            if self.lines or begun is not text or (example := begun_field(text)) is None:
+                break
+            problem = f"no node has that in its name; a field is compared, such as {example}"
+        return fitting, problem
+
+    def clear_filter(self) -> None:
+        """Show all rows."""
+        self.filter, self._kept = "", None
+        self.arrange()
+
+    def _holds(self, expression: str) -> np.ndarray:
+        return filter_rows(expression, self.table, sample=self.sample, marked=self.trail.marks)
+
+    def next_sort(self, direction: int = 1) -> str:
+        """Sort by the next or previous column."""
+        self.sort = SORTS[(SORTS.index(self.sort) + direction) % len(SORTS)]
+        self.reversed = False
+        self.arrange()
+        return f"sorted by {self.sort_title()}"
+
+    def reverse(self) -> str:
+        """Turn the order around."""
+        self.reversed = not self.reversed
+        self.arrange()
+        return f"sorted by {self.sort_title()}"
+
+    def sort_title(self) -> str:
+        """Say what the list is sorted by."""
+        title = f"{metric_title(self.metric)}, worst first" if self.sort == "metric" else _SORT_TITLES[self.sort]
+        if not self.reversed:
+            return title
+        head, _, first = title.partition(", ")
+        return f"{head}, {_OTHER_END[first]} first" if first else f"{head}, reversed"
+
+    def next_metric(self) -> str:
+        """Show the next metric."""
+        choices = METRIC_CHOICES if self.sample is None else SAMPLE_METRICS
+        self.metric = choices[(choices.index(self.metric) + 1) % len(choices)]
+        self.arrange()
+        if self.sample is None:
+            return f"metric {metric_title(self.metric)}"
+        return f"metric {metric_title(self.metric)}; the list knows {len(choices)} metrics of a single sample"
+
+    def step_sample(self, direction: int) -> str:
+        """Look at the next or previous sample; before the first one there are all samples together."""
+        target = (-1 if self.sample is None else self.sample) + direction
+        if self.samples == 1:
+            return "there is one sample only"
+        if not -1 <= target < self.samples:
+            return "this is the last sample" if direction > 0 else "these are all samples already"
+        return self.choose_sample(None if target < 0 else target)
+
+    def next_step(self, direction: int) -> str:
+        """Look at the elements of the next or previous step of a stateful net; the metrics are of all steps."""
+        if self.steps == 1:
+            return "the recordings have one step a sample"
+        if not 0 <= self.step + direction < self.steps:
+            return f"this is the {'last' if direction > 0 else 'first'} step"
+        self.step += direction
+        return f"elements of step {self.step} of 0..{self.steps - 1}; the metrics are of all steps"
+
+    def choose_sample(self, sample: int | None) -> str:
+        """Look at one sample, or at all of them with None."""
+        self.sample = sample
+        said = "all samples" if sample is None else f"sample {sample} of 0..{self.samples - 1}"
+        if sample is not None and self.metric not in SAMPLE_METRICS:
+            self.metric = SAMPLE_METRICS[0]
+            said += f", metric {metric_title(self.metric)}"
+        self.arrange()
+        return said
+
+    def refresh(self) -> bool:
+        """Sort anew if results came in and the order depends on them; tell whether the order may have changed."""
+        static = self.sort in {"order", "name", "op"} and not self.filter
+        if static or self._sorted_version == self.table.version:
+            return False
+        self.arrange()
+        return True
+
+    def arrange(self) -> None:
+        """Filter and sort the rows; the cursor stays on its row."""
+        if self.filter:
+            with suppress(FilterError):  # a field that a single sample does not know: the last answer stays
+                self._kept = self._holds(self.filter)
+        self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        """Sort the rows that the filter lets through."""
+        self._sorted_version = self.table.version
+        self.arranged += 1
+        order = self._sorted()
+        self.order = order if self._kept is None else order[self._kept[order]]
+        self._place = np.full(self.table.size, -1, dtype=np.int64)
+        self._place[self.order] = np.arange(len(self.order))
+
+    def _sorted(self) -> np.ndarray:
+        """Give the rows in order; what is not known comes last, whichever way round."""
+        table, way = self.table, -1 if self.reversed else 1
+        if self.sort == "name":
+            return table.by_name[::way]
+        if self.sort == "op":
+            return table.by_op[::way]
+        if self.sort == "metric":
+            keys = -severity(self.metric, table.values(self.metric, self.sample))
+        elif self.sort == "introduced":
+            keys = -table.metrics["introduced"]
+        elif self.sort == "saturated":
+            keys = -table.saturated
+        elif self.sort == "state":
+            keys = _RANK[table.states(self.sample)]
+        else:
+            return np.arange(table.size)[::way]
+        return np.argsort(keys * way, kind="stable")  # NaN, the unknown, sorts last
+
+    def _name(self, row: int) -> str:
+        return safe_text(self.table.names[row], limit=60)
+
+    def _so_far(self) -> str:
+        return " so far" if self.table.pending or self.table.growing else ""
+
+    def _no_failing(self) -> str:
+        if self.table.pending:
+            known = f"{numbers.grouped(self.table.compared)} of {numbers.grouped(self.table.comparable)}"
+            return f"no failing node so far, {known} compared"
+        if self.sample is not None and len(self.table.failing()):
+            return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
+        return f"no node is beyond its limit{self._so_far()}"
+
+
+_RANK = np.array([3, 5, 4, 1, 0, 2])
+"""Order of the states by what needs attention: nonfinite, diverged, not compared, pending, within, identical."""
+
+_CLEARS = "F clears it"
+
+
+def _scope(name: str) -> str:
+    """Give the part of a name before its last slash or dot."""
+    return name[: max(name.rfind("/"), name.rfind("."), 0)]

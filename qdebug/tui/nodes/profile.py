@@ -1,0 +1,213 @@
+"""The error profile: one metric along the topological order on a logarithmic axis, as lines of styled characters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.tui.drawing.draw import Piece, area, pool
+from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import severity
+from qdebug.tui.nodes.states import State
+from qdebug.view.rows import metric_title
+
+__all__ = ["LABEL", "Axis", "ErrorProfile", "choose_axis", "column_to_row"]
+
+LABEL = 7
+"""Cells left of the plot."""
+
+_TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos", "introduced": "intro", "mismatches": "differ"}
+_STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
+_MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
+"""How far the axis goes down from the largest error: what is smaller is drawn as the lowest dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A vertical axis.
+
+    Args:
+        bottom: Severity at the foot of the lowest line.
+        step: Severity from one line of text to the next.
+        decibels: Whether severity is in decibels; else decimal logarithms.
+    """
+
+    bottom: float
+    step: float
+    decibels: bool
+
+    def label(self, line: int) -> str:
+        """Give the value at the foot of a line, counted from the lowest."""
+        level = self.bottom + line * self.step
+        if self.decibels:
+            return f"{0.0 - level:.0f} dB"
+        exponent = math.floor(level + 1e-9)
+        digit = 10 ** (level - exponent)
+        return f"{digit:.0f}e{exponent}"
+
+    def dots(self, values: np.ndarray, rows: int) -> np.ndarray:
+        """Give heights in dots of a quarter line: 0 for no error, at least 1 for any."""
+        with np.errstate(invalid="ignore"):
+            heights = np.ceil((values - self.bottom) / self.step * 4)
+        heights = np.clip(np.nan_to_num(heights, nan=0.0, posinf=4.0 * rows, neginf=0.0), 0, 4 * rows)
+        heights[np.isfinite(values) & (heights < 1)] = 1
+        dots: np.ndarray = heights.astype(int)
+        return dots
+
+
+def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float | None = None) -> Axis:
+    """Choose an axis with round labels that holds the finite values and the limit.
+
+    Args:
+        values: Severities.
+        rows: Lines of text, at least 1.
+        decibels: Whether severities are in decibels.
+        limit: Severity of a limit to keep in view.
+    """
+    finite = values[np.isfinite(values)]
+    known = [float(finite.min()), float(finite.max())] if len(finite) else []
+    if limit is not None:
+        known.append(limit)
+    if not known:
+        return Axis(-20.0 * rows if decibels else -float(rows), 20.0 if decibels else 1.0, decibels)
+    high, low = max(known), min(known)
+    low = max(low, high - _MOST_ROWS_SPAN[decibels])
+    for step in _STEPS[decibels]:
+        bottom = math.ceil(high / step - 1e-9) * step - rows * step
+        if bottom <= low:
+            return Axis(bottom, step, decibels)
+    step = _STEPS[decibels][-1]
+    return Axis(math.ceil(high / step) * step - rows * step, step, decibels)
+
+
+def column_to_row(column: int, width: int, size: int) -> int | None:
+    """Give the first table row drawn at a column of the profile; None on the axis or beyond the plot."""
+    cells = width - LABEL - 1
+    cell = column - LABEL - 1
+    if not 0 <= cell < cells or not size:
+        return None
+    return min(2 * cell * size // (2 * cells), size - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plot:
+    """What does not depend on the cursor: the lines above the marks, and which cells hold rows of which state."""
+
+    lines: Sequence[Sequence[Piece]]
+    failing: np.ndarray
+    excused: np.ndarray
+    pending: np.ndarray
+
+
+_NONE = np.zeros(0, dtype=bool)
+
+
+class ErrorProfile:
+    """Draws the profile; what a key that moves the cursor leaves as it is, it keeps."""
+
+    def __init__(self) -> None:
+        self._drawn: tuple[object, ...] = ()
+        self._plot = _Plot(lines=(), failing=_NONE, excused=_NONE, pending=_NONE)
+
+    def lines(
+        self, navigator: Navigator, width: int, height: int, glyphs: GlyphSet, *, limit: float | None = None
+    ) -> list[list[Piece]]:
+        """Draw the profile.
+
+        Args:
+            navigator: Table, metric, sample and cursor.
+            width: Cells of a line, at least 20.
+            height: Lines, at least 3; the last one is the line of marks.
+            glyphs: Characters to draw with.
+            limit: The least SQNR in dB that is allowed, if there is such a limit.
+
+        Returns:
+            `height` lines of pieces, each at most `width` cells.
+        """
+        table = navigator.table
+        if not table.ordered:
+            return [[(" " * LABEL + glyphs.bar, "muted")] for _ in range(height)]
+        wanted = (table, table.version, navigator.metric, navigator.sample, width, height, glyphs, limit)
+        if wanted != self._drawn:
+            self._plot, self._drawn = _plot(navigator, width - LABEL - 1, height - 1, glyphs, limit), wanted
+        return [*map(list, self._plot.lines), _marks(navigator, self._plot, glyphs)]
+
+
+def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: float | None) -> _Plot:
+    table = navigator.table
+    decibels = navigator.metric == "sqnr_db"
+    size = table.ordered
+    states = table.states(navigator.sample)[:size]
+    values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))[:size]
+    line = -limit if decibels and limit is not None else None
+    axis = choose_axis(values, rows, decibels=decibels, limit=line)
+    heights = axis.dots(values, rows)
+    heights[states == State.NONFINITE] = 4 * rows
+    beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
+    excused = table.acknowledged[:size]
+    failing = _pooled(beyond & ~excused, cells)
+    limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
+    lines = []
+    for row, text in enumerate(area(pool(heights, 2 * cells), rows, glyphs)):
+        pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(LABEL) + glyphs.bar, "muted")]
+        if row == limit_row:
+            text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
+        pieces.extend(_stretches(text, failing, glyphs))
+        lines.append(pieces)
+    return _Plot(lines, failing, _pooled(beyond & excused, cells), _pooled(states == State.PENDING, cells))
+
+
+def _pooled(there: np.ndarray, cells: int) -> np.ndarray:
+    """Tell which cells hold any of some rows; two columns of dots share a cell."""
+    pooled: np.ndarray = pool(pool(there, 2 * cells), cells)
+    return pooled
+
+
+def _limit_line(text: str, glyphs: GlyphSet) -> str:
+    """Fill the empty part of a line with the limit, named once where there is room."""
+    line = text.replace(" ", glyphs.limit)
+    word = glyphs.limit * 2 + "limit" + glyphs.limit
+    return line.replace(glyphs.limit * len(word), word, 1)
+
+
+def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
+    """Cut a line of the plot where its style changes."""
+    pieces: list[list[str]] = []
+    for character, failing in zip(text, bad, strict=True):
+        style = "muted" if character in f" {glyphs.limit}limt" else "fail" if failing else "fine"
+        if pieces and pieces[-1][1] == style:
+            pieces[-1][0] += character
+        else:
+            pieces.append([character, style])
+    return [(piece, style) for piece, style in pieces]
+
+
+def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
+    """Draw the line under the plot: what failed, what of it is acknowledged, the first divergence and the cursor."""
+    table, cells = navigator.table, len(plot.failing)
+    marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in plot.failing]
+    for cell in np.flatnonzero(plot.excused & ~plot.failing):
+        marks[cell] = ("~", "unknown")
+    for cell in np.flatnonzero(plot.pending & ~plot.failing):
+        marks[cell] = (".", "muted")
+    first = table.first_divergence(navigator.sample)
+    if first is not None:
+        marks[_cell(first, cells, table.ordered, left=True)] = ("!", "first")
+    if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
+        marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
+    title = _TITLES.get(navigator.metric, metric_title(navigator.metric))
+    return [(title[:LABEL].rjust(LABEL) + " ", "muted"), *marks]
+
+
+def _cell(row: int, cells: int, size: int, *, left: bool = False) -> int:
+    """Give the cell in which a row is drawn: its middle, where it covers several, or its left end."""
+    columns = 2 * cells
+    if size >= columns:
+        starts = np.arange(columns) * size // columns
+        return int(np.searchsorted(starts, row, side="right") - 1) // 2
+    first, last = -(-row * columns // size), -(-(row + 1) * columns // size) - 1  # columns of dots it covers
+    return (first if left else (first + last) // 2) // 2

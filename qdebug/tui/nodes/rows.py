@@ -1,0 +1,385 @@
+"""The node list as numpy columns: filled as results come in, sorted and searched without touching a widget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.cells import cell_len
+
+from qdebug.tui.nodes.places import Places
+from qdebug.tui.nodes.planned import PlannedRow, column, display_names, tensor_at
+from qdebug.tui.nodes.row_columns import METRIC_CHOICES, RowColumns, number_of, numbers_of
+from qdebug.tui.nodes.row_results import RowResults
+from qdebug.tui.nodes.states import STATE_OF, State
+
+if TYPE_CHECKING:  # the first rows are drawn before there are results
+    from qdebug.analysis.results.held import HeldNodes
+    from qdebug.analysis.results.result import NodeResult, SampleResult
+
+__all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "severity"]
+
+SAMPLE_METRICS = ("sqnr_db", "max_abs")
+"""Those that are known for a single sample of every node."""
+
+
+def severity(metric: str, values: np.ndarray) -> np.ndarray:
+    """Give values that grow with the error, on a scale fit for an axis.
+
+    Decibels with the sign turned for SQNR, the decimal logarithm of the error for all else
+    (1 - cosine for the cosine). No error at all is -inf; unknown is NaN.
+
+    Args:
+        metric: One of `METRIC_CHOICES`.
+        values: Values of that metric.
+    """
+    if metric == "sqnr_db":
+        return -values
+    error = 1 - values if metric == "cosine" else values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs: np.ndarray = np.log10(np.maximum(error, 0.0))
+    return logs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Results in columns, ready to be filled in.
+
+    Args:
+        rows: Row of each result.
+        results: The results; none where they are held and nobody looked at a single sample by then.
+        indices: Their numbers among all.
+        held: What holds them; None if nobody else does.
+        state, acknowledged: As the table's columns.
+        columns: Those of the table's numbers that it had made by then.
+    """
+
+    rows: np.ndarray
+    results: Sequence[NodeResult]
+    indices: np.ndarray
+    held: HeldNodes | None
+    state: np.ndarray
+    acknowledged: np.ndarray
+    columns: Mapping[str, np.ndarray]
+
+
+class NodeTable:
+    """All rows of the list, in topological order.
+
+    Args:
+        rows: What is known before any value is read.
+        names: What the rows are called, if that is all that is known of them: then no row is looked at.
+        growing: Whether a recorder still adds rows.
+    """
+
+    def __init__(
+        self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None, growing: bool = False
+    ) -> None:
+        self.rows = rows
+        self.growing = growing
+        self.size = size = len(rows)
+        self.names: Sequence[str] = display_names(rows) if names is None else names
+        measure = len if all(map(str.isascii, self.names)) else cell_len
+        cells = np.fromiter(map(measure, self.names), np.int32, size)
+        self.longest_name = int(cells.max(initial=0))
+        self.usual_name = int(np.partition(cells, (size - 1) * 9 // 10)[(size - 1) * 9 // 10]) if size else 0
+        """Cells that nine names of ten fit into."""
+        self.results = RowResults(size)
+        self.state = np.zeros(size, dtype=np.uint8)
+        self.metrics = RowColumns(self.results)
+        self.acknowledged = np.zeros(size, dtype=bool)
+        self.version = 0
+        self.pending = size
+        self._samples: dict[int, dict[str, np.ndarray]] = {}
+        self._first_known: tuple[int, int | None, int | None] = (-1, None, None)
+        self._lower: list[str] | None = None
+        self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
+        self._missing = np.zeros(size, dtype=bool)
+        self.ordered = size  # constants and what only the reference has come last, without order
+        if names is None:
+            reasons = column(rows, "missing")
+            self._missing = np.fromiter((reason is not None for reason in reasons), bool, size)
+            self.state[self._missing] = State.INCOMPARABLE
+            self.pending -= int(self._missing.sum())
+            self.ordered = sum(column(rows, "ordered"))
+        self.comparable = self.pending
+        self._number = np.where(self._missing, -1, np.cumsum(~self._missing) - 1)
+
+    def count_of(self, row: int) -> int | None:
+        """Give the number of a row among those compared, as `qdebug diff` counts; None if it has no partner."""
+        number = int(self._number[row])
+        return None if number < 0 else number
+
+    @property
+    def counts(self) -> np.ndarray:
+        """The number of each row among those compared, NaN where it has no partner."""
+        return np.where(self._number < 0, np.nan, self._number)
+
+    def title(self, row: int) -> str:
+        """Give the number and the name of a row, such as "#4 conv2"; what has no partner has no number."""
+        number = self.count_of(row)
+        return self.names[row] if number is None else f"#{number} {self.names[row]}"
+
+    def prepare(self) -> None:
+        """Do now what the first search or sort would wait for; for the reader, who has the time."""
+        _ = self._row_of, self.by_name, self.by_op
+
+    @cached_property
+    def _row_of(self) -> Places:
+        return Places(column(self.rows, "tensor"), tensor_at(self.rows))
+
+    @cached_property
+    def _row_of_reference(self) -> Places:
+        theirs = tensor_at(self.rows, "reference_tensor")
+        return Places(column(self.rows, "reference_tensor"), theirs, there=~self._missing)
+
+    @cached_property
+    def _row_of_left(self) -> Places:
+        theirs = tensor_at(self.rows, "reference_tensor")
+        names = column(self.rows, "reference_tensor")
+        return Places(names, theirs, there=self._missing & np.fromiter(map(bool, names), bool, self.size))
+
+    @cached_property
+    def by_name(self) -> np.ndarray:
+        """The rows in order of their names."""
+        return np.array(sorted(range(self.size), key=self.names.__getitem__), dtype=np.int32)
+
+    @cached_property
+    def by_op(self) -> np.ndarray:
+        """The rows in order of their operators."""
+        ops, number = _numbered(column(self.rows, "op"))
+        rank = np.empty(len(ops), number.dtype)
+        rank[sorted(range(len(ops)), key=ops.__getitem__)] = np.arange(len(ops))
+        return np.argsort(rank[number], kind="stable").astype(np.int32)
+
+    @property
+    def saturated(self) -> np.ndarray:
+        """The share of codes at the ends of their range, of each row."""
+        return self.metrics["saturated"]
+
+    def put(self, result: NodeResult) -> int | None:
+        """Fill in one result.
+
+        Returns:
+            The row it belongs to; None if no row waits for it.
+        """
+        batch = self.batch([result])
+        self.apply(batch)
+        return int(batch.rows[0]) if len(batch.rows) else None
+
+    def batch(self, results: Sequence[NodeResult], *, held: HeldNodes | None = None) -> Batch:
+        """Put the numbers of results into columns; changes nothing, so that any thread can do it.
+
+        Args:
+            results: The results.
+            held: What holds them, these and all before; None if nobody does.
+        """
+        rows = self._row_of.find_all([result.tensor for result in results])
+        there = self._awaited(rows)
+        kept = [results[at] for at in np.flatnonzero(there).tolist()]
+        return Batch(
+            rows=rows[there],
+            results=kept if held is None or self._samples else (),
+            indices=np.array([result.index for result in kept], dtype=np.int64),
+            held=held,
+            state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),
+            acknowledged=np.array([_excused(result) for result in kept], dtype=bool),
+            columns={
+                name: np.array([number_of(result, name) for result in kept], dtype=np.float64)
+                for name in self.metrics.made
+            },
+        )
+
+    def batch_of(self, held: HeldNodes) -> Batch:
+        """Put the numbers of all results that a session holds into columns, without making one of them."""
+        rows = self._row_of.find_all(held.tensors())
+        there = self._awaited(rows)
+        return Batch(
+            rows=rows[there],
+            results=(),
+            indices=np.flatnonzero(there),
+            held=held,
+            state=held.statuses(STATE_OF)[there],
+            acknowledged=held.excused()[there],
+            columns={name: numbers_of(held, name)[there] for name in self.metrics.made},
+        )
+
+    def _awaited(self, rows: np.ndarray) -> np.ndarray:
+        """Tell which of some rows there are, and are compared."""
+        there: np.ndarray = rows >= 0
+        there[there] = ~self._missing[rows[there]]
+        return there
+
+    def apply(self, batch: Batch) -> None:
+        """Fill in results."""
+        rows = batch.rows
+        self.pending -= self.results.put(rows, batch.indices, batch.results, batch.held)
+        if not batch.results:  # all at once: the samples are looked at when one is asked for
+            self._samples.clear()
+        for sample, columns in self._samples.items():
+            for row, state, result in zip(rows.tolist(), batch.state.tolist(), batch.results, strict=True):
+                _put_sample(columns, row, result.samples, sample, whole=State(state))
+        self.state[rows] = batch.state
+        self.acknowledged[rows] = batch.acknowledged
+        self.metrics.put(rows, batch.columns)
+        self.version += 1
+
+    def row_of(self, tensor: str) -> int | None:
+        """Give the row of a backend tensor; None if it is not in the list."""
+        return self._row_of.find(tensor)
+
+    def row_of_reference(self, tensor: str) -> int | None:
+        """Give the row that a tensor of the reference is compared in; None if there is none."""
+        return self._row_of_reference.find(tensor)
+
+    def row_of_theirs(self, tensor: str) -> int | None:
+        """Give the row of a tensor of the reference, compared or not; None if it is not in the list."""
+        row = self.row_of_reference(tensor)
+        return self._row_of_left.find(tensor) if row is None else row
+
+    @property
+    def compared(self) -> int:
+        """How many rows have been compared so far."""
+        return self.comparable - self.pending
+
+    def states(self, sample: int | None) -> np.ndarray:
+        """Give the state of each row, for one sample or for all."""
+        return self.state if sample is None else self._sample(sample)["state"]
+
+    def values(self, metric: str, sample: int | None) -> np.ndarray:
+        """Give a metric of each row, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
+        return self.metrics[metric] if sample is None else self._sample(sample)[metric]
+
+    def number(self, metric: str, row: int, sample: int | None) -> float:
+        """Give a metric of one row, NaN where unknown, as `values` does for all."""
+        return self.metrics.number(metric, row) if sample is None else float(self._sample(sample)[metric][row])
+
+    def failing(self, sample: int | None = None) -> np.ndarray:
+        """Give the rows beyond their limit and not acknowledged, in topological order."""
+        states = self.states(sample)
+        failing = (states == State.DIVERGED) | (states == State.NONFINITE)
+        rows: np.ndarray = np.flatnonzero(failing & ~self.acknowledged)
+        return rows
+
+    def first_divergence(self, sample: int | None = None) -> int | None:
+        """Give the first row beyond its limit, in topological order; None if there is none so far."""
+        if self._first_known[:2] != (self.version, sample):
+            rows = self.failing(sample)
+            self._first_known = (self.version, sample, int(rows[0]) if len(rows) else None)
+        return self._first_known[2]
+
+    def find(self, name: str) -> int | None:
+        """Give the row of a node or tensor, preferring the exact name of a node."""
+        for attribute in ("node", "tensor", "reference_tensor"):
+            known = column(self.rows, attribute)
+            if name in known:
+                return known.index(name)
+        return None
+
+    def search(self, pattern: str) -> np.ndarray:
+        """Give the rows whose node, tensor or operator matches, in topological order.
+
+        Args:
+            pattern: Part of a name in any case; 'whole name' in quotes; ~ and a regular expression.
+
+        Raises:
+            ValueError: The regular expression cannot be read.
+        """
+        if pattern.startswith("~"):
+            try:
+                regex = re.compile(pattern[1:], re.IGNORECASE)
+            except re.error as error:
+                raise ValueError(f"no regular expression yet: {error.msg}") from error
+            hits = [row for row, name in enumerate(self._searchable()) if regex.search(name)]
+        elif pattern.startswith("'"):
+            wanted = pattern[1:].removesuffix("'")
+            texts = (column(self.rows, name) for name in ("node", "tensor", "reference_tensor"))
+            hits = [number for number, names in enumerate(zip(*texts, strict=True)) if wanted in names]
+        else:
+            return np.flatnonzero(self.containing(pattern))
+        return np.array(hits, dtype=np.int64)
+
+    def containing(self, text: str) -> np.ndarray:
+        """Tell for each row whether its node, tensor or operator contains a text, in any case."""
+        wanted = text.lower()
+        return np.fromiter((wanted in name for name in self._searchable()), dtype=bool, count=self.size)
+
+    def matching(self, field: str, fits: Callable[[str], object], sample: int | None = None) -> np.ndarray:
+        """Tell for each row whether one of its texts fits.
+
+        Args:
+            field: name, tensor, ref, op, dtype, match, explained or state.
+            fits: Gives anything true for a text that fits.
+            sample: The sample whose state counts; None for all.
+        """
+        if field == "state":
+            of_state = np.array([bool(fits(state.word)) for state in State])
+            return np.asarray(of_state[self.states(sample)])
+        if field == "explained":
+            texts = self.results.explained()
+            return np.array([text is not None and bool(fits(text)) for text in texts], dtype=bool)
+        if field in {"name", "tensor", "ref"}:  # hardly any two are the same
+            attribute = _FIELDS[field]
+            return np.array([bool(fits(text)) for text in column(self.rows, attribute)], dtype=bool)
+        if field not in self._texts:
+            self._texts[field] = _numbered([str(text or "") for text in column(self.rows, _FIELDS[field])])
+        different, number = self._texts[field]
+        fitting = np.fromiter(map(bool, map(fits, different)), dtype=bool, count=len(different))
+        return np.asarray(fitting[number])
+
+    def _searchable(self) -> list[str]:
+        if self._lower is None:
+            texts = (column(self.rows, name) for name in ("node", "tensor", "op"))
+            self._lower = ["\n".join(line).lower() for line in zip(*texts, strict=True)]
+        return self._lower
+
+    def _sample(self, sample: int) -> dict[str, np.ndarray]:
+        if sample not in self._samples:
+            columns: dict[str, np.ndarray] = {name: np.full(self.size, np.nan) for name in SAMPLE_METRICS}
+            columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(np.uint8)
+            for row, samples in self.results.samples():
+                _put_sample(columns, row, samples, sample, whole=State(int(self.state[row])))
+            self._samples[sample] = columns
+        return self._samples[sample]
+
+
+_FIELDS = {
+    "name": "node",
+    "tensor": "tensor",
+    "ref": "reference_tensor",
+    "op": "op",
+    "dtype": "dtype",
+    "match": "match",
+}
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Give the different texts, and for each entry the number of its text."""
+    numbers: dict[str, int] = {}
+    of_entry = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int32, count=len(texts))
+    return list(numbers), of_entry
+
+
+def _put_sample(
+    columns: dict[str, np.ndarray], row: int, samples: Sequence[SampleResult], sample: int, *, whole: State
+) -> None:
+    """Fill in one sample of a row; what fails as a whole but in no single sample fails in each of them."""
+    one = samples[sample] if sample < len(samples) and samples[sample].sample == sample else None
+    if one is None:
+        one = next((entry for entry in samples if entry.sample == sample), None)
+    if one is None:
+        columns["state"][row] = State.INCOMPARABLE
+        return
+    blamed = whole.failing and not any(STATE_OF[each.status].failing for each in samples)
+    columns["state"][row] = whole if blamed else STATE_OF[one.status]
+    for name in SAMPLE_METRICS:
+        value = getattr(one, name)
+        columns[name][row] = np.nan if value is None else value
+
+
+def _excused(result: NodeResult) -> bool:
+    return result.acknowledged is not None and not result.acknowledged.expired

@@ -1,0 +1,195 @@
+"""Walks along the edges of the backend's graph: what a row reads, who reads it, and where its error comes from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdebug.analysis.results.status import Status
+from qdebug.tui.nodes.rows import NodeTable
+
+if TYPE_CHECKING:
+    from qdebug.analysis.results.result import NodeResult
+    from qdebug.model import Graph, TensorInfo
+    from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["Edge", "Walk", "carried", "inputs_of", "outputs_of", "own_share", "walk_to_origin", "worst_input"]
+
+_LONGEST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A tensor that leads to a row or away from it.
+
+    Args:
+        tensor: Its name.
+        node: Node at the other end; "" for a constant or an input of the network.
+        op: Its operator.
+        row: Row at the other end; None if it is not in the list.
+        info: What the graph knows of the tensor.
+        constant: Whether it is a constant.
+        error: Its error relative to its signal; None if it was not compared.
+    """
+
+    tensor: str
+    node: str
+    op: str
+    row: int | None
+    info: TensorInfo | None
+    constant: bool
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """The way from a row to the origin of its error.
+
+    Args:
+        rows: The rows passed, the origin last.
+        ended: Why it ends there, in a clause.
+        failing: Whether it ends at a node beyond its limit.
+    """
+
+    rows: tuple[int, ...]
+    ended: str
+    failing: bool = True
+
+
+def inputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
+    """Give what the node of a row reads: what carries most error first, then constants, the largest first.
+
+    Args:
+        graph: The backend's graph, or the reference's.
+        table: The rows.
+        row: The row.
+        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
+    """
+    producer = graph.producer(_tensor(table, row, theirs=theirs))
+    names = [] if producer is None else [name for name in dict.fromkeys(producer.inputs) if name]
+    edges = [_edge(graph, table, name, theirs=theirs) for name in names]
+    return sorted(
+        edges, key=lambda edge: (edge.constant, -math.inf if edge.error is None else -edge.error, _size(edge))
+    )
+
+
+def _size(edge: Edge) -> int:
+    """Give the size of a constant so that a weight sorts before its scale; what is computed keeps its order."""
+    shape = None if edge.info is None else edge.info.shape
+    return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
+
+
+def outputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
+    """Give who reads the tensor of a row, in topological order; an edge for each of a reader's outputs.
+
+    Args:
+        graph: The backend's graph, or the reference's.
+        table: The rows.
+        row: The row.
+        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
+    """
+    readers = graph.consumers(_tensor(table, row, theirs=theirs))
+    return [_edge(graph, table, name, theirs=theirs) for node in readers for name in node.outputs if name]
+
+
+def _tensor(table: NodeTable, row: int, *, theirs: bool) -> str:
+    planned = table.rows[row]
+    return planned.reference_tensor if theirs else planned.tensor
+
+
+def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
+    """Give the compared input that carries most error relative to its signal; None if none carries any."""
+    carrying = [edge for edge in inputs_of(graph, table, row) if edge.row is not None and edge.error]
+    return carrying[0] if carrying and not carrying[0].constant else None
+
+
+def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
+    """Go from a row to its worst input, and on, until a node adds at least as much error as reaches it.
+
+    As for the origin in the verdict, only a node beyond its limit ends the way early: one that adds at least as much,
+    or that computes something else than the reference, which a replay of what it declares does not show. If it leads
+    past all of them, it ends at the one that introduces most; if there is none, at whichever node introduces most.
+
+    Args:
+        graph: The backend's graph.
+        table: The rows.
+        row: Where to start.
+    """
+    path, seen = [row], {row}
+    while len(path) < _LONGEST:
+        result = table.results[path[-1]]
+        if result is not None and _beyond(result) and _introduces(result):
+            return Walk(rows=tuple(path), ended=_why(result))
+        edge = worst_input(graph, table, path[-1])
+        if edge is None or edge.row is None or edge.row in seen:
+            break
+        path.append(edge.row)
+        seen.add(edge.row)
+    passed = [(at, result) for at, result in ((at, table.results[at]) for at in path) if result]
+    failing = [(at, result) for at, result in passed if _beyond(result)]
+    if not any(_relative(result.introduced) for _, result in failing or passed):
+        ended = "no node on the way is failing, or known to introduce any error"
+        return Walk(rows=tuple(path), ended=ended, failing=False)
+    most = max(failing or passed, key=lambda pair: _relative(pair[1].introduced))[0]
+    ended = "it introduces most of the failing nodes on the way"
+    if not failing:
+        ended = "no node on the way is failing, this one introduces most"
+    return Walk(rows=tuple(path[: path.index(most) + 1]), ended=ended, failing=bool(failing))
+
+
+def own_share(result: NodeResult) -> float | None:
+    """Give the share of a node's error that it adds itself, by the squares of both parts; None if not known."""
+    own = None if result.introduced is None else result.introduced.rmse
+    passed = None if result.propagated is None else result.propagated.rmse
+    if own is None or passed is None or not math.isfinite(own + passed) or not own + passed:
+        return None
+    return own * own / (own * own + passed * passed)
+
+
+def carried(result: NodeResult) -> float:
+    """Give the error of a tensor relative to its signal; one of another shape could not be further off."""
+    return math.inf if result.status is Status.INCOMPARABLE else _relative(result.metrics)
+
+
+def _edge(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool) -> Edge:
+    row = table.row_of_theirs(tensor) if theirs else table.row_of(tensor)
+    result = None if row is None else table.results[row]
+    producer = graph.producer(tensor)
+    return Edge(
+        tensor=tensor,
+        node="" if producer is None else producer.name,
+        op="" if producer is None else producer.op,
+        row=row,
+        info=graph.tensors.get(tensor),
+        constant=graph.is_constant(tensor),
+        error=None if result is None else carried(result),
+    )
+
+
+def _beyond(result: NodeResult) -> bool:
+    return result.status in {Status.DIVERGED, Status.NONFINITE}
+
+
+def _why(result: NodeResult) -> str:
+    """Say why a failing node is where the error comes from."""
+    if result.declared:
+        return "what it computes is not what the reference computes (8 says how)"
+    if result.introduced is None:
+        return "what it adds itself is not known"
+    return "it adds at least as much error as reaches it"
+
+
+def _introduces(result: NodeResult) -> bool:
+    """Tell whether a node adds at least what reaches it; what it computes otherwise than the reference counts."""
+    if result.declared:
+        return True
+    own = None if result.introduced is None else result.introduced.rmse
+    passed = None if result.propagated is None else result.propagated.rmse
+    return own is None or passed is None or own >= passed
+
+
+def _relative(stats: ErrorStats | None) -> float:
+    if stats is None or stats.rel_l2 is None:
+        return 0.0
+    return math.inf if math.isnan(stats.rel_l2) else stats.rel_l2

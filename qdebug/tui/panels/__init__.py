@@ -1,0 +1,1 @@
+"""The widgets, and how they are laid out."""

@@ -1,0 +1,440 @@
+"""The panels: verdict, error profile, node list, the screen's page, tensor facts, status line and footer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.events import Key
+from textual.screen import Screen
+from textual.widget import Widget
+
+from qdebug.errors import UsageError
+from qdebug.tui.drawing.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.profile import ErrorProfile, column_to_row
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.overview_page import strip_lines
+from qdebug.tui.pages.page import BackendColumn, Page, Scene
+from qdebug.tui.pages.table import make_pages
+from qdebug.tui.panels import chrome
+from qdebug.tui.panels.desk import DetailDesk, Start, start
+from qdebug.tui.panels.widgets import FixedLines, Line, NodeList, TextScroll
+from qdebug.tui.reading.events import (
+    AloneReady,
+    Computed,
+    DetailReady,
+    Event,
+    Failed,
+    Finished,
+    Glimpsed,
+    Named,
+    Noted,
+    Opened,
+    Said,
+    Staged,
+)
+from qdebug.tui.reading.requests import Request
+
+if TYPE_CHECKING:  # there are results long after the first frame
+    from qdebug.analysis.results.result import DiffResult
+
+__all__ = ["NOT_OPEN", "Compared", "Panels"]
+
+_LEAST_DETAIL = 36
+NOT_OPEN = "the recordings are still being opened"
+"""Said where a key needs what has not been read yet."""
+_READING = "reading the graphs .. 2 lists the names"
+_REDRAW_SECONDS = 0.05
+"""While results come in, the screen is drawn at most this often."""
+
+Lines = Sequence[Sequence[Piece]]
+
+
+class Compared:
+    """What the screen knows of one backend.
+
+    Args:
+        titles: What its two recordings are called.
+    """
+
+    def __init__(self, titles: tuple[str, str]) -> None:
+        self.titles = titles
+        self.opened: Opened | None = None
+        self.navigator: Navigator | None = None
+        self.result: DiffResult | None = None
+        self.failure: BaseException | None = None
+        self.named_at = 0.0
+        self.stage = "reading both graphs"
+
+    @property
+    def waited(self) -> int:
+        """Whole seconds since the names are on the screen."""
+        return int(monotonic() - self.named_at)
+
+
+class Panels(Screen[None]):
+    """Shows a comparison; what the keys do is added by `MainScreen`.
+
+    Args:
+        look: Shared look.
+        titles: What the two recordings of each comparison are called.
+        begin: Where to start.
+        ask: Sends a request to the reader thread.
+        fail: Ends the application with an error.
+    """
+
+    AUTO_FOCUS = ""
+    DEFAULT_CSS = """
+    Panels { overflow: hidden; background: $background; }
+    #banner, #tabs, #status, #footer { height: 1; }
+    #body { height: 1fr; }
+    #nodes, #detail { overflow-x: hidden; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
+    #page, #detail { width: 1fr; padding: 0 0 0 1; }
+    #small { height: 1fr; }
+    #asking { height: 1; display: none; }
+    #label { width: auto; height: 1; }
+    #input { height: 1; width: 1fr; background: $background; }
+    Panels.ascii #nodes, Panels.ascii #detail { scrollbar-size: 0 0; }
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        *,
+        titles: Sequence[tuple[str, str]],
+        begin: Start,
+        ask: Callable[[Request], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(classes=look.glyphs.name)
+        self._look = look
+        self._begin, self._fail, self._ask = begin, fail, ask
+        self.compared = [Compared(each) for each in titles]
+        self.backend = 0
+        self.view = begin.view
+        self.zoomed = False
+        self.message = ""
+        self.hint = ""
+        self.elements = ElementCursor()
+        self.pages: Mapping[View, Page] = make_pages(self.elements)
+        self._desk = DetailDesk(ask)
+        self._untouched = begin.node is None
+        self._redraw_due = False
+        self._arrangement = Arrangement()
+        self._error_profile = ErrorProfile()
+
+    def compose(self) -> ComposeResult:
+        """Make the widgets."""
+        look = self._look
+        self._banner = FixedLines(look, self._draw_banner, id="banner")
+        self._tabs = FixedLines(look, lambda w, _: chrome.tabs(self.view, w, many=len(self.compared) > 1), id="tabs")
+        self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
+        self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
+        self._listing = NodeList(look, id="nodes")
+        self._page = FixedLines(look, self._draw_page, id="page")
+        self._detail = TextScroll(look, self._draw_detail, id="detail")
+        self._status = FixedLines(
+            look, lambda w, h: chrome.status(self.navigator, self.message, w, look.glyphs, height=h), id="status"
+        )
+        self._footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
+        self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
+        self._label = FixedLines(look, lambda *_: [[(self._label_text, "title")]], id="label")
+        self._label_text = ""
+        self._input = Line(self.take_text, self.do_key, id="input")
+        self._asking = Horizontal(self._label, self._input, id="asking")
+        yield self._banner
+        yield self._tabs
+        yield self._verdict
+        yield self._profile
+        self._body = Horizontal(self._listing, self._page, self._detail, id="body")
+        yield self._body
+        yield self._small
+        yield self._status
+        yield self._asking
+        yield self._footer
+
+    def on_mount(self) -> None:
+        """Lay the panels out; no widget has the focus but the line that asks for text."""
+        self.set_focus(None)
+        self._arrange()
+
+    def on_resize(self) -> None:
+        """Choose the panels anew."""
+        self._arrange()
+
+    # What is shown
+
+    @property
+    def now(self) -> Compared:
+        """The comparison that is shown."""
+        return self.compared[self.backend]
+
+    @property
+    def navigator(self) -> Navigator | None:
+        """Its table and cursor; None while it is being opened."""
+        return self.now.navigator
+
+    @property
+    def scene(self) -> Scene | None:
+        """Everything a page draws; None while names are being read, or if there are none."""
+        now = self.now
+        if now.navigator is None or now.opened is None or not now.navigator.table.size:
+            return None
+        columns = [
+            BackendColumn(title=each.titles[1], table=None if each.opened is None else each.opened.table)
+            for each in self.compared
+        ]
+        return Scene(
+            navigator=now.navigator,
+            opened=now.opened,
+            result=now.result,
+            ready=self.detail_ready,
+            glimpse=self._desk.glimpse(now.navigator, backend=self.backend),
+            glyphs=self._look.glyphs,
+            colours=not self.app.no_color,
+            backends=columns,
+            backend=self.backend,
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether every pair is compared."""
+        return self.now.result is not None
+
+    @property
+    def detail_shown(self) -> bool:
+        """Whether something on the screen needs the values of the row under the cursor."""
+        return self._arrangement.detail or self.view.of_tensor or self.view is View.EXPLAIN
+
+    @property
+    def detail_ready(self) -> DetailReady | None:
+        """What the reader has told of the row under the cursor."""
+        return None if self.navigator is None else self._desk.ready(self.navigator, backend=self.backend)
+
+    def others_left(self, backend: int) -> bool:
+        """Tell whether a backend other than this one can be shown."""
+        return any(each.failure is None for at, each in enumerate(self.compared) if at != backend)
+
+    def take_text(self, text: str) -> None:
+        """Take what was typed into the line."""
+        raise NotImplementedError
+
+    async def do_key(self, event: Key) -> None:
+        """Do what a key of the table does."""
+        raise NotImplementedError
+
+    # What the reader tells
+
+    def take(self, event: Event) -> None:
+        """Take in an event of the reader thread."""
+        if isinstance(event, Named):
+            self._take_named(event)
+        elif isinstance(event, Opened):
+            self._take_opened(event)
+        elif isinstance(event, Staged):
+            self.compared[event.backend_at].stage = event.stage
+            self._verdict.redraw()
+        elif isinstance(event, Computed):
+            self._take_computed(event)
+        elif isinstance(event, Finished):
+            self.compared[event.backend_at].result = event.result
+            self._desk.forget()
+            self._redraw_results()
+        elif isinstance(event, DetailReady | AloneReady | Glimpsed):
+            self._desk.take(event)
+            self._show_detail()
+        elif isinstance(event, Noted):
+            for each in self.compared:
+                if each.navigator is not None:
+                    each.navigator.note(event.node, event.text)
+        elif isinstance(event, Said):
+            self.say(event.message)
+        elif isinstance(event, Failed):
+            self.compared[event.backend_at].failure = event.error
+            self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
+
+    def _take_computed(self, event: Computed) -> None:
+        opened = self.compared[event.backend_at].opened
+        if opened is not None:
+            for batch in event.take():
+                opened.table.apply(batch)
+        self._redraw_soon()
+
+    def _take_named(self, event: Named) -> None:
+        now = self.compared[event.backend_at]
+        now.navigator = Navigator(event.table)
+        now.named_at = monotonic()
+        self.set_timer(1.0, self._show_waiting)
+        if event.backend_at == self.backend:
+            self._listing.show(now.navigator)
+        self.redraw()
+
+    def _show_waiting(self) -> None:
+        """Count the seconds while graphs are aligned."""
+        if any(each.navigator and each.opened is None and each.failure is None for each in self.compared):
+            self._verdict.redraw()
+            self.set_timer(1.0, self._show_waiting)
+
+    def _take_opened(self, event: Opened) -> None:
+        now = self.compared[event.backend_at]
+        try:
+            now.navigator = start(event, self._begin, before=now.navigator, again=now.opened is not None)
+        except UsageError as error:
+            self._fail(error)
+            return
+        now.opened, now.result = event, None
+        if self.message == NOT_OPEN:
+            self.message = ""
+        self._desk.forget()
+        if event.backend_at == self.backend:
+            self._listing.show(now.navigator)
+            self._banner.redraw()
+        self.redraw()
+
+    def _redraw_soon(self) -> None:
+        if not self._redraw_due:
+            self._redraw_due = True
+            self.set_timer(_REDRAW_SECONDS, self._redraw_results)
+
+    def _redraw_results(self) -> None:
+        self._redraw_due = False
+        for each in self.compared:
+            if each.navigator is not None:
+                each.navigator.refresh()
+        self._follow_culprit()
+        self.redraw()
+
+    def _follow_culprit(self) -> None:
+        """Until the user moves, the overview's cursor is on the worst culprit."""
+        scene, page = self.scene, self.pages[View.OVERVIEW]
+        if self._untouched and scene is not None and self.view is View.OVERVIEW:
+            ranked = page.ranked(scene)  # type: ignore[attr-defined]  # the overview's own
+            if len(ranked):
+                scene.navigator.go(int(ranked[0]))
+
+    # Drawing
+
+    def redraw(self) -> None:
+        """Draw everything that depends on results, cursor or message."""
+        self._fit_status()
+        self._fit_verdict()
+        for widget in (self._verdict, self._profile, self._status):
+            if widget.display:
+                widget.redraw()
+        if self._listing.display:
+            self._listing.follow()
+        self._show_detail()
+
+    def _fit_status(self) -> None:
+        """Give a message that is too long for a line the line of the footer as well."""
+        if not self._arrangement.usable:
+            return
+        asking = bool(self._asking.display)
+        long = not asking and self.message != self.hint and cell_len(self.message) >= self.size.width
+        self._footer.display = not (long or asking)
+        self._status.styles.height = 2 if long else 1
+
+    def _fit_verdict(self) -> None:
+        """Give the verdict the lines that it takes, up to those it may have."""
+        width, most = self.size.width, self._arrangement.verdict
+        lines = 1 if most == 1 else len(chrome.verdict_lines(self.now, width, most, self._look.glyphs))
+        least = min(most, 2)  # so that nothing moves while results come in
+        if self._verdict.styles.height is None or self._verdict.styles.height.value != max(lines, least):
+            self._verdict.styles.height = max(lines, least)
+
+    def _draw_banner(self, width: int, _: int) -> Lines:
+        which = f"{self.backend + 1}/{len(self.compared)}" if len(self.compared) > 1 else ""
+        return chrome.banner(self.now.titles, self.now.opened, width, self._look.glyphs, which=which)
+
+    def _draw_verdict(self, width: int, height: int) -> Lines:
+        return chrome.verdict_lines(self.now, width, height, self._look.glyphs)
+
+    def _draw_profile(self, width: int, height: int) -> Lines:
+        navigator, opened, strips = self.navigator, self.now.opened, self._arrangement.strips
+        if navigator is None or height - strips < 3 or width < LEAST_WIDTH:  # a size on its way to another one
+            return []
+        limit = None if opened is None else opened.limits.get("min_sqnr")
+        lines = self._error_profile.lines(navigator, width, height - strips, self._look.glyphs, limit=limit)
+        return [*lines, *(strip_lines(navigator, width, self._look.glyphs) if strips else [])]
+
+    def _profile_row(self, column: int, width: int) -> int | None:
+        return None if self.navigator is None else column_to_row(column, width, self.navigator.table.ordered)
+
+    def _draw_page(self, width: int, height: int) -> Lines:
+        scene, page = self.scene, self.pages.get(self.view)
+        if scene is None or page is None:
+            reading = self.now.opened is None
+            return [[(f" {_READING if reading else chrome.NOTHING}", "muted")]]
+        return page.draw(scene, width, height)
+
+    def _show_detail(self) -> None:
+        if self.navigator is not None and self.now.opened is not None and self.detail_shown:
+            moved = self._desk.want(
+                self.navigator,
+                backend=self.backend,
+                elements=self.view.of_tensor,
+                explain=self.view is View.EXPLAIN and self._is_computed(),
+                look=self.elements.look(self.scene, self.pages.get(self.view)),
+            )
+            if moved:
+                self._detail.scroll_to(y=0, animate=False)
+        else:
+            self._desk.want_nothing()
+        if self._arrangement.detail:
+            self._detail.redraw()
+        if self._arrangement.page:
+            self._page.redraw()
+
+    def _is_computed(self) -> bool:
+        """Tell whether a node computes the tensor under the cursor; there is nothing to explain of an input."""
+        scene = self.scene
+        return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
+
+    def _draw_detail(self, width: int) -> Lines:
+        if self.navigator is None or self.now.opened is None:
+            return [[(_READING, "muted")]]
+        if width < _LEAST_DETAIL:
+            return []
+        from qdebug.tui.pages.detail_lines import detail_lines  # nothing of it is on the first screen
+
+        alone = self._desk.alone(self.navigator, backend=self.backend)
+        return detail_lines(self.navigator, self.detail_ready, width, self._look.glyphs, alone=alone)
+
+    def _arrange(self) -> None:
+        """Show the panels that fit."""
+        width, height = self.size
+        chosen = self._arrangement = arrange(width, height, view=self.view, zoomed=self.zoomed)
+        for widget in (self._banner, self._verdict, self._status, self._footer):
+            widget.display = chosen.usable
+        self._tabs.display = chosen.usable and chosen.tabs
+        self._small.display = not chosen.usable
+        self._body.display = chosen.usable
+        self._profile.display = chosen.usable and chosen.profile > 0
+        self._profile.styles.height = chosen.profile
+        self._listing.display = chosen.nodes
+        self._listing.styles.width = chosen.list_width or "1fr"
+        self._page.display, self._detail.display = chosen.page, chosen.detail
+        self._detail.styles.width = chosen.detail_width or "1fr"
+        framed: tuple[tuple[Widget, bool], ...] = (
+            (self._detail, chosen.nodes or chosen.page),
+            (self._page, chosen.nodes),
+        )
+        for framed_widget, beside in framed:
+            if beside:
+                framed_widget.styles.border_left = ("ascii" if self._look.glyphs.name == "ascii" else "vkey", "gray")
+            else:
+                framed_widget.styles.border_left = None
+        self._tabs.redraw()
+        self.call_after_refresh(self.redraw)
+
+    def say(self, message: str) -> None:
+        """Put a message into the status line and draw what may have changed."""
+        self.message = message
+        self.redraw()

@@ -1,0 +1,193 @@
+"""One backend on its way from closed to compared: filled by the reader thread, emptied by the screen."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from qdebug.tui.nodes.row_results import Holding, KnownResults
+from qdebug.tui.nodes.rows import Batch, NodeTable
+from qdebug.tui.reading.events import Computed, Event, Named
+from qdebug.tui.reading.plan_rows import describe, named_rows
+from qdebug.tui.reading.source import DiffSource, Opening
+
+if TYPE_CHECKING:
+    from qdebug.analysis.results.held import HeldNodes
+    from qdebug.analysis.results.result import NodeResult
+
+__all__ = ["Comparison"]
+
+_IN_A_BATCH = 500
+"""Results that the screen may have to put into columns itself; more are put there by the reader, who has the time."""
+
+_MANY = 2000
+"""Rows from which a look for garbage among all that belongs to them takes longer than a screen should wait."""
+
+
+class Comparison:
+    """A comparison, and the results that the screen has not taken yet.
+
+    Args:
+        at: Its number.
+        opening: How it is opened.
+        lock: Guards what both threads touch.
+        post: Takes each event; called on the reader thread, must not block.
+        load: Called once the graphs are aligned: loads what the screen will soon need.
+    """
+
+    def __init__(
+        self,
+        at: int,
+        opening: Opening,
+        *,
+        lock: threading.Condition,
+        post: Callable[[Event], object],
+        load: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.at = at
+        self.opening = opening
+        self.named = self.opened = False
+        self.done = False
+        self.why = ""
+        self.begun, self.took = time.monotonic(), 0.0
+        self._lock = lock
+        self._post, self._load = post, load
+        self._forget()
+
+    def _forget(self) -> None:
+        self.source: DiffSource | None = None
+        self.holding: Holding | None = None
+        self.table: NodeTable | None = None
+        self.results = KnownResults()
+        self.left: Iterator[NodeResult] | None = None
+        self._loose: list[NodeResult] = []
+        self._batches: list[Batch] = []
+        self._announced = False
+
+    @property
+    def held(self) -> HeldNodes | None:
+        """What holds the results of this comparison; None if it keeps none."""
+        return None if self.holding is None else self.holding.held
+
+    @property
+    def all_held(self) -> bool:
+        """Whether the session holds the results of all rows already."""
+        held, table = self.held, self.table
+        return held is not None and table is not None and len(held) == table.comparable
+
+    def restart(self, *, why: str = "") -> None:
+        """Forget what was compared: there is more to compare now.
+
+        Args:
+            why: What became of the recordings; "" if they have grown.
+        """
+        with self._lock:
+            self._forget()
+        self.why = why
+        self.done = False
+        self.begun = time.monotonic()
+
+    def name(self, names: Callable[[], Sequence[str]]) -> None:
+        """Show what the tensors are called.
+
+        Args:
+            names: Opens the recordings and gives the names.
+        """
+        from qdebug.model.bulk import garbage_left_alone
+
+        self.named = True
+        with garbage_left_alone():  # libraries are loaded, and are there to stay
+            table = named_rows(names())
+        self._post(Named(backend_at=self.at, table=table))
+
+    def open(self, notes: Callable[[Opening], Mapping[str, str]]) -> None:
+        """Align two recordings, make the rows of the list and show them.
+
+        Args:
+            notes: Gives what was noted on nodes earlier.
+        """
+        from qdebug.model.bulk import garbage_left_alone
+
+        opening = self.opening
+        with garbage_left_alone():
+            source = self.source = opening.compare()
+            opened = describe(source, self.at, writing=opening.writing is not None and opening.writing())
+            opened = replace(opened, notes=notes(opening))
+            opened.table.prepare()
+            self._load()
+            _set_aside(opened.table.size)
+        self.table, self.left = opened.table, source.results()
+        self.holding = source if isinstance(source, Holding) else None  # asked once: it takes 80 microseconds
+        self.results = KnownResults(None if self.holding is None else self.holding.found)
+        self.opened = True
+        self._post(opened)
+
+    def next_result(self) -> NodeResult | None:
+        """Compare one more pair; None if there is none. With the first come all that were kept from an earlier time."""
+        if self.results:
+            return next(self.left, None) if self.left is not None else None
+        from qdebug.model.bulk import garbage_left_alone
+
+        with garbage_left_alone():
+            return None if self.left is None else next(self.left, None)
+
+    def hand_over(self, result: NodeResult) -> None:
+        """Put a result where the screen takes it from; one event at a time is under way, however many results."""
+        table = self.table
+        if table is None:
+            return
+        full: Sequence[NodeResult] = ()
+        with self._lock:
+            self._loose.append(result)
+            if len(self._loose) >= _IN_A_BATCH:
+                full, self._loose = self._loose, []
+        self._offer(table, table.batch(full, held=self.held) if full else None)
+
+    def hand_over_all(self) -> None:
+        """Put all that the session holds where the screen takes it from."""
+        held, table = self.held, self.table
+        if held is not None and table is not None:
+            self._offer(table, table.batch_of(held))
+
+    def renew(self, nodes: Sequence[NodeResult]) -> None:
+        """Hand over all results once more."""
+        if self.held is not None:
+            self.hand_over_all()
+            return
+        self.results = KnownResults()
+        for node in nodes:
+            self.results.add(node)
+            self.hand_over(node)
+
+    def _offer(self, table: NodeTable, batch: Batch | None) -> None:
+        """Tell the screen that there is something to take."""
+        with self._lock:
+            if batch is not None:
+                self._batches.append(batch)
+            announced, self._announced = self._announced, True
+        if not announced:
+            self._post(Computed(backend_at=self.at, take=partial(self._take, table)))
+
+    def _take(self, table: NodeTable) -> Sequence[Batch]:
+        with self._lock:
+            if table is not self.table:  # it was opened anew meanwhile: what there is belongs to another table
+                return ()
+            batches, self._batches = self._batches, []
+            loose, self._loose = self._loose, []
+            self._announced = False
+        return [*batches, table.batch(loose, held=self.held)] if loose else batches
+
+
+def _set_aside(rows: int) -> None:
+    """Let nobody look for garbage among what a large net has brought, which would hold up the screen each time.
+
+    What the screen shows at the moment is set aside with it, and never given back: not for each look at a small
+    recording that grows.
+    """
+    if rows > _MANY:
+        gc.freeze()

@@ -1,0 +1,122 @@
+"""The elements around the one looked at, read at once on a thread of its own, whatever the reader is busy with.
+
+A huge tensor is seen through such a window alone. So is one that is not compared yet: to compare takes minutes, in
+steps of seconds that nothing interrupts, and what was recorded can be seen meanwhile; nothing is judged by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from qdebug.errors import QdebugError
+from qdebug.tui.elements.slab import slab_of
+from qdebug.tui.reading.events import Glimpsed
+from qdebug.tui.reading.open_pairs import OpenPairs
+from qdebug.tui.reading.requests import LookRequest
+
+if TYPE_CHECKING:
+    from qdebug.tui.elements.plane_map import PlaneSums
+    from qdebug.tui.reading.source import DiffSource, OpenPair
+
+__all__ = ["EXTENTS", "ROOM", "Glimpser"]
+
+EXTENTS = (256, 256)
+"""Elements along the last two dimensions: more than any terminal shows, read in a few milliseconds."""
+ROOM = 64
+"""Elements around the one looked at that are on the screen with it, at the most, or nearly so."""
+_AT_ONCE = 0.03
+"""Seconds in which most planes are read."""
+_OFTEN = 0.2
+"""Seconds after which is shown what is read so far."""
+
+
+class Glimpser(threading.Thread):
+    """Reads a window for the newest request, and a map of the plane; older ones are dropped.
+
+    Args:
+        find: Gives the open comparison that a request is of, and the sample to show; None if none is open. Raises
+            RecordingError where its files must not be read any more.
+        post: Takes each event; called on this thread, must not block.
+        pairs: Opens pairs of tensors.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[LookRequest], tuple[DiffSource, int] | None],
+        post: Callable[[Glimpsed], object],
+        pairs: OpenPairs,
+    ) -> None:
+        super().__init__(name="qdebug-glimpse", daemon=True)
+        self._find, self._post, self._pairs = find, post, pairs
+        self._wake = threading.Condition()
+        self._request: LookRequest | None = None
+        self._stopped = self._away = False
+        self._plane: tuple[tuple[object, ...], DiffSource, PlaneSums] | None = None
+
+    def ask(self, request: LookRequest | None) -> None:
+        """Read this next, instead of what waits; nothing with None. Begins with the first request."""
+        with self._wake:
+            self._request, self._away = request, request is None
+            self._wake.notify()
+        if request is not None and not self.is_alive() and not self._stopped:
+            self.start()
+
+    def stop(self) -> None:
+        """End soon."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify()
+
+    def run(self) -> None:
+        """Wait for requests and answer them."""
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopped or self._away or self._request is not None)
+                request, self._request, self._away = self._request, None, False
+            if self._stopped:
+                return
+            if request is None:
+                self._plane = None
+                self._pairs.forget()
+                continue
+            for seen in self._look(request):
+                if self._outdated():
+                    break
+                self._post(seen)
+
+    def _outdated(self) -> bool:
+        return self._stopped or self._away or self._request is not None
+
+    def _look(self, request: LookRequest) -> Iterator[Glimpsed]:
+        sample = request.sample or 0
+        try:
+            known = self._find(request)
+            if known is None:
+                return
+            source, sample = known
+            pair = self._pairs.open(source, request.tensor, sample=sample, step=request.step)
+            part = slab_of(pair.window(request.element, EXTENTS))
+            if not request.plane:
+                yield Glimpsed(request=request, part=part, sample=sample)
+                return
+            sums = self._plane_of(source, request, sample, pair)
+            done = sums.more(self._outdated, seconds=_AT_ONCE)
+            yield Glimpsed(request=request, part=part, sample=sample, plane=sums.map())
+            while not done and not self._outdated():
+                done = sums.more(self._outdated, seconds=_OFTEN)
+                yield Glimpsed(request=request, part=part, sample=sample, plane=sums.map())
+        except (QdebugError, ValueError, TypeError, OSError, MemoryError) as error:
+            yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
+
+    def _plane_of(self, source: DiffSource, request: LookRequest, sample: int, pair: OpenPair) -> PlaneSums:
+        """Give the plane through the element; the last one again, which is not read twice, if it is that one."""
+        from qdebug.tui.elements.plane_map import PlaneSums
+
+        inside = request.element is not None and len(request.element) == len(pair.shape)
+        place = request.element[:-2] if request.element is not None and inside else (0,) * max(len(pair.shape) - 2, 0)
+        key = (request.backend, request.tensor, sample, request.step, place)
+        if self._plane is None or self._plane[0] != key or self._plane[1] is not source:
+            self._plane = key, source, PlaneSums(pair.again(), place)
+        return self._plane[2]

@@ -1,0 +1,132 @@
+"""The rows of the node list as the graphs and the alignment make them known, before any value is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qdebug.tui.nodes.planned import MadeRows, PlannedRow, PlannedRows, fields
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.reading.events import Opened
+from qdebug.tui.reading.source import DiffSource
+
+if TYPE_CHECKING:
+    from qdebug.analysis.alignment.pairs import Unmatched
+    from qdebug.model import Graph, TensorInfo
+
+__all__ = ["describe", "named_rows", "planned_rows"]
+
+
+def describe(source: DiffSource, backend_at: int = 0, *, writing: bool = False) -> Opened:
+    """Tell what is known of an open comparison; reads no values.
+
+    Args:
+        source: The comparison.
+        backend_at: Its number.
+        writing: Whether a recorder still adds to a recording.
+    """
+    return Opened(
+        writing=writing,
+        backend_at=backend_at,
+        reference=source.reference.info,
+        backend=source.backend.info,
+        reference_graph=source.reference.graph,
+        backend_graph=source.backend.graph,
+        table=NodeTable(planned_rows(source), growing=writing),
+        samples=min(source.reference.samples, source.backend.samples),
+        steps=min(source.reference.steps, source.backend.steps),
+        limits=source.limits.to_dict(),
+    )
+
+
+def named_rows(names: Sequence[str]) -> NodeTable:
+    """Make a table of names alone, to look at while the graphs are being read.
+
+    Args:
+        names: Tensors of the backend.
+    """
+    rows = MadeRows(names, lambda name: PlannedRow(node=name, op="", tensor=name, reference_tensor=""))
+    return NodeTable(rows, names=names)
+
+
+def planned_rows(source: DiffSource) -> PlannedRows:
+    """List what is compared and what is not, in the backend's order.
+
+    Last comes what has no place in it: what is computed of constants alone, then what only the reference has.
+
+    Args:
+        source: An open session; no values are read.
+    """
+    from qdebug.analysis.alignment.pairs import Kind, Side  # loaded by then: there is an alignment
+
+    reference, backend = source.reference.graph, source.backend.graph
+    entries, unmatched = source.entries(), source.alignment.unmatched
+    places = [_position(backend, tensor) for tensor in fields(entries, "tensor")]
+    shown: list[tuple[int, bool]] = []
+    folded: dict[str, bool] = {}
+    for at, left_out in enumerate(unmatched):
+        ours, name = left_out.side is Side.BACKEND, left_out.tensor
+        if (backend if ours else reference).is_constant(name):
+            continue
+        constant = ours and left_out.kind is Kind.BENIGN and _is_of_constants(backend, name, folded)
+        shown.append((at, constant))
+        places.append(_position(backend, name) if ours and not constant else len(backend.nodes) + (not ours))
+
+    def lone(line: tuple[int, bool]) -> PlannedRow:
+        left_out = unmatched[line[0]]
+        graph = backend if left_out.side is Side.BACKEND else reference
+        return _lone_row(left_out, graph, ours=graph is backend, constant=line[1])
+
+    order = np.argsort(np.array(places, np.int64), kind="stable").astype(np.int32)
+    turned = bool((np.diff(order) < 0).any())
+    return PlannedRows(entries, MadeRows(shown, lone), partial(_dtype_in, backend), order=order if turned else None)
+
+
+def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) -> PlannedRow:
+    """Make the line of a tensor that has no partner."""
+    known, producer = graph.tensors.get(left_out.tensor), graph.producer(left_out.tensor)
+    return PlannedRow(
+        node=left_out.tensor if producer is None else producer.name,
+        op="Input" if producer is None else producer.op,
+        tensor=left_out.tensor if ours else "",
+        reference_tensor="" if ours else left_out.tensor,
+        shape=None if known is None else known.shape,
+        dtype=_dtype(known),
+        quant=None if known is None else known.quant,
+        constant=constant,
+        missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
+    )
+
+
+def _dtype_in(graph: Graph, tensor: str) -> str | None:
+    return _dtype(graph.tensors.get(tensor))
+
+
+def _position(graph: Graph, tensor: str) -> int:
+    position = graph.position(tensor)
+    return -1 if position is None else position
+
+
+def _is_of_constants(graph: Graph, tensor: str, known: dict[str, bool]) -> bool:
+    """Tell whether a tensor is computed of constants alone; those that were asked for are known."""
+    waiting = [tensor]
+    while waiting:
+        name = waiting[-1]
+        node = graph.producer(name)
+        needs = [] if node is None else [each for each in node.inputs if each and not graph.is_constant(each)]
+        unknown = [each for each in needs if each not in known]
+        if unknown and all(known.get(each, True) for each in needs):
+            waiting += unknown
+            continue
+        made = node is not None and (any(node.inputs) or node.op == "Constant")
+        known[waiting.pop()] = made and all(known.get(each, False) for each in needs)
+    return known[tensor]
+
+
+def _dtype(info: TensorInfo | None) -> str | None:
+    if info is None:
+        return None
+    return info.quant.dtype if info.quant is not None and info.dtype is None else info.dtype

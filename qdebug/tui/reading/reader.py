@@ -1,0 +1,408 @@
+"""The one thread that owns the recordings: it opens them, computes results in order and answers questions in between.
+
+The screen never touches a recording. It posts a request; the newest one for a tensor wins, older ones are
+dropped unanswered, and an answer carries the number of its request so that a late one is ignored.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from qdebug.errors import AlignmentError, QdebugError, RecordingError
+from qdebug.tui.elements.summing import Cancelled
+from qdebug.tui.reading.comparing import Comparison
+from qdebug.tui.reading.events import Event, Failed, Finished, Noted, Said, Staged
+from qdebug.tui.reading.glimpse import Glimpser
+from qdebug.tui.reading.open_pairs import OpenPairs
+from qdebug.tui.reading.requests import (
+    AcceptRequest,
+    DetailRequest,
+    ExportRequest,
+    Job,
+    LookAway,
+    LookRequest,
+    NoteRequest,
+    Request,
+    Withdraw,
+)
+from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.turns import short_turns
+from qdebug.view.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.analysis.results.result import NodeResult
+    from qdebug.tui.reading.answers import AnswerCache
+    from qdebug.tui.reading.source import DiffSource
+
+__all__ = ["Reader"]
+
+_FOLLOW_SECONDS = 0.5
+"""A recording that grows is looked at no more often."""
+
+_PAINT_SECONDS = 0.3
+"""How long the graphs wait at most until the names are on the screen: two threads at once would only delay them."""
+
+_STAGE_SECONDS = 0.2
+"""How often it is told at most how far the alignment is."""
+
+_TOGETHER_SECONDS = 0.002
+"""Pairs are compared without looking for questions in between for as long as this."""
+
+_OUTDATED = "kept results are of another version of qdebug: computing again"
+
+
+class _BrokenError(Exception):
+    """What was asked between two blocks broke: it must not be taken for a fault of what is computed."""
+
+
+class Reader(threading.Thread):
+    """Reads recordings on a thread of its own.
+
+    Args:
+        openings: Each opens a reference and a backend and aligns them, on this thread.
+        post: Takes each event; called on this thread, must not block.
+        load: Called on this thread once graphs are aligned: loads what the screen will soon need.
+    """
+
+    def __init__(
+        self,
+        openings: Sequence[Opening],
+        post: Callable[[Event], object],
+        *,
+        load: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__(name="qdebug-reader", daemon=True)
+        self._post = post
+        self._wake = threading.Condition()
+        self._comparisons = [
+            Comparison(at, each, lock=self._wake, post=post, load=load) for at, each in enumerate(openings)
+        ]
+        self._detail: DetailRequest | None = None
+        self._withdrawn = False
+        self._jobs: deque[Job] = deque()
+        self._preferred = 0
+        self._stopped = False
+        self._shown = False
+        self._cache: AnswerCache | None = None
+        self._staged = time.monotonic()
+        for comparison in self._comparisons:
+            if comparison.opening.hear is not None:
+                comparison.opening.hear(partial(self._hear, comparison))
+        self._serving = self._working = False
+        self._pairs = OpenPairs()
+        self._glimpser = Glimpser(self._to_glimpse, post, self._pairs)
+
+    def request(self, request: Request) -> None:
+        """Ask for something; a question for a tensor takes the place of one that is still waiting."""
+        if isinstance(request, LookRequest | LookAway):
+            self._glimpser.ask(request if isinstance(request, LookRequest) else None)
+            return
+        with self._wake:
+            if isinstance(request, DetailRequest):
+                self._detail = request
+            elif isinstance(request, Withdraw):
+                self._detail, self._withdrawn = None, True
+            else:
+                self._jobs.append(request)
+            self._wake.notify()
+
+    def prefer(self, backend: int) -> None:
+        """Compare this backend before the others."""
+        with self._wake:
+            self._preferred = backend
+            self._wake.notify()
+
+    def shown(self) -> None:
+        """Go on with the graphs: the names are on the screen."""
+        with self._wake:
+            self._shown = True
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """End the thread soon: what it compares or looks for is given up at the next block of values."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify()
+        self._glimpser.stop()
+
+    def run(self) -> None:
+        """Open, compute, then wait for requests."""
+        try:
+            with short_turns():
+                with suppress(Cancelled):
+                    self._work()
+                self._do_jobs()  # the last thing that was asked for before the end is no less wanted
+        except _BrokenError as error:
+            self._post(Failed(error=error.__cause__ or error, fatal=True))
+        except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
+            self._post(Failed(error=error, fatal=True))
+
+    def _work(self) -> None:
+        while not self._stopped:
+            self._serve()
+            comparison = self._next()
+            if comparison is not None:
+                self._advance(comparison)
+                continue
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopped or self._jobs or self._answerable(), self._patience())
+            self._look_for_more()
+
+    def _patience(self) -> float | None:
+        """Give how long to sleep: for ever, unless a recording is followed; rarer if comparing takes long."""
+        followed = [each for each in self._comparisons if each.opening.refresh is not None]
+        return max(_FOLLOW_SECONDS, *(2 * each.took for each in followed)) if followed else None
+
+    def _look_for_more(self) -> None:
+        """Compare anew what a recorder has added to."""
+        for comparison in self._comparisons:
+            opening = comparison.opening
+            if opening.refresh is None or not comparison.done:
+                continue
+            grown = opening.refresh()
+            said = "" if opening.news is None else opening.news()
+            if grown:
+                comparison.restart(why=said)
+                self._cache = None
+            if said:
+                self._post(Said(message=said))
+
+    def _next(self) -> Comparison | None:
+        preferred = self._comparisons[self._preferred]
+        if not preferred.done:
+            return preferred
+        return next((each for each in self._comparisons if not each.done), None)
+
+    def _advance(self, comparison: Comparison) -> None:
+        """Open a comparison, or compare one more pair of it."""
+        try:
+            self._step(comparison)
+        except (QdebugError, OSError, ValueError) as error:
+            comparison.done = True
+            unripe = isinstance(error, AlignmentError)
+            if comparison.opening.refresh is not None and (unripe or comparison.opened):
+                what = "more of the recording" if unripe else "another recording"  # who writes over a file may go on
+                why = f"{comparison.why}; " if comparison.why else ""
+                self._post(Said(message=f"{why}waiting for {what}: {safe_text(error, limit=200)}"))
+            else:
+                self._post(Failed(backend_at=comparison.at, error=error))
+
+    def _step(self, comparison: Comparison) -> None:
+        source = comparison.source
+        if source is None and comparison.opening.names is not None and not comparison.named:
+            comparison.name(comparison.opening.names)
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopped or self._shown, _PAINT_SECONDS)
+            return
+        if source is None:
+            comparison.open(self._notes)
+            return
+        if self._compare_some(comparison):
+            return
+        comparison.done, comparison.took = True, time.monotonic() - comparison.begun
+        changed = comparison.opening.changed
+        if changed is not None and (why := changed()):
+            raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
+        self._post(Finished(backend_at=comparison.at, result=source.result()))
+
+    def _hear(self, comparison: Comparison, stage: str) -> None:
+        """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""
+        if self._stopped:
+            raise Cancelled
+        if time.monotonic() - self._staged > _STAGE_SECONDS:
+            self._staged = time.monotonic()
+            self._post(Staged(backend_at=comparison.at, stage=stage))
+
+    def _compare_some(self, comparison: Comparison) -> bool:
+        """Compare a pair, and others as long as that takes next to no time; tell whether there was one."""
+        from qdebug.numerics.checkpoint import asking  # long loaded where there is something to compare
+
+        first, end = not comparison.results, time.monotonic() + _TOGETHER_SECONDS
+        with asking(self._between_blocks):
+            result = comparison.next_result()
+            if result is None:
+                return False
+            comparison.results.add(result)
+            if first:
+                self._show_first(comparison, result)
+                return True
+            comparison.hand_over(result)
+            while time.monotonic() < end and (result := comparison.next_result()) is not None:
+                comparison.results.add(result)
+                comparison.hand_over(result)  # at once: the next one may take long
+        return True
+
+    def _show_first(self, comparison: Comparison, result: NodeResult) -> None:
+        """Hand over the first result, and with it all others where all were kept from an earlier time."""
+        if comparison.all_held:
+            comparison.left = None
+            comparison.hand_over_all()
+            with self._wake:  # the verdict can wait until they are on the screen
+                self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
+        else:
+            comparison.hand_over(result)
+        if comparison.holding is not None and comparison.holding.outdated:
+            self._post(Said(message=_OUTDATED))
+
+    def _between_blocks(self) -> None:
+        """Give a comparison up once the program ends; do and answer what is asked meanwhile before it goes on."""
+        if self._stopped:
+            raise Cancelled
+        if self._serving:
+            if self._outdated():
+                raise Cancelled
+        elif not self._working and (self._jobs or self._detail is not None):
+            try:
+                self._serve()
+            except Cancelled:
+                raise
+            except Exception as error:
+                raise _BrokenError from error
+
+    def _notes(self, opening: Opening) -> Mapping[str, str]:
+        try:
+            return {} if opening.notes is None else opening.notes()
+        except QdebugError as error:  # a file with a mistake is no reason to show nothing
+            self._post(Said(message=f"notes are not shown: {safe_text(error, limit=200)}"))
+            return {}
+
+    # Requests
+
+    def _serve(self) -> None:
+        self._do_jobs()
+        self._answer_newest()
+
+    def _do_jobs(self) -> None:
+        """Do all there is to do, one after the other: none gives way to anything."""
+        self._working = True
+        try:
+            while self._jobs:
+                with self._wake:
+                    job = self._jobs.popleft()
+                self._do(job)
+        finally:
+            self._working = False
+
+    def _answer_newest(self) -> None:
+        """Answer what was asked last, unless it is of a tensor that is not compared yet: that waits for its turn."""
+        with self._wake:
+            request = self._detail if self._answerable() else None
+            if request is not None:
+                self._detail, self._withdrawn = None, False
+        if request is None or self._stopped:
+            return
+        from qdebug.numerics.checkpoint import asking  # not before there is something to answer
+
+        self._serving = True
+        try:
+            with asking(self._between_blocks):
+                self._answer(request)
+        finally:
+            self._serving = False
+
+    def _answer(self, request: DetailRequest) -> None:
+        """Answer one question, and take it up again later if it gave way to a job."""
+        from qdebug.tui.reading.answers import AnswerCache, answer  # not before there is something to answer
+
+        comparison = self._comparisons[request.backend]
+        if request.side and comparison.source is not None:
+            from qdebug.tui.reading.alone import answer_alone
+
+            self._post(answer_alone(comparison.source, request, changed=comparison.opening.changed))
+            return
+        self._cache = self._cache or AnswerCache()
+        part = None
+        if comparison.source is not None:
+            for part in answer(
+                comparison.source,
+                request,
+                comparison.results,
+                cache=self._cache,
+                pairs=self._pairs,
+                outdated=self._outdated,
+                changed=comparison.opening.changed,
+            ):
+                self._post(part)
+        with self._wake:  # what gave way to a job goes on after it
+            if self._jobs and self._detail is None and not self._withdrawn and not (part and part.complete):
+                self._detail = request
+
+    def _do(self, job: Job) -> None:
+        comparison = self._comparisons[job.backend]
+        if comparison.source is None:
+            self._post(Said(message="nothing is written: the recording is being opened again; try once more"))
+            return
+        try:
+            if isinstance(job, ExportRequest):
+                what = job.write(comparison.source, job.path)
+                self._post(Said(message=f"wrote {safe_text(job.path, limit=60)}: {what}"))
+            elif isinstance(job, AcceptRequest):
+                self._accept(job)
+            else:
+                self._note(job)
+        except (QdebugError, OSError, ValueError) as error:
+            self._post(Said(message=safe_text(error, limit=200)))
+
+    def _accept(self, job: AcceptRequest) -> None:
+        """Write an acknowledgement, or take it back, and judge all comparisons anew by it."""
+        from qdebug.workflow.limits_file import acknowledge, withdraw
+
+        if job.reason:
+            expires = None if job.expires is None else dt.date.fromisoformat(job.expires)
+            limits = acknowledge(job.path, job.node, reason=job.reason, expires=expires)
+        else:
+            limits = withdraw(job.path, job.node)
+        for comparison in self._comparisons:
+            source = comparison.source
+            if source is None:
+                continue
+            source.acknowledge(limits.acknowledged)
+            if comparison.done:
+                with suppress(QdebugError):  # nothing comparable: said before
+                    result = source.result()
+                    comparison.renew(result.nodes)
+                    self._post(Finished(backend_at=comparison.at, result=result))
+        what = "accepted" if job.reason else "no longer accepted:"
+        self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
+
+    def _note(self, job: NoteRequest) -> None:
+        """Write a note, or take it out."""
+        from qdebug.workflow.limits_file import write_note
+
+        write_note(job.path, job.node, job.text)
+        self._post(Noted(node=job.node, text=job.text))
+        what = "note kept on" if job.text else "no note any more on"
+        self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
+
+    def _answerable(self) -> bool:
+        request = self._detail
+        if request is None:
+            return False
+        comparison = self._comparisons[request.backend]
+        return request.tensor in comparison.results if not request.side else comparison.source is not None
+
+    def _to_glimpse(self, request: LookRequest) -> tuple[DiffSource, int] | None:
+        """Give what a window is read from and the sample that its answer will show; called on the other thread.
+
+        Raises:
+            RecordingError: A file is no longer what was opened.
+        """
+        comparison = self._comparisons[request.backend]
+        if comparison.source is None:
+            return None
+        from qdebug.tui.reading.answers import check_unchanged, shown_sample
+
+        check_unchanged(comparison.opening.changed)
+        result = comparison.results.get(request.tensor)
+        return comparison.source, (request.sample or 0) if result is None else shown_sample(result, request.sample)
+
+    def _outdated(self) -> bool:
+        with self._wake:
+            return bool(self._stopped or self._withdrawn or self._jobs or self._detail is not None)

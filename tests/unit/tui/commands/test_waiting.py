@@ -1,0 +1,132 @@
+"""Keys pressed before their answer is known: they wait in sight, go where they ask for, and others take them back."""
+
+import pytest
+
+from qdebug.tui.reading.events import Said
+
+pytestmark = pytest.mark.asyncio
+
+FIRST = "first divergence: still comparing; will go there"
+
+
+@pytest.fixture
+def held(make_app, make_session, settle):
+    """Give a function that starts an application whose comparison stands still at a node, and runs a test on it."""
+
+    async def run(act, *, at=5, **options):
+        session = make_session(pause_at=at)
+        app = make_app(session, **options)
+        async with app.run_test(size=(80, 24)) as pilot:
+            try:
+                main = await settle(pilot, until=lambda main: main.now.opened and main.navigator.table.compared == at)
+                await act(pilot, main, session)
+            finally:
+                session.resume.set()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("key", "words", "row", "said"),
+    [
+        ("!", FIRST, 9, "at the first divergence"),
+        ("]", "next failing node: still comparing", 9, ""),
+        ("n", "next failing node: still comparing", 9, ""),
+        ("W", "origin: still comparing", 17, "origin"),
+    ],
+)
+async def test_what_is_not_known_yet_is_waited_for(held, settle, key, words, row, said):
+    async def act(pilot, main, session):
+        await pilot.press(key)
+        assert words in main.message
+        assert main.navigator.cursor == 0
+        session.resume.set()
+        await settle(pilot)
+        assert main.navigator.cursor == row
+        assert said in main.message
+        assert "waited" not in main.message
+        assert "still comparing" not in main.message
+
+    await held(act)
+
+
+async def test_the_first_divergence_is_gone_to_before_all_is_compared(held, settle):
+    async def act(pilot, main, session):
+        await pilot.press("!")
+        session.pause_at = 12
+        session.resume.set()
+        session.resume.clear()
+        await settle(pilot, until=lambda main: main.navigator.table.compared == 12)
+        assert (main.navigator.cursor, main.message) == (9, "at the first divergence so far")
+
+    await held(act)
+
+
+async def test_the_origin_of_a_chosen_node_is_known_once_that_is_compared(held, settle):
+    async def act(pilot, main, session):
+        await pilot.press("j", "j", "j", "j", "j", "j", "W")
+        assert "origin: still comparing" in main.message
+        session.pause_at = 8
+        session.resume.set()
+        session.resume.clear()
+        await settle(pilot, until=lambda main: main.navigator.table.compared == 8)
+        assert "so far" in main.message
+        assert not main.finished
+
+    await held(act)
+
+
+async def test_what_is_waited_for_in_vain_is_said(make_app, make_session, settle):
+    session = make_session(failing=(), pause_at=5)
+    async with make_app(session).run_test(size=(80, 24)) as pilot:
+        main = await settle(pilot, until=lambda main: main.now.opened)
+        await pilot.press("!")
+        assert FIRST in main.message
+        session.resume.set()
+        await settle(pilot)
+        assert main.message == "no node is beyond its limit"
+
+
+@pytest.mark.parametrize("key", ["j", "escape", "backspace", "m", "enter", "5"])
+async def test_another_key_takes_the_wish_back(held, settle, key):
+    async def act(pilot, main, session):
+        await pilot.press("!", key)
+        here = main.navigator.cursor
+        assert FIRST not in main.message
+        if key in {"escape", "backspace"}:
+            assert main.message == "nothing is waited for any more"
+        session.resume.set()
+        await settle(pilot)
+        assert main.navigator.cursor == here != 9
+
+    await held(act)
+
+
+async def test_reading_the_help_takes_no_wish_back(held, settle):
+    async def act(pilot, main, session):
+        await pilot.press("!", "?", "escape", "x")
+        session.resume.set()
+        await settle(pilot)
+        assert main.navigator.cursor == 9
+
+    await held(act)
+
+
+async def test_news_does_not_hide_what_is_waited_for(held):
+    async def act(pilot, main, session):
+        await pilot.press("!")
+        main.take(Said(message="computing again"))
+        assert main.message.startswith("computing again; first divergence: still comparing")
+
+    await held(act)
+
+
+async def test_a_click_takes_the_wish_back(held, settle):
+    async def act(pilot, main, session):
+        await pilot.press("!")
+        await pilot.click("#nodes", offset=(5, 3))
+        session.resume.set()
+        await settle(pilot)
+        assert main.navigator.cursor == 2
+
+    await held(act)

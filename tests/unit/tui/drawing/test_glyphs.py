@@ -1,0 +1,74 @@
+import locale
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from qdebug.tui.drawing.glyphs import ASCII, UNICODE, locale_glyphs
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=50), st.integers(1, 30), st.sampled_from([UNICODE, ASCII]))
+def test_fitting_gives_exactly_the_width(text, width, glyphs):
+    fitted = glyphs.fit(text, width)
+    assert cell_len(fitted) == width
+    assert not {unicodedata.category(character) for character in fitted} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    assert glyphs is UNICODE or fitted.isascii()
+
+
+def test_the_middle_is_taken_out_and_the_end_kept():
+    assert UNICODE.fit("model/layer4/block2/conv1", 15).endswith("ock2/conv1")
+    assert ".." in ASCII.fit("model/layer4/block2/conv1", 15)
+
+
+def test_wide_characters_are_counted_as_two_cells():
+    assert cell_len(UNICODE.fit("畳み込み層の出力", 9)) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("5.51e-36", 7, "5.5e-36"),
+        ("-5.57e-36", 7, "-6e-36"),
+        ("5.51e-36 LSB", 11, "5.5e-36 LSB"),
+        ("5.51e-36 LSB", 9, "6e-36 LSB"),
+        ("0.00123 rel", 12, " 0.00123 rel"),
+        ("0.00123 rel", 9, "0.00123…"),
+        ("1.23e-300", 4, "1e-…"),
+        ("-", 3, "  -"),
+    ],
+)
+def test_a_number_without_room_loses_digits_but_none_of_its_power_of_ten(text, width, shown):
+    assert UNICODE.right(text, width) == shown.rjust(width)
+    assert cell_len(ASCII.right(text, width)) == width
+
+
+def test_nothing_hostile_passes():
+    assert "\x1b" not in UNICODE.fit("\x1b[31mred", 40)
+    assert UNICODE.fit("[@click=app.quit]x[/]", 40).startswith("[@click=app.quit]x[/]")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "glyphs"), [("UTF-8", UNICODE), ("utf8", UNICODE), ("ANSI_X3.4-1968", ASCII), ("ISO-8859-1", ASCII)]
+)
+def test_the_locale_decides(monkeypatch, encoding, glyphs):
+    monkeypatch.setattr(locale, "getencoding", lambda: encoding)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert locale_glyphs() is glyphs
+
+
+@pytest.mark.parametrize(
+    ("term", "glyphs"), [("linux", ASCII), ("vt220", ASCII), ("tmux-256color", UNICODE), ("screen", UNICODE)]
+)
+def test_a_console_without_braille_gets_ascii(monkeypatch, term, glyphs):
+    monkeypatch.setattr(locale, "getencoding", lambda: "UTF-8")
+    monkeypatch.setenv("TERM", term)
+    assert locale_glyphs() is glyphs
+
+
+def test_the_ascii_set_is_ascii():
+    drawn = ASCII.eighths + ASCII.levels + ASCII.rule + ASCII.bar + ASCII.limit + ASCII.cursor + ASCII.here
+    assert drawn.isascii()
+    assert len(ASCII.eighths) == len(UNICODE.eighths)

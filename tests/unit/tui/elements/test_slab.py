@@ -1,0 +1,81 @@
+"""Elements in memory: where they are in their tensor, how far apart the sides are, and the map of a plane of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.model import QuantParams
+from qdebug.tui.drawing.draw import pool_plane
+from qdebug.tui.elements.slab import Slab, differences, plane, plane_size, slab_of
+
+
+def whole(reference, backend, quant=None):
+    return Slab(
+        reference=reference,
+        backend=backend,
+        reference_codes=None,
+        backend_codes=None,
+        quant=quant,
+        reference_quant=None,
+        axis=OpenPair(reference, backend, (None, quant)).axis,
+        largest=1.0,
+    )
+
+
+def test_the_quantized_axis_counts_the_channels():
+    quant = QuantParams(dtype="int8", scale=[0.5, 0.25], zero_point=[0, 0], axis=-1)
+    slab = whole(np.zeros((3, 2)), np.ones((3, 2)), quant)
+    assert slab.axis == 1
+    assert slab.steps((0, 0)) == 2
+    assert slab.steps((0, 1)) == 4
+    assert whole(np.zeros(3), np.zeros(3)).steps((1,)) is None
+
+
+@given(hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=7), st.integers(1, 4), st.integers(1, 4))
+def test_a_plane_is_pooled_like_the_whole_of_it(shape, rows, columns):
+    values = np.random.default_rng(rows).standard_normal((2, *shape))
+    slab, element = whole(*values), (0,) * len(shape)
+    drawn = plane(slab, element)
+    assert drawn.shape == plane_size(shape)
+    assert (drawn == np.abs(values[1] - values[0])[element[:-2]].reshape(drawn.shape)).all()
+    assert (plane(slab, element, (rows, columns)) == pool_plane(drawn, rows, columns)).all()
+
+
+def test_a_part_has_the_indices_of_the_whole_tensor():
+    quant = QuantParams(dtype="int8", scale=np.array([0.5, 0.25, 2.0]), zero_point=[0, 0, 0], axis=1)
+    codes = np.zeros((2, 3, 40, 5), np.int8)
+    codes[1, 2, 11, 3] = 2
+    part = slab_of(OpenPair(np.zeros(codes.shape, np.float32), codes, (None, quant)).window((1, 2, 12, 0), (4, 5)))
+    assert (part.start, part.backend.shape) == ((1, 2, 10, 0), (1, 1, 4, 5))
+    assert part.shape == (2, 3, 40, 5)
+    assert part.largest == 4
+    assert part.local((1, 2, 11, 3)) == (0, 0, 1, 3)
+    for outside in ((1, 2, 9, 3), (1, 2, 14, 3), (0, 2, 11, 3)):
+        assert part.local(outside) is None
+        assert not part.around(outside, 0)
+    assert part.scale_at((0, 0, 1, 3)) == 2.0, "that of the tensor's third channel"
+    assert part.steps((0, 0, 1, 3)) == 2.0
+    assert part.backend_codes[0, 0, 1, 3] == 2
+
+
+def test_a_window_is_enough_until_its_edge_comes_near():
+    zeros = np.zeros((10, 100, 100), np.float32)
+    part = slab_of(OpenPair(zeros, zeros).window((4, 50, 2), (20, 20)))
+    assert part.start == (4, 40, 0)
+    assert part.around((4, 50, 2), 5)
+    assert part.around((4, 45, 0), 5), "the tensor begins there"
+    assert not part.around((4, 44, 0), 5)
+    assert not part.around((4, 50, 15), 5)
+    assert not part.around((5, 50, 2), 5)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, "bfloat16", np.int64, np.bool_, np.float64])
+def test_differences_are_of_real_numbers_of_any_type(dtype):
+    import ml_dtypes
+
+    dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    ours = np.array([1, 0, 1]).astype(dtype)
+    assert differences(np.zeros(3, dtype), ours).tolist() == [1, 0, 1]

@@ -1,0 +1,221 @@
+"""What all elements come to: block by block the same as at once, so far and at the end, within the memory allowed."""
+
+import tracemalloc
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.model import QuantParams
+from qdebug.numerics.affine import dequantize
+from qdebug.tui.drawing.draw import pool_plane
+from qdebug.tui.elements.summing import Cancelled, Summing
+
+QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=0)
+AMPLE = 1 << 40
+
+
+def summed(reference, backend, *quants):
+    summing = Summing(OpenPair(reference, backend, quants or (None, None)), most_bytes=AMPLE)
+    assert summing.more()
+    return summing.whole()
+
+
+def test_the_copy_is_no_view_of_what_it_was_made_from():
+    file = np.arange(24, dtype=np.int8)
+    summing = Summing(OpenPair(file.reshape(2, 3, 4), file.reshape(2, 3, 4), (None, QUANT)), most_bytes=AMPLE)
+    assert summing.slab() is None, "nothing is read yet"
+    assert summing.more()
+    slab = summing.slab()
+    for array in (slab.reference, slab.backend, slab.backend_codes):
+        assert not np.shares_memory(array, file)
+    assert slab.reference_codes is None
+    assert slab.nbytes == 24 * (1 + 4 + 1)
+    assert (slab.backend == file.reshape(2, 3, 4) * 0.5).all()
+
+
+def test_channels_add_up():
+    rng = np.random.default_rng(3)
+    reference = rng.standard_normal((2, 5, 4, 3)).astype(np.float32)
+    backend = reference + rng.standard_normal(reference.shape).astype(np.float32) * 0.1
+    whole = summed(reference, backend)
+    facts, pooled = whole.channels, whole.by_channel
+    for channel in range(5):
+        error = backend[:, channel].astype(float) - reference[:, channel]
+        assert facts.rmse[channel] == pytest.approx(np.sqrt(np.mean(error**2)))
+        assert facts.max_abs[channel] == pytest.approx(np.abs(error).max())
+        assert facts.high[channel] == backend[:, channel].max()
+    assert facts.share.sum() == pytest.approx(1)
+    assert pooled.shape == (5, 24)
+    assert pooled.max() == pytest.approx(facts.max_abs.max())
+
+
+def test_saturated_codes_are_counted_by_channel():
+    codes = np.array([[[-128, 0], [127, 127]]], dtype=np.int8)
+    whole = summed(codes * np.float32(0.5), codes, None, QUANT)
+    assert whole.channels.saturated.tolist() == [1, 2]
+    assert whole.channels.share.tolist() == [0, 0], "without error nobody has a share of it"
+
+
+def test_nan_is_infinitely_wrong_and_spoils_no_other_channel():
+    reference = np.zeros((1, 2, 2))
+    backend = reference.copy()
+    backend[0, 0, 0] = np.nan
+    backend[0, 1, 1] = 3
+    whole = summed(reference, backend)
+    assert whole.channels.max_abs.tolist() == [np.inf, 3]
+    assert np.isnan(whole.channels.share[0])
+    assert np.isnan(whole.by_channel[0, 0])
+    assert whole.largest == 3
+
+
+def test_differences_beyond_float32_are_finite():
+    whole = summed(np.zeros((1, 2, 2)), np.full((1, 2, 2), 1e300))
+    assert whole.by_channel.tolist() == [[1e300, 1e300]] * 2
+
+
+DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.int8, np.int64, np.bool_)
+
+
+@given(
+    hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4),
+    st.sampled_from(DTYPES),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_every_shape_and_type_is_summed_and_copied(shape, theirs, ours, spoiled, seed):
+    rng = np.random.default_rng(seed)
+    reference, backend = (rng.integers(0, 2, shape).astype(dtype) for dtype in (theirs, ours))
+    if spoiled and backend.size and np.dtype(ours).kind == "f":
+        backend.reshape(-1)[-1] = rng.choice([np.nan, np.inf, -np.inf])
+    summing = Summing(OpenPair(reference, backend), most_bytes=AMPLE)
+    assert summing.more()
+    slab, whole = summing.slab(), summing.whole()
+    assert slab.reference.tobytes() == reference.tobytes()
+    assert slab.backend.tobytes() == backend.tobytes()
+    assert (slab.reference.dtype, slab.backend.dtype) == (reference.dtype, backend.dtype)
+    with np.errstate(all="ignore"):
+        error = np.abs(backend.astype(float) - reference.astype(float))
+    assert whole.largest == np.max(error, initial=0, where=np.isfinite(error))
+    assert len(whole.channels.rmse) == (shape[whole.axis] if shape else 1)
+    if not error.size:
+        return
+    rows = np.moveaxis(error.reshape(shape or (1,)), whole.axis, 0).reshape(len(whole.channels.rmse), -1)
+    np.testing.assert_allclose(whole.channels.rmse, np.sqrt(np.mean(rows**2, axis=1)))
+    np.testing.assert_array_equal(whole.by_channel, rows)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 300, 200), (3, 4, 100, 111), (70_000, 3), (2, 9, 70_000), (200_000,)])
+@pytest.mark.parametrize("last", [False, True])
+def test_what_is_read_so_far_is_told_from_what_is_not(shape, last):
+    rng = np.random.default_rng(5)
+    reference = rng.standard_normal(shape).astype(np.float32)
+    codes = rng.integers(-128, 128, shape).astype(np.int8)
+    backend = dequantize(codes, QUANT)
+    if last:  # as a backend with channels last has it
+        codes = np.ascontiguousarray(codes.T).T
+    summing, steps = Summing(OpenPair(reference, codes, (None, QUANT)), most_bytes=AMPLE), []
+    while not summing.more(seconds=-1):
+        steps.append(summing.whole())
+        assert summing.slab() is None
+    assert len(steps) > 2
+    difference = np.abs(backend.astype(float) - reference).reshape(-1)
+    for whole in (steps[0], steps[len(steps) // 2]):
+        read = backend.size - whole.missing
+        assert 0 < read < backend.size
+        assert whole.so_far == f"{100 * read // backend.size}%"
+        assert whole.largest == difference[:read].max()
+        assert whole.channels.read.sum() == read
+        unread = np.isnan(whole.channels.rmse)
+        assert (unread == (whole.channels.read == 0)).all()
+        assert whole.channels.share[~unread].sum() == pytest.approx(1)
+    done = summing.whole()
+    assert (done.missing, done.so_far) == (0, "")
+    assert summing.slab().backend.tobytes() == backend.tobytes()
+    assert summing.slab().backend_codes.tobytes() == np.ascontiguousarray(codes).tobytes()
+
+
+@given(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=6), st.integers(0, 3), st.sampled_from([2, 5, 40]))
+def test_blocks_add_up_to_the_whole(shape, axis, block):
+    rng = np.random.default_rng(block)
+    reference, codes = rng.standard_normal(shape), rng.integers(-9, 9, shape).astype(np.int8)
+    axis %= len(shape)
+    quant = QuantParams(dtype="int8", scale=[0.5] * shape[axis], zero_point=[0] * shape[axis], axis=axis)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qdebug.numerics.channels.BLOCK", block)
+        patch.setattr("qdebug.tui.elements.pooled.POOLED", (3, 4))
+        whole = summed(reference, codes, None, quant if shape[axis] > 1 else QUANT)
+    rows = np.abs(codes * 0.5 - reference)
+    rows = np.moveaxis(rows, whole.axis, 0).reshape(shape[whole.axis], -1)
+    lowest = np.moveaxis(codes * 0.5, whole.axis, 0).reshape(rows.shape).min(axis=1)
+    assert whole.channels.rmse == pytest.approx(np.sqrt(np.mean(rows**2, axis=1)))
+    assert (whole.channels.max_abs == rows.max(axis=1)).all()
+    assert (whole.channels.low == lowest).all()
+    assert (whole.by_channel == pool_plane(rows, 3, 4)).all()
+    assert whole.largest == rows.max()
+
+
+def test_reading_goes_on_where_it_was_left():
+    asked = []
+    summing = Summing(OpenPair(np.zeros((1, 8, 1 << 14)), np.ones((1, 8, 1 << 14))), most_bytes=0)
+    with pytest.raises(Cancelled):
+        summing.more(lambda: len(asked) > 2 or asked.append(1))
+    assert 0 < summing.whole().missing < 1 << 17
+    assert summing.more()
+    assert (summing.whole().channels.rmse == 1).all()
+
+
+def test_what_nobody_wants_any_more_is_left():
+    asked = []
+
+    def cancelled():
+        asked.append(1)
+        return len(asked) > 2
+
+    values = np.zeros((1, 8, 1 << 18))
+    with pytest.raises(Cancelled):
+        Summing(OpenPair(values, values), most_bytes=0).more(cancelled)
+    assert len(asked) == 3
+
+
+def test_more_channels_than_anybody_lists_have_a_map_alone():
+    whole = summed(np.zeros((1 << 18) + 1, np.float32), np.ones((1 << 18) + 1, np.float32))
+    assert not len(whole.channels.rmse)
+    assert whole.by_channel.shape == (512, 1)
+    assert (whole.by_channel == 1).all()
+
+
+def test_a_large_tensor_is_pooled_for_its_map():
+    backend = np.zeros((1, 2000, 3000), np.float32)
+    backend[0, 1999, 2999] = 5
+    whole = summed(np.zeros_like(backend), backend)
+    assert whole.by_channel.shape == (512, 1024)
+    assert whole.by_channel[-1, -1] == 5
+    assert whole.by_channel.sum() == 5
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_too_large_to_be_kept_takes_next_to_no_memory(turned):
+    shape = (1, 64, 256, 256)
+    codes = np.zeros(shape, np.int8)
+    reference = np.zeros(shape, np.float32)
+    if turned:
+        codes = codes.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)
+    pair = OpenPair(reference, codes, (None, QUANT))
+    assert pair.nbytes == reference.size * (4 + 4 + 1)
+    tracemalloc.start()
+    try:
+        summing = Summing(pair, most_bytes=pair.nbytes - 1)
+        assert summing.more()
+        whole = summing.whole()
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert summing.slab() is None
+    assert whole.nbytes < 8 << 20
+    assert whole.channels.read.sum() == reference.size

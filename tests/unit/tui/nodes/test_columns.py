@@ -1,0 +1,123 @@
+import unicodedata
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from qdebug.tui.drawing.glyphs import ASCII, UNICODE
+from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.planned import PlannedRow
+from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.states import State
+from qdebug.tui.pages.overview_page import OverviewPage
+
+
+@pytest.mark.parametrize("width", [40, 59, 80, 120, 200, 300])
+def test_the_important_columns_are_always_there(make_navigator, width):
+    layout = lay_out(make_navigator(), width)
+    keys = [column.key for column in layout.columns]
+    important = ["mark", "number", "name", "sqnr_db", *(["introduced"] if width >= 60 else []), "saturated"]
+    assert keys[: len(important)] == important
+    assert sum(column.width + 1 for column in layout.columns) <= width + 1
+
+
+def test_what_does_not_fit_is_counted_and_can_be_reached(make_navigator):
+    navigator = make_navigator()
+    narrow = lay_out(navigator, 80)
+    assert narrow.after > 0
+    seen = set()
+    for offset in range(narrow.after + len(narrow.columns)):
+        layout = lay_out(navigator, 80, offset=offset)
+        seen |= {column.key for column in layout.columns}
+        assert layout.before == offset
+        if not layout.after:
+            break
+    wide = lay_out(navigator, 400)
+    assert not wide.after
+    assert seen == {column.key for column in wide.columns}
+
+
+def test_cells_say_what_the_row_is(make_navigator):
+    navigator = make_navigator(24, failing=(9,))
+    layout = lay_out(navigator, 400)
+    cells = dict(zip([c.key for c in layout.columns], row_cells(navigator, 9, layout, UNICODE), strict=True))
+    said = {key: cell.strip() for key, cell in cells.items()}
+    assert said["state_word"] == "diverged"
+    assert said["op"] == "QLinearAdd"
+    assert said["quant"] == "0.05 / -3"
+    assert said["shape"] == "1x4x6x6"
+    assert said["match"] == "exact"
+    assert said["sqnr_db"].startswith("6.5")
+
+
+@pytest.mark.parametrize("page", ["nodes", "overview"])
+def test_a_tiny_number_is_never_cut_into_a_larger_one(make_scene, page):
+    scene = make_scene(24, failing=(9,))
+    own = scene.table.results[9].introduced
+    scene.table.put(replace(scene.table.results[9], introduced=replace(own, max_lsb=5.51e-36, rel_l2=1.23e-100)))
+    if page == "nodes":
+        shown = " ".join(row_cells(scene.navigator, 9, lay_out(scene.navigator, 80), UNICODE))
+        assert " 5.5e-36 LSB " in shown
+    else:
+        line = next(
+            text for line in OverviewPage().draw(scene, 100, 40) if "#9 " in (text := "".join(part for part, _ in line))
+        )
+        assert "  1.23e-100 5.5e-36 " in line
+
+
+def test_marks_tell_states_apart_without_colour(make_navigator):
+    table = make_navigator(24, failing=(9, 10), filled=20).table
+    first = table.first_divergence()
+    assert mark(table, 9, State.DIVERGED, first) == "!*"
+    assert mark(table, 10, State.DIVERGED, first) == " *"
+    assert mark(table, 5, State.INCOMPARABLE, first) == " ?"
+    assert mark(table, 22, State.PENDING, first) == " ."
+    assert mark(table, 1, State.WITHIN, first) == "  "
+
+
+def test_the_heading_marks_the_order(make_navigator):
+    navigator = make_navigator()
+    layout = lay_out(navigator, 100)
+    assert "▾" not in "".join(header_cells(navigator, layout, UNICODE))
+    navigator.next_sort()
+    assert "SQNR dB▾" in "".join(header_cells(navigator, layout, UNICODE))
+    navigator.reverse()
+    assert "SQNR dB^" in "".join(header_cells(navigator, layout, ASCII))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.text(min_size=1, max_size=60), st.integers(40, 130), st.sampled_from([UNICODE, ASCII]))
+def test_any_name_fills_exactly_its_cells_and_steers_nothing(name, width, glyphs):
+    row = PlannedRow(node=name, op=name, tensor="t", reference_tensor=name, missing="x")
+    navigator = Navigator(NodeTable([row]))
+    layout = lay_out(navigator, width)
+    for column, cell in zip(layout.columns, row_cells(navigator, 0, layout, glyphs), strict=True):
+        assert column.key == "mark" or cell_len(cell) == column.width
+        assert not {unicodedata.category(character) for character in cell} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+        assert glyphs is UNICODE or cell.isascii()
+
+
+def test_a_single_sample_has_no_column_that_is_of_all_samples(make_navigator):
+    navigator = make_navigator()
+    every = [column.key for column in lay_out(navigator, 400).columns]
+    navigator.choose_sample(1)
+    one = lay_out(navigator, 400)
+    assert {"gain", "propagated", "rel_l2"} <= set(every)
+    assert not {"gain", "propagated", "rel_l2", "introduced"} & {column.key for column in one.columns}
+    assert len(row_cells(navigator, 9, one, UNICODE)) == len(one.columns)
+
+
+def test_the_operator_is_the_first_column_that_finds_room(make_navigator):
+    assert [column.key for column in lay_out(make_navigator(), 80).columns][-1] == "op"
+
+
+def test_names_are_shown_whole_before_there_is_a_second_column_more():
+    rows = [PlannedRow(node="n" * 34, op="Conv", tensor=f"t{at}", reference_tensor="r") for at in range(9)]
+    navigator = Navigator(NodeTable(rows))
+    for width, extra in ((79, []), (84, ["op"]), (96, ["op"]), (110, ["op", "state_word"])):
+        columns = lay_out(navigator, width).columns
+        assert [column.key for column in columns][6:] == extra
+        assert next(column.width for column in columns if column.key == "name") >= (24 if width == 84 else 34)

@@ -1,0 +1,186 @@
+from dataclasses import fields
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.alignment.pairs import Match
+from qdebug.model import QuantParams
+from qdebug.tui.nodes.planned import PlannedRow, PlannedRows, column
+from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, severity
+from qdebug.tui.nodes.states import State
+
+
+def test_rows_stand_in_the_backends_order_and_the_references_own_come_last(make_table):
+    table = make_table(8)
+    assert [row.missing is None for row in table.rows] == [True] * 8 + [False, False]
+    assert table.rows[-2].tensor == "loose_out"
+    assert "no tensor of the reference fits" in table.rows[-2].missing
+    assert table.rows[-1].reference_tensor == "ref_only"
+    assert table.ordered == 9
+    assert table.names[-1] == "folded"
+
+
+def test_results_fill_their_row_and_nothing_else(make_table):
+    table = make_table(8, filled=3, failing=(1,))
+    assert table.compared == 3
+    assert table.pending == 5
+    assert list(table.state[:4]) == [State.IDENTICAL, State.DIVERGED, State.WITHIN, State.PENDING]
+    assert np.isinf(table.metrics["sqnr_db"][0])
+    assert np.isnan(table.metrics["sqnr_db"][3])
+    assert table.saturated[1] == pytest.approx((1 - 0 + 2) / 144)
+    assert np.isnan(table.saturated[2]), "a tensor without quantization has no rails"
+
+
+def test_a_result_put_twice_is_counted_once(make_table):
+    table = make_table(4, filled=1)
+    again = table.results[0]
+    assert table.put(again) == 0
+    assert table.compared == 1
+
+
+def test_failing_and_first_divergence_follow_the_topological_order(make_table):
+    table = make_table(24, failing=(17, 9), nonfinite=(12,))
+    assert list(table.failing()) == [9, 12, 17]
+    assert table.first_divergence() == 9
+    assert make_table(4, failing=()).first_divergence() is None
+
+
+def test_one_sample_has_its_own_values(make_table):
+    table = make_table(6, samples=3, filled=4)
+    assert table.values("sqnr_db", 2)[1] == table.values("sqnr_db", 0)[1] - 2
+    assert table.states(1)[5] == State.PENDING
+    for result in make_table(6, samples=3).results:
+        if result is not None:
+            table.put(result)
+    assert table.states(2)[4] == State.WITHIN, "a sample that is looked at keeps filling"
+    assert table.states(7)[4] == State.INCOMPARABLE, "a sample that was not recorded is not compared"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [("RELU", [2, 6]), ("block1", [4, 5, 6, 7]), ("'ref_3", [3]), ("'ref_3'", [3]), ("~conv_[04]$", []), ("none", [])],
+)
+def test_search_by_part_whole_and_regex(make_table, pattern, expected):
+    assert list(make_table(8).search(pattern)) == expected
+
+
+def test_search_by_regex_sees_node_tensor_and_operator(make_table):
+    assert list(make_table(8).search("~conv_[04]_out")) == [0, 4]
+
+
+def test_a_broken_regex_is_said(make_table):
+    with pytest.raises(ValueError, match="no regular expression yet"):
+        make_table(4).search("~(")
+
+
+def test_find_prefers_the_node(make_table):
+    table = make_table(8, names=("a", "a_out"))
+    assert table.find("a_out") == 1
+    assert table.find("ref_0") == 0
+    assert table.find("nothing") is None
+
+
+@pytest.mark.parametrize("metric", METRIC_CHOICES)
+def test_severity_grows_with_the_error(metric):
+    better = np.array([np.inf, 60.0, 20.0, -3.0]) if metric == "sqnr_db" else np.array([0.0, 1e-6, 0.5, 3.0])
+    values = 1 - better if metric == "cosine" else better
+    found = severity(metric, values)
+    assert found[0] == -np.inf
+    assert np.all(np.diff(found) > 0)
+    assert np.isnan(severity(metric, np.array([np.nan])))[0]
+
+
+def test_a_hundred_thousand_rows_fit():
+    rows = [PlannedRow(node=f"block{i}/relu", op="Relu", tensor=f"t{i}", reference_tensor="r") for i in range(100_000)]
+    table = NodeTable(rows)
+    assert table.size == 100_000
+    assert len(table.search("block999")) == 111
+    assert table.first_divergence() is None
+
+
+def test_where_names_are_all_that_is_known_no_row_is_looked_at():
+    class Unseen(list):
+        def __iter__(self):
+            raise AssertionError("a row was made for nothing")
+
+        __getitem__ = None
+
+    table = NodeTable(Unseen([None] * 3), names=["c", "a", "b"])
+    assert (table.size, table.pending, table.ordered) == (3, 3, 3)
+    assert (table.longest_name, table.by_name.tolist()) == (1, [1, 2, 0])
+
+
+def planned_twice():
+    """Give the same lines twice: made at once, and made of a session's pairs when they are looked at."""
+    pairs = [
+        SimpleNamespace(
+            node=f"n{at}",
+            op="Conv" if at % 2 else "Relu",
+            tensor=f"t{at}",
+            reference_tensor=f"r{at}",
+            match=Match.EXACT,
+            shape=(1, at),
+            quant=None if at % 3 else QuantParams(dtype="int8", scale=0.5),
+        )
+        for at in range(7)
+    ]
+    lost = PlannedRow(node="n3", op="Split", tensor="t9", reference_tensor="", missing="nothing answers to it")
+    kinds = {f"t{at}": "int8" if at % 3 == 0 else "float32" for at in range(7)}
+    at_once = [
+        PlannedRow(
+            node=pair.node,
+            op=pair.op,
+            tensor=pair.tensor,
+            reference_tensor=pair.reference_tensor,
+            match="exact",
+            shape=pair.shape,
+            dtype=kinds[pair.tensor],
+            quant=pair.quant,
+        )
+        for pair in pairs
+    ]
+    return [*at_once, lost], PlannedRows(pairs, [lost], kinds.get)
+
+
+def test_lines_made_when_looked_at_are_those_made_at_once():
+    at_once, later = planned_twice()
+    assert list(later) == at_once
+    assert list(later[2:5]) == at_once[2:5]
+    assert later[-1] is at_once[-1]
+    for name in (each.name for each in fields(PlannedRow)):
+        assert column(later, name) == column(at_once, name) == [getattr(row, name) for row in at_once]
+
+
+def test_a_table_of_either_kind_of_lines_is_the_same():
+    tables = [NodeTable(rows) for rows in planned_twice()]
+    first, second = tables
+    assert first.names == second.names
+    assert first.names[3] == "n3 > t3"
+    assert first.pending == second.pending == 7
+    assert first.ordered == second.ordered
+    for text in ("n3", "'t4'", "~^r|conv", "RELU"):
+        assert first.search(text).tolist() == second.search(text).tolist()
+    for field in ("name", "tensor", "ref", "op", "dtype", "match"):
+        fits = [table.matching(field, lambda text: "3" in text or "exact" in text).tolist() for table in tables]
+        assert fits[0] == fits[1]
+    assert [table.find("r2") for table in tables] == [2, 2]
+    assert [table.find("n3") for table in tables] == [3, 3]
+    assert [table.row_of_reference("r5") for table in tables] == [5, 5]
+    assert first.by_op.tolist() == second.by_op.tolist()
+
+
+def test_a_row_has_the_number_that_a_report_gives_it(make_table):
+    table = make_table(24)
+    for row in range(table.size):
+        result = table.results[row]
+        assert table.count_of(row) == (None if result is None else result.index)
+    assert table.title(9) == "#9 block2/qlinearadd_9"
+    assert table.title(25) == table.names[25]
+
+
+def test_a_few_long_names_are_no_measure_for_all():
+    names = [f"conv{at}" for at in range(95)] + ["x" * 60] * 5
+    rows = [PlannedRow(node=name, op="Conv", tensor=name, reference_tensor=name) for name in names]
+    table = NodeTable(rows, names=names)
+    assert (table.usual_name, table.longest_name) == (6, 60)

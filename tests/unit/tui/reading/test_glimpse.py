@@ -1,0 +1,162 @@
+"""Elements around the one looked at: seen at once, read further where one goes, unjudged before they are compared."""
+
+import threading
+from dataclasses import replace
+from queue import Queue
+
+import numpy as np
+import pytest
+
+from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.errors import RecordingError
+from qdebug.tui.elements.slab import slab_of
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.values_page import ValuesPage
+from qdebug.tui.reading.events import Glimpsed
+from qdebug.tui.reading.glimpse import Glimpser
+from qdebug.tui.reading.open_pairs import OpenPairs
+from qdebug.tui.reading.requests import LookRequest
+
+
+class Source:
+    """A comparison of one pair of tensors.
+
+    Args:
+        values: Both sides.
+    """
+
+    def __init__(self, values):
+        self.values, self.opened = values, 0
+        self.resume = threading.Event()
+        self.resume.set()
+
+    def pair(self, tensor, *, sample, step):
+        self.resume.wait(20)
+        self.opened += 1
+        return OpenPair(*self.values)
+
+
+@pytest.fixture
+def glimpser():
+    """Give a function that starts a thread that looks at a comparison; it gives that and what it posts."""
+    started = []
+
+    def start(source):
+        events = Queue()
+        started.append(Glimpser(lambda _: source and (source, 3), events.put, OpenPairs()))
+        return started[-1], events
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+def request(number, *element, plane=False):
+    return LookRequest(id=number, row=0, tensor="t", sample=None, element=element or None, plane=plane)
+
+
+def test_the_elements_around_one_are_read(glimpser):
+    values = np.arange(4e6).reshape(2, 2, 1000, 1000)
+    thread, events = glimpser(Source((values, values + 1)))
+    thread.ask(request(1, 1, 1, 500, 998))
+    seen = events.get(timeout=20)
+    assert (seen.request.id, seen.sample, seen.problem, seen.plane) == (1, 3, "", None)
+    assert seen.part.reference[seen.part.local((1, 1, 500, 998))] == values[1, 1, 500, 998]
+    assert seen.part.around((1, 1, 500, 998), 64)
+    assert seen.part.nbytes < 2 << 20
+
+
+def test_a_map_of_the_plane_comes_with_them_and_is_read_once(glimpser):
+    values = np.zeros((3, 700, 600), np.float32)
+    source = Source((values, values + 2))
+    thread, events = glimpser(source)
+    thread.ask(request(1, 1, 5, 5, plane=True))
+    seen = events.get(timeout=20)
+    while seen.plane.missing:
+        seen = events.get(timeout=20)
+    assert seen.plane.place == (1,)
+    assert (seen.plane.pooled == 2).all()
+    sums = thread._plane[2]
+    thread.ask(request(2, 1, 600, 500, plane=True))
+    seen = events.get(timeout=20)
+    assert thread._plane[2] is sums
+    assert seen.plane.missing == 0
+    thread.ask(request(3, 2, 600, 500, plane=True))
+    assert events.get(timeout=20).plane.place == (2,)
+    assert thread._plane[2] is not sums
+
+
+def test_what_was_asked_before_the_newest_is_not_read(glimpser):
+    source = Source((np.zeros((9, 9)), np.zeros((9, 9))))
+    source.resume.clear()
+    thread, events = glimpser(source)
+    for number in range(1, 20):
+        thread.ask(request(number, 1, 1))
+    source.resume.set()
+    assert events.get(timeout=20).request.id == 19
+    assert source.opened <= 2
+
+
+def test_nothing_is_kept_of_what_nobody_looks_at(glimpser):
+    values = np.zeros((1 << 10, 1 << 10), np.float32)
+    thread, events = glimpser(Source((values, values)))
+    thread.ask(request(1, 0, 0, plane=True))
+    events.get(timeout=20)
+    assert thread._pairs.nbytes == 4 << 20
+    thread.ask(None)
+    for _ in range(1000):
+        if not thread._pairs.nbytes and thread._plane is None:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it is still held")
+
+
+def test_what_cannot_be_read_is_said(glimpser):
+    class Broken:
+        def pair(self, *_, **__):
+            raise RecordingError("the file is damaged")
+
+    thread, events = glimpser(Broken())
+    thread.ask(request(1))
+    seen = events.get(timeout=20)
+    assert (seen.part, seen.problem) == (None, "the file is damaged")
+
+
+async def test_what_is_not_compared_yet_can_be_seen_and_is_said_to_be_unjudged(make_app, make_session, settle):
+    session = make_session(pause_at=12)
+    app = make_app(session, node="block5/qlinearadd_21", screen="values")
+    async with app.run_test(size=(120, 40)) as pilot:
+        main = await settle(pilot, until=lambda main: main.scene is not None and main.scene.glimpse is not None)
+        shown = "\n".join("".join(text for text, _ in line) for line in main._draw_page(118, 30))
+        assert "NOT COMPARED YET" in shown
+        assert "reference -1.5" in shown
+        await pilot.press("@", *"0,2,1,1", "enter")
+        await pilot.pause()
+        assert main.elements.index == (0, 2, 1, 1)
+        assert "@0,2,1,1  reference" in "\n".join(
+            "".join(text for text, _ in line) for line in main._draw_page(118, 30)
+        )
+        session.resume.set()
+        main = await settle(pilot)
+        shown = "\n".join("".join(text for text, _ in line) for line in main._draw_page(118, 30))
+        assert "NOT COMPARED" not in shown
+        assert main.elements.index == (0, 2, 1, 1), "the cursor stays where the user put it"
+
+
+def test_elements_beyond_the_part_are_on_their_way(make_scene):
+    scene = make_scene(row=20, filled=12)
+    values = np.full((1, 4, 6, 6), 7.0, np.float32)
+    seen = Glimpsed(request=request(1), part=slab_of(OpenPair(values, values).window(None, (2, 3))), sample=0)
+    cursor = ElementCursor()
+    page, scene = ValuesPage(cursor), replace(scene, glimpse=seen)
+    shown = ["".join(text for text, _ in line) for line in page.draw(scene, 200, 30)]
+    row = next(line for line in shown if scene.glyphs.cursor in line)
+    assert (row.count("7"), row.count("..")) == (6, 9)
+    assert cursor.jump(scene, "0,3,5,5") == "element 0,3,5,5"
+    assert "@0,3,5,5  is being read" in "".join(text for line in page.draw(scene, 200, 30) for text, _ in line)
+    assert cursor.whole(scene) is None, "what draws the whole tensor waits"
+    assert "cannot be shown" in "".join(
+        text
+        for line in page.draw(replace(scene, glimpse=replace(seen, part=None, problem="gone")), 200, 30)
+        for text, _ in line
+    )
