@@ -233,7 +233,7 @@ def _below(scene: Scene, width: int) -> list[Line]:
     if scene.planned.missing is not None:
         said.append(f"not compared: {safe_text(scene.planned.missing)}")
     if scene.planned.match:
-        said.append(f"paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
+        said.append(f"node paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
     if node is not None and node.origin:
         names = ", ".join(safe_text(name, limit=40) for name in node.origin[:6])
         said.append(f"fused of {len(node.origin)}: {names}{' ..' if len(node.origin) > 6 else ''}")
