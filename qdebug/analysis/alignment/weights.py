@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import plain_op
+from qdebug.analysis.alignment.ops import PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import block_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.errors import KernelError
@@ -98,11 +98,14 @@ def weight_distance(ref: Run, theirs: Node, be: Run, ours: Node) -> float | None
     one, other = weight_of(be, ours), weight_of(ref, theirs)
     if one is None or other is None:
         return None
-    return distance(other, one)
+    return _distance(other, one, product=plain_op(ours) in PRODUCTS)
 
 
-def distance(reference: np.ndarray, backend: np.ndarray) -> float:
-    """Give norm(backend - reference) / norm(reference); a transposed matrix is turned."""
+def _distance(reference: np.ndarray, backend: np.ndarray, *, product: bool) -> float:
+    """Give norm(backend - reference) / norm(reference); a transposed matrix is turned, and so is a product's weight.
+
+    What is added in another order of dimensions is not: then the data have that order too, which is to be found first.
+    """
     backend = without_padding(backend, reference.shape)
     if reference.size != backend.size:
         return float("inf")
@@ -111,7 +114,8 @@ def distance(reference: np.ndarray, backend: np.ndarray) -> float:
     norm = float(np.linalg.norm(reference))
     if not norm:
         return float("inf")
-    errors = (np.linalg.norm(backend.transpose(o) - reference) for o in _orders(backend.shape, reference.shape))
+    orders = _orders(backend.shape, reference.shape) if product else []
+    errors = (np.linalg.norm(backend.transpose(order) - reference) for order in orders)
     plain = np.linalg.norm(backend - reference.reshape(backend.shape))
     return float(min((plain, *errors))) / norm
 
