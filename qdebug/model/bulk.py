@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar, overload
 
 import numpy as np
 
-__all__ = ["MANY", "Picked", "garbage_left_alone", "narrowed", "own_bytes"]
+__all__ = ["MANY", "Picked", "garbage_left_alone", "give_back_memory", "narrowed", "own_bytes"]
 
 T = TypeVar("T")
 
@@ -101,3 +101,14 @@ def own_bytes(count: int) -> np.ndarray:
         return np.frombuffer(mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     except OSError:
         return np.empty(count, np.uint8)
+
+
+def give_back_memory() -> None:
+    """Give the system what the C library keeps of memory that nobody uses; do nothing where it cannot be asked to.
+
+    glibc gives back only what lies at the end of its heap, and the objects that outlive an alignment lie there.
+    """
+    from ctypes import CDLL  # of no use to small recordings
+
+    with suppress(AttributeError, OSError, TypeError):  # another C library, or none that can be named
+        CDLL(None).malloc_trim(0)

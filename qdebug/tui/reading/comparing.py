@@ -190,4 +190,7 @@ def _set_aside(rows: int) -> None:
     recording that grows.
     """
     if rows > _MANY:
+        from qdebug.model.bulk import give_back_memory
+
         gc.freeze()
+        give_back_memory()

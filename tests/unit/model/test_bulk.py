@@ -1,6 +1,10 @@
 """The collector of cyclic garbage is left as it was; columns are as narrow as they can be."""
 
+import ctypes
 import gc
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,3 +78,28 @@ def test_bytes_of_their_own_can_be_written_and_read(count):
     room = own_bytes(count)
     room[:] = 3
     assert (room.dtype, room.shape, int(room.sum())) == (np.uint8, (count,), 3 * count)
+
+
+_FREED = """
+import ctypes, sys
+import numpy as np
+from qdebug.model.bulk import give_back_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+held = [np.ones(512) for _ in range(20_000)]  # 80 MB, each too small for a piece of its own
+last = held[-1]
+del held[:]
+before = resident()
+give_back_memory()
+print(before - resident() > 40e6)
+"""
+
+
+def test_memory_that_nobody_uses_goes_back_to_the_system():
+    if not (Path("/proc/self/statm").exists() and hasattr(ctypes.CDLL(None), "malloc_trim")):
+        pytest.skip("this C library cannot be asked to give memory back")
+    found = subprocess.run([sys.executable, "-c", _FREED], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "True"
