@@ -8,6 +8,7 @@ orders fit, the values tell.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -27,6 +28,8 @@ _TELLING = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize
 """Operators in whose results channels have a place of their own."""
 _LEAST, _MOST = 3, 5
 """Numbers of dimensions among which one is of channels."""
+_LOOKED_AT = 1 << 24
+"""Elements up to which values are looked at: more, on both sides as real numbers, may be more than there is memory."""
 _CLEARER = 0.5
 """Share of the error in one order that there is at most in the right one."""
 
@@ -141,6 +144,8 @@ def _order(pair: Pair, last: str, turned: Mapping[str, tuple[int, ...]], ref: Ru
 def _by_values(pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: Run, be: Run) -> tuple[int, ...] | None:
     """Give the order in which two tensors are plainly more alike than in any other; None if there is none."""
     if not (ref.recording.has(pair.reference) and be.recording.has(pair.backend)):
+        return None
+    if math.prod(shape_of(be.recording, pair.backend)) > _LOOKED_AT:
         return None
     theirs, ours = (
         np.asarray(dequantize(run.recording.load(name), run.graph.tensors[name].quant), np.float64)
