@@ -142,7 +142,7 @@ def made_up(names: list[str]):
                 nodes=self.held.under(None),
             )
 
-        def values(self, tensor, *, sample, step):
+        def pair(self, tensor, *, sample, step):
             raise ValueError("made up: there are no values")
 
         def profile(self, tensor, *, sample, k, cancelled):
