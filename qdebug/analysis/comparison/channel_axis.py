@@ -11,7 +11,7 @@ from qdebug.model import Graph, Node, QuantParams
 
 _Shape = tuple[int | None, ...]
 
-__all__ = ["channel_axis"]
+__all__ = ["axis_of_scales", "channel_axis"]
 
 _SECOND = (
     *("Conv", "Pool", "BatchNorm", "InstanceNorm", "GroupNorm", "LRN", "PRelu"),
@@ -29,6 +29,13 @@ _KEEPS_PLACES = frozenset(
 """Operators whose result has the dimensions of what they read."""
 _ARRANGES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _FARTHEST = 64  # nodes that are asked
+
+
+def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
+    """Give the dimension, not negative, along which there is a scale each; None if there is one scale, or none."""
+    if quant is None or not quant.per_channel or quant.axis is None or not -rank <= quant.axis < rank:
+        return None
+    return quant.axis % rank
 
 
 def channel_axis(
@@ -51,8 +58,9 @@ def channel_axis(
         The axis, not negative; None for fewer than two dimensions.
     """
     rank = len(shape)
-    if quant is not None and quant.per_channel and quant.axis is not None and -rank <= quant.axis < rank:
-        return quant.axis % rank
+    scaled = axis_of_scales(quant, rank)
+    if scaled is not None:
+        return scaled
     if rank < 2:
         return None
     layout = reference.tensors[pair.reference].layout

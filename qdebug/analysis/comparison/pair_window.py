@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from qdebug.analysis.comparison.channel_axis import axis_of_scales
 from qdebug.analysis.comparison.pair_values import PairReader
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
@@ -90,7 +91,8 @@ class OpenPair:
         self._sides = settled(RealBlocks(theirs, quants[0], clamps[0]), RealBlocks(ours, quants[1], clamps[1]))
         self.shape = ours.shape
         self.reference_quant, self.backend_quant = quants
-        self.axis = _channel_axis(self.shape, quants[1]) if axis is None else axis
+        scaled, second = axis_of_scales(quants[1], len(self.shape)), int(len(self.shape) > 1)
+        self.axis = axis if axis is not None else second if scaled is None else scaled
 
     @property
     def size(self) -> int:
@@ -166,12 +168,6 @@ def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
     """
     theirs, ours = reader.stored(sample, step, copied=False)
     return OpenPair(theirs, ours, reader.quants, reader.clamps, reader.channel_axis(ours.shape))
-
-
-def _channel_axis(shape: tuple[int, ...], quant: QuantParams | None) -> int:
-    if quant is not None and quant.per_channel and quant.axis is not None and -len(shape) <= quant.axis < len(shape):
-        return quant.axis % len(shape)
-    return 1 if len(shape) > 1 else 0
 
 
 def _owner(array: np.ndarray) -> tuple[object, int]:

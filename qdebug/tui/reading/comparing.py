@@ -187,7 +187,7 @@ def _set_aside(rows: int) -> None:
     """Let nobody look for garbage among what a large net has brought, which would hold up the screen each time.
 
     What the screen shows at the moment is set aside with it, and never given back: not for each look at a small
-    recording that grows.
+    recording that grows. What the alignment has left goes back to the system.
     """
     if rows > _MANY:
         from qdebug.model.bulk import give_back_memory
