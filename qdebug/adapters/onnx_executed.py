@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from qdebug.adapters.onnx_quant import says_its_scale
 from qdebug.adapters.onnx_twins import LAYOUT_CHANGES, source_tensors
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
@@ -49,7 +51,7 @@ def describe(
         tensors.append(replace(info, stands_for=root, layout=layouts.get(name), dtype=dtype, role=role, quant=quant))
     origins = _Origins(source, executed, holds)
     return Graph(
-        [replace(node, origin=origins.of(node)) for node in executed.nodes],
+        _before_copies([replace(node, origin=origins.of(node)) for node in executed.nodes]),
         tensors=tensors,
         inputs=executed.inputs,
         outputs=executed.outputs,
@@ -123,6 +125,25 @@ def _depend_on_constants(executed: Graph) -> set[str]:
     return known
 
 
+def _before_copies(nodes: list[Node]) -> list[Node]:
+    """Put nodes before the copies of them: one that does wrong is then met under the name that the model has for it."""
+    named = {node.name: node for node in nodes}
+    placed: dict[str, Node] = {}
+    for node in nodes:
+        original = named.get(node.origin[0]) if len(node.origin) == 1 else None
+        if original is not None and (original.op, original.inputs) == (node.op, node.inputs):
+            placed.setdefault(original.name, original)
+        placed.setdefault(node.name, node)
+    return list(placed.values())
+
+
+def _says_the_same(one: Node, other: Node) -> bool:
+    """Tell whether two nodes are of one operator and agree in what both state: the optimizer writes defaults out."""
+    if (one.op, one.domain) != (other.op, other.domain):
+        return False
+    return all(np.array_equal(one.attrs[name], other.attrs[name]) for name in one.attrs.keys() & other.attrs.keys())
+
+
 class _Origins:
     """Finds the source nodes that were folded into a node of the executed graph."""
 
@@ -139,7 +160,25 @@ class _Origins:
         starts = {name for tensor in node.inputs for name in self._starts(tensor)}
         ends = {self._holds[output] for output in node.outputs if output in self._holds} - starts
         names = [self._source.nodes[position].name for position in sorted(self._between(starts, ends))]
+        if not names:
+            return self._copied(node)
         return () if len(names) == 1 and self._unchanged(names[0], node) else tuple(names)
+
+    def _copied(self, node: Node) -> tuple[str, ...]:
+        """Give the source nodes that do the very same as a node whose result the source has under no name.
+
+        The optimizer gives each reader of a DequantizeLinear a copy of its own (ensure_unique_dq_for_node_unit.cc), and
+        may fold the node itself away; the copy reads the same, though constants that are equal may be made one.
+        """
+        data = next(iter(node.inputs), "")
+        if data not in self._holds:
+            return ()
+        for other in self._executed.consumers(data):
+            if other.inputs == node.inputs and _says_the_same(other, node) and self._unchanged(other.name, other):
+                return (other.name,)
+        inputs = tuple(self._holds.get(name, name) for name in node.inputs)
+        readers = self._source.consumers(self._holds[data])
+        return tuple(other.name for other in readers if other.inputs == inputs and _says_the_same(other, node))
 
     def _unchanged(self, name: str, node: Node) -> bool:
         source = self._by_name.get(name)

@@ -14,10 +14,10 @@ from qdebug.analysis.results.status import Status
 if TYPE_CHECKING:
     from qdebug.analysis.results.result import NodeResult
     from qdebug.analysis.results.standings import Standings
-    from qdebug.model import Graph
+    from qdebug.model import Graph, Node
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["breaks_limit", "gain_of", "is_beyond", "is_excused", "origin_of", "worst_output"]
+__all__ = ["breaks_limit", "gain_of", "is_beyond", "is_excused", "origin_of", "original_of", "worst_output"]
 
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)
 
@@ -74,7 +74,28 @@ def origin_of(of: Standings, graph: Graph) -> NodeResult | None:
     if beyond.size == 1 or not of.held.known("introduced")[beyond].any():
         return of[beyond[0]]
     found = _upwards(of, graph)
-    return of[beyond[of.relative("introduced")[beyond].argmax()] if found is None else found]
+    if found is None:
+        found = int(beyond[of.relative("introduced")[beyond].argmax()])
+    original = original_of(graph, graph.producer(of.tensors[found]))
+    row = None if original is None else of.rows.get(original)
+    return of[found if row is None or not of.beyond[row] else row]
+
+
+def original_of(graph: Graph, node: Node | None) -> str | None:
+    """Give the result of the model's node that a node is a copy of; None if it is none, or that does not run.
+
+    A runtime may give each reader of a tensor a node of its own. All of them read the same and do the same.
+
+    Args:
+        graph: The backend's graph.
+        node: One of its nodes; None for an input of the network.
+    """
+    if node is None or len(node.origin) != 1 or not node.inputs:
+        return None
+    for other in graph.consumers(node.inputs[0]):
+        if other.name == node.origin[0] != node.name and (other.op, other.inputs) == (node.op, node.inputs):
+            return other.outputs[0] if len(other.outputs) == len(node.outputs) == 1 else None
+    return None
 
 
 def _upwards(of: Standings, graph: Graph) -> int | None:

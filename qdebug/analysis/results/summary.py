@@ -61,6 +61,7 @@ def sum_up(
             outputs=graph.outputs,
             compounding=compounding_nodes(of, graph),
             accepted=tuple(clause for clause in every if clause not in missing),
+            graph=graph,
         ),
         coverage=coverage,
         nodes=held,

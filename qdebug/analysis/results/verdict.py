@@ -11,7 +11,7 @@ from qdebug.analysis.alignment.pairs import Kind, Side, Unmatched
 from qdebug.analysis.results.limits import Limits
 from qdebug.analysis.results.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
 from qdebug.analysis.results.standings import Standings
-from qdebug.model import Fidelity, RunInfo
+from qdebug.model import Fidelity, Graph, RunInfo
 
 __all__ = ["shortcomings", "verdict"]
 
@@ -86,6 +86,7 @@ def verdict(
     outputs: Sequence[str] = (),
     compounding: Sequence[Compounding] = (),
     accepted: Sequence[str] = (),
+    graph: Graph | None = None,
 ) -> Verdict:
     """Sum up compared tensors.
 
@@ -97,11 +98,12 @@ def verdict(
         outputs: Names of the network's outputs.
         compounding: Nodes that enlarge error far more than others of their kind.
         accepted: What is missing too and was accepted by the limits: it is said all the same.
+        graph: The backend's graph, which may tell what the model calls a node that goes by another name.
     """
     first = of[of.beyond.argmax()] if of.beyond.any() else None
     status = _status(of, incomplete=bool(missing))
     sample = None if output is None else _worst_sample(output)
-    sentence = _sentence(of, first, origin)
+    sentence = _sentence(of, first, origin, graph)
     if first is not None and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
     if first is None and output is not None and output.tensor in outputs:
@@ -187,7 +189,16 @@ def _acknowledged(of: Standings) -> str:
     return text
 
 
-def _sentence(of: Standings, first: NodeResult | None, origin: NodeResult | None) -> str:
+def _in_the_model(node: NodeResult, graph: Graph | None) -> str:
+    """Say what the model calls a node that runs under another name; "" if it does not, or that is not known."""
+    producer = None if graph is None else graph.producer(node.tensor)
+    names = () if producer is None else producer.origin
+    if not names or node.node in names:
+        return ""
+    return f" (the model's {names[0]!r}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
+
+
+def _sentence(of: Standings, first: NodeResult | None, origin: NodeResult | None, graph: Graph | None) -> str:
     """Say how all came out, and where it goes wrong first."""
     apart = of.having(Status.INCOMPARABLE)
     incomparable = int(np.count_nonzero(apart))
@@ -197,11 +208,13 @@ def _sentence(of: Standings, first: NodeResult | None, origin: NodeResult | None
         if origin is not None and origin.tensor == first.tensor:
             first = origin
         place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
+        place += _in_the_model(first, graph)
         text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
         over = int(np.count_nonzero(of.beyond & ~apart))
         text += f"{over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
         if origin is not None and origin.node != first.node:
-            text += f" What is wrong at the output comes from {origin.op} {origin.node!r}."
+            place = f"{origin.op} {origin.node!r}{_in_the_model(origin, graph)}"
+            text += f" What is wrong at the output comes from {place}."
     elif not count:
         text = "No tensor was compared."
     elif of.having(Status.IDENTICAL).all():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from qdebug.analysis.results.origin import original_of
 from qdebug.analysis.results.status import Status
 from qdebug.tui.nodes.rows import NodeTable
 
@@ -120,7 +121,7 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
     while len(path) < _LONGEST:
         result = table.results[path[-1]]
         if result is not None and _beyond(result) and _introduces(result):
-            return Walk(rows=tuple(path), ended=_why(result))
+            return _from_a_copy(graph, table, Walk(rows=tuple(path), ended=_why(result)))
         edge = worst_input(graph, table, path[-1])
         if edge is None or edge.row is None or edge.row in seen:
             break
@@ -136,6 +137,16 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
     if not failing:
         ended = "no node on the way is failing, this one introduces most"
     return Walk(rows=tuple(path[: path.index(most) + 1]), ended=ended, failing=bool(failing))
+
+
+def _from_a_copy(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
+    """End at the node that the model has where the way led to a copy of it, as the verdict does."""
+    original = original_of(graph, graph.producer(table.rows[walk.rows[-1]].tensor))
+    row = None if original is None else table.row_of(original)
+    result = None if row is None else table.results[row]
+    if row is None or result is None or not _beyond(result):
+        return walk
+    return replace(walk, rows=(*walk.rows[:-1], row))
 
 
 def own_share(result: NodeResult) -> float | None:

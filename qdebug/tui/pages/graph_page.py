@@ -236,7 +236,8 @@ def _below(scene: Scene, width: int) -> list[Line]:
         said.append(f"node paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
     if node is not None and node.origin:
         names = ", ".join(safe_text(name, limit=40) for name in node.origin[:6])
-        said.append(f"fused of {len(node.origin)}: {names}{' ..' if len(node.origin) > 6 else ''}")
+        one = "the model's" if len(node.origin) == 1 else f"fused of {len(node.origin)}:"
+        said.append(f"{one} {names}{' ..' if len(node.origin) > 6 else ''}")
     if node is not None and node.attrs:
         attrs = [f"{safe_text(key, limit=24)}={safe_text(value, limit=24)}" for key, value in node.attrs.items()]
         said.append("attributes: " + " ".join(attrs[:_ATTRS]) + (" .." if len(attrs) > _ATTRS else ""))

@@ -83,6 +83,53 @@ def test_weights_dequantized_on_the_way_in_belong_to_the_node():
     assert found["x_q"] == found["y_dq"] == ()
 
 
+def copies(*more: Node, constants: str = "w s z") -> Graph:
+    """A DequantizeLinear with two readers, each of which got one of its own."""
+    return graph(
+        node("DequantizeLinear", "w s z", "d1", name="dq/duplicated"),
+        node("Abs", "d1", "a", name="abs"),
+        *more,
+        constants=constants,
+    )
+
+
+SHARED = graph(
+    node("DequantizeLinear", "w s z", "d", name="dq"),
+    node("Abs", "d", "a", name="abs"),
+    node("Mul", "d a", "y", name="mul"),
+    constants="w s z",
+)
+
+
+def test_a_copy_has_the_node_that_it_is_a_copy_of_as_origin_and_comes_after_it():
+    own = node("DequantizeLinear", "w s z", "d", name="dq")
+    described = describe(SHARED, copies(own, node("Mul", "d a", "y", name="mul")))
+    assert origins(described) == {"dq": (), "dq/duplicated": ("dq",), "abs": (), "mul": ()}
+    assert [n.name for n in described.nodes][:2] == ["dq", "dq/duplicated"]
+
+
+def test_a_copy_has_it_as_origin_although_that_was_folded_away():
+    described = describe(SHARED, copies(node("QLinearMul", "w a", "y", name="mul")))
+    assert origins(described)["dq/duplicated"] == ("dq",)
+
+
+def test_a_copy_has_it_as_origin_although_constants_that_are_equal_were_made_one():
+    own = node("DequantizeLinear", "w s2 z", "d", name="dq")
+    copy = node("DequantizeLinear", "w s2 z", "d1", name="dq/duplicated")
+    executed = graph(
+        copy, node("Abs", "d1", "a", name="abs"), own, node("Mul", "d a", "y", name="mul"), constants="w s2 z"
+    )
+    assert origins(describe(SHARED, executed))["dq/duplicated"] == ("dq",)
+
+
+@pytest.mark.parametrize("inputs", ["w other z", "other s z"])
+def test_what_reads_something_else_is_no_copy(inputs):
+    other = node("DequantizeLinear", inputs, "d2", name="more")
+    own = node("DequantizeLinear", "w s z", "d", name="dq")
+    executed = copies(own, other, node("Mul", "d a", "y", name="mul"), constants="w s z other")
+    assert origins(describe(SHARED, executed))["more"] == ()
+
+
 def test_layout_changes_have_no_origin_and_blocked_tensors_a_layout():
     source = graph(node("Conv", "x w", "c", name="conv"), node("Relu", "c", "y", name="relu"), constants="w")
     weight = TensorInfo(name="r", shape=(32, 3, 3, 3), role=Role.CONSTANT)

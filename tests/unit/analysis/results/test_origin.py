@@ -7,6 +7,7 @@ from qdebug.analysis.results.origin import is_beyond, origin_of
 from qdebug.analysis.results.result import NodeResult, Status
 from qdebug.analysis.results.verdict import verdict
 from qdebug.model import Graph, Node
+from qdebug.numerics.stats import ErrorStats
 
 
 def chain(count):
@@ -29,6 +30,11 @@ def result(index, status, **changes):
         status=status,
     )
     return replace(node, **changes)
+
+
+def stats_of(error):
+    known = dict.fromkeys(ErrorStats.__dataclass_fields__)
+    return ErrorStats(**{**known, "count": 4, "mismatches": 4, "nonfinite": 0, "rel_l2": error, "rmse": error})
 
 
 def test_a_shape_that_the_graph_declares_otherwise_is_beyond_the_limit():
@@ -78,3 +84,39 @@ def test_an_infinity_is_named_before_a_larger_error_and_though_it_leaves_no_trac
     nodes = [result(0, Status.DIVERGED), result(1, Status.NONFINITE, reason="born"), result(2, Status.WITHIN)]
     origin = origin_of(standings(nodes), chain(3))
     assert origin is nodes[1]
+
+
+def copied(origin, op="Conv"):
+    """Give two nodes on x, of which the second may be made of the first; the output hangs on the second."""
+    nodes = [
+        Node(name="n0", op=op, inputs=("x",), outputs=("t0",)),
+        Node(name="n1", op="Conv", inputs=("x",), outputs=("t1",), origin=origin),
+        Node(name="n2", op="Conv", inputs=("t1",), outputs=("t2",)),
+    ]
+    return Graph(nodes, inputs=["x"], outputs=["t2"])
+
+
+def wrong(index, status=Status.DIVERGED):
+    part = stats_of(0.5)
+    return result(index, status, metrics=part, introduced=part, propagated=stats_of(0.0), reason="far off")
+
+
+def test_a_copy_that_is_wrong_is_named_as_the_node_that_the_model_has(standings):
+    carried = result(2, Status.WITHIN, metrics=stats_of(0.5), introduced=stats_of(0.0), propagated=stats_of(0.5))
+    both = standings([wrong(0), wrong(1), carried])
+    assert origin_of(both, copied(("n0",))).node == "n0"
+    assert origin_of(both, copied(())).node == "n1"
+    assert origin_of(both, copied(("n0",), op="Neg")).node == "n1"
+    healthy = standings([wrong(0, Status.WITHIN), wrong(1), carried])
+    assert origin_of(healthy, copied(("n0",))).node == "n1"
+
+
+def test_the_verdict_says_what_the_model_calls_a_node(standings):
+    results = standings([wrong(1)])
+    said = [
+        verdict(results, (), origin=results[0], graph=copied(made)).sentence
+        for made in (("conv",), ("conv", "bn", "relu"), ("n1", "relu"), ())
+    ]
+    assert "Conv 'n1' (the model's 'conv') (tensor 't1')" in said[0]
+    assert "Conv 'n1' (the model's 'conv' and 2 more) (tensor 't1')" in said[1]
+    assert "the model's" not in said[2] + said[3]

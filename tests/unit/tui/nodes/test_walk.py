@@ -128,3 +128,15 @@ def test_a_node_that_computes_something_else_ends_the_walk_though_its_replay_add
     assert walk.rows[-1] == row
     assert walk.failing
     assert walk.ended.startswith("what it computes is not what the reference computes")
+
+
+@pytest.mark.parametrize("status", [Status.DIVERGED, Status.WITHIN])
+def test_from_a_copy_the_way_leads_to_the_node_that_the_model_has_if_that_is_as_wrong(graph, table, status):
+    nodes = [replace(node, origin=("b",)) if node.name == "c" else node for node in graph.nodes]
+    nodes = [replace(node, inputs=READS["b"]) if node.name == "c" else node for node in nodes]
+    copied = Graph(nodes, inputs=("x",), outputs=("out",), tensors=[TensorInfo(name="w", role=Role.CONSTANT)])
+    table.put(result("b", 0.5, own=0.5, came=0.01, status=status))
+    table.put(result("c", 0.6, own=0.6, came=0.01))
+    walk = walk_to_origin(copied, table, NAMES.index("out"))
+    assert NAMES[walk.rows[-1]] == ("b" if status is Status.DIVERGED else "c")
+    assert len(walk.rows) == 3
