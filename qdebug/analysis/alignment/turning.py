@@ -35,6 +35,10 @@ _ORDERED = frozenset(
     | {"DepthToSpace", "SpaceToDepth", "LSTM", "GRU", "RNN"}
 )
 """Operators that know their dimensions by place: what they read is in their order on either side."""
+_BY_PLACE = frozenset({"MatMul", "Gemm", "Reshape", "Flatten", "LSTM", "GRU", "RNN"})
+"""Of these what no framework has in another order than ONNX: no channels that could come last."""
+_TURNS_INSIDE = ("transA", "transB", "layout")
+"""Attributes by which such an operator reads dimensions in another order."""
 _STEPS = 4
 """Nodes in a row that may make real numbers of sums of codes: a cast, a scale, a bias, a clamp."""
 
@@ -178,7 +182,28 @@ def turned_by(tensor: str, source: str, sides: Sides) -> View | None:
     if found is None:
         return None
     known = sides.layouts.get(source)
-    return View(transpose=composed(composed(inverse(turn), None if known is None else known.transpose), order))
+    view = View(transpose=composed(composed(inverse(turn), None if known is None else known.transpose), order))
+    return View() if order is not None and _read_by_place(tensor, sides) else view
+
+
+def _read_by_place(tensor: str, sides: Sides) -> bool:
+    """Tell whether a node reads a tensor by the places of its dimensions, just as the other run's does its partner.
+
+    The order is then the model's, or that of a Transpose that turns wrongly: nothing turns it back.
+    """
+    run, other, partners = sides.run, sides.other, sides.partners
+    for reader in run.graph.consumers(tensor):
+        answers = partners.get(reader.outputs[0]) if plain_op(reader) in _BY_PLACE else None
+        theirs = None if answers is None else other.graph.producer(other.classes.root(answers))
+        if theirs is None or plain_op(theirs) != plain_op(reader):
+            continue
+        if any(theirs.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
+            continue
+        ours, fed = run.classes.data_inputs(reader), other.classes.data_inputs(theirs)
+        roots = [other.classes.root(partners[name]) if name in partners else None for name in ours]
+        if roots == [other.classes.root(name) for name in fed]:
+            return True
+    return False
 
 
 def turn_of(node: Node | None) -> tuple[int, ...] | None:

@@ -42,6 +42,8 @@ _FOLDING = 4.0
 _LIKELY = 0.2
 """Share of the bound of rounding that rounding hardly ever makes: the bound is of 8 half steps, or 14 times their error
 of 1/sqrt(3). What is more and comes with a constant that no rounding makes is no rounding."""
+_MOVED_LSB = 0.5
+"""Steps beside rounding its constants that codes may be off which a node only moves: it requantizes nothing."""
 _UNSAID = "nobody said where its inputs are rounded to codes"
 _WIDE_UNITS = 1024.0
 """Units of roundoff that the result of several float nodes may be off what the reference's nodes give."""
@@ -251,7 +253,8 @@ class DeclarationCheck:
             with np.errstate(invalid="ignore"):  # an endless bound accounts for an endless difference
                 found = np.nan_to_num(np.maximum(off - share * 1.001 * allowed, 0), nan=0.0, posinf=np.inf)
             if entry.quant is not None and entry.quant.qmin is not None:
-                told = np.max(found, initial=0) > DERIVED_LSB * float(np.max(entry.quant.scale))
+                lsb = _MOVED_LSB if all(map(rounds_nothing, segment.own)) else DERIVED_LSB
+                told = np.max(found, initial=0) > lsb * float(np.max(entry.quant.scale))
             else:
                 told = norm(found) > least
             return found if told else None

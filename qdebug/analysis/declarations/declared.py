@@ -15,7 +15,7 @@ import numpy as np
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
 from qdebug.analysis.alignment.columns import by_backend, reference_views
 from qdebug.analysis.alignment.layouts import layouts_of
-from qdebug.analysis.alignment.ops import PRODUCTS, plain_op, same_family
+from qdebug.analysis.alignment.ops import MOVES_VALUES, PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import compute
@@ -200,6 +200,8 @@ class Declared:
         constants = [name for name in form.inputs if name and self._be.classes.folds(name)]
         if form.op not in PRODUCTS and not any(np.any(self._replay.backend.half_steps(name)) for name in constants):
             return 0.0
+        if form.op in MOVES_VALUES:
+            return self._moved_rounding(node, constants, sample=sample, step=step)
         if form.op not in PRODUCTS | _ELEMENTWISE:
             return None
         if form.op in ("Add", "Sub"):  # what a constant is added to does not scale its rounding
@@ -230,6 +232,17 @@ class Declared:
             return worst
         squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
         return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))
+
+    def _moved_rounding(self, node: Node, constants: Sequence[str], *, sample: int, step: int) -> np.ndarray:
+        """Give what rounding constants can change of what a node only moves: half a step wherever one of them goes."""
+        form, opset = real_form(node, self._backend.graph.opset)
+        values: dict[str, np.ndarray] = {}
+        for name in filter(None, form.inputs):
+            values[name] = real_values(self._backend, name, sample, step)
+            if values[name].dtype.kind == "f":  # indices and extents stay
+                rounded = self._replay.backend.half_steps(name) if name in constants else np.zeros((), np.float32)
+                values[name] = np.broadcast_to(rounded, values[name].shape)
+        return compute(node, form, opset, values)[form.outputs[0]]
 
     def other_constants(self, node: Node, segment: Segment) -> bool:
         """Tell whether a constant of a node is provably not the reference's, see `ConstantCheck.are_other`."""

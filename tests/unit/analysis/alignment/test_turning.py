@@ -154,3 +154,20 @@ def test_neighbouring_dimensions_may_be_one_on_the_other_side():
     np.testing.assert_array_equal(in_one_order(matrix, None, matrix.reshape(2, 3, 4), None)[1], matrix)
     assert in_one_order(matrix.reshape(2, 3, 4), None, matrix.reshape(4, 6), None)[1].shape == (4, 6)
     assert in_one_order(matrix.reshape(2, 3, 4), None, matrix.reshape(3, 8), None)[1].shape == (3, 8)
+
+
+def read_by(reader, perm):
+    """A Transpose, and what reads it by the places of its dimensions; all extents are equal."""
+    turned = X.transpose(perm)
+    held = {"w": G.reshape(4, 1) @ np.ones((1, 4), np.float32)} if reader == "MatMul" else {"w": np.array([1, 64])}
+    read = turned @ held["w"] if reader == "MatMul" else turned.reshape(1, 64)
+    nodes = [node("Transpose", "x", "t", perm=perm), node(reader, "t w", "m"), node("Neg", "m", "y")]
+    return recording(nodes, {"x": X, **held, "t": turned, "m": read, "y": -read})
+
+
+@pytest.mark.parametrize("reader", ["MatMul", "Reshape"])
+def test_a_transpose_that_turns_wrongly_is_found_though_no_extent_tells(reader):
+    found = DiffSession(read_by(reader, TURN), read_by(reader, (0, 2, 3, 1))).result()
+    assert (found.verdict.first_divergence, found.verdict.origin) == ("n_t", "n_t")
+    assert "its perm is (0, 2, 3, 1), the reference's is (0, 2, 1, 3)" in found.verdict.sentence
+    assert DiffSession(read_by(reader, TURN), read_by(reader, TURN)).result().status is Status.IDENTICAL

@@ -84,3 +84,38 @@ def test_a_wrong_constant_may_come_first():
 
     verdict = diff(swapped(np.float32(0.25)), swapped(np.float32(0.5))).verdict
     assert "1 of 1 elements of its constant 'c' are not the reference's" in verdict.sentence
+
+
+def looked_up(zero_point=None):
+    """Record rows of a table, as real numbers or of codes that are made real after they are looked up."""
+    table = np.random.default_rng(7).uniform(-1, 1, (20, 8)).astype(np.float32)
+    rows = np.array([3, 0, 19], np.int64)
+    lookup = Node(name="look", op="Gather", inputs=("t", "rows"), outputs=("y",), attrs={"axis": 0})
+    if zero_point is None:
+        graph = Graph([lookup], tensors=[TensorInfo(name="t", role=Role.CONSTANT)], inputs=["rows"], outputs=["y"])
+        return MemoryRecording.single(graph, {"t": table, "rows": rows, "y": table[rows]})
+    quant = QuantParams(dtype="uint8", scale=STEP, zero_point=zero_point)
+    coded = codes(table)
+    graph = Graph(
+        [
+            Node(name="look", op="Gather", inputs=("t_q", "rows"), outputs=("y_q",), attrs={"axis": 0}),
+            Node(name="real", op="DequantizeLinear", inputs=("y_q", "s", "z"), outputs=("y",)),
+        ],
+        tensors=[
+            TensorInfo(name="t_q", role=Role.CONSTANT, quant=quant),
+            TensorInfo(name="y_q", quant=quant),
+            *(TensorInfo(name=name, role=Role.CONSTANT) for name in "sz"),
+        ],
+        inputs=["rows"],
+        outputs=["y"],
+    )
+    real = (coded[rows].astype(np.float32) - np.float32(zero_point)) * STEP
+    arrays = {"t_q": coded, "rows": rows, "y_q": coded[rows], "s": STEP, "z": np.uint8(zero_point), "y": real}
+    return MemoryRecording.single(graph, {name: np.asarray(value) for name, value in arrays.items()})
+
+
+def test_a_table_read_by_a_zero_point_one_off_is_found_as_no_rounding_moves_all_of_it_by_a_step():
+    assert diff(looked_up(), looked_up(128)).origin is None
+    verdict = diff(looked_up(), looked_up(129)).verdict
+    assert (verdict.first_divergence, verdict.origin) == ("look", "look")
+    assert "of its constant 't_q' are not the reference's" in verdict.sentence
