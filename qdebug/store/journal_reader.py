@@ -21,6 +21,7 @@ import numpy as np
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph
 from qdebug.model.kept import Kept
+from qdebug.numerics.spilled import Making
 from qdebug.store.check_tables import check_graph
 from qdebug.store.container import BAD_FILE, damaged
 from qdebug.store.decode import decode_graph, decode_run
@@ -28,7 +29,7 @@ from qdebug.store.journal import Frame, Kind, decode_json, read_frames
 from qdebug.store.journal_bodies import HashKind, JournalEvent, Where, decode_event, decode_tables
 from qdebug.store.kept_rows import check_positions, statistics_of
 from qdebug.store.layout import Flag, physical_dtype
-from qdebug.store.payload import from_physical, payload_hash
+from qdebug.store.payload import array_hash, from_physical, stretches
 from qdebug.store.safety import MAX_ROWS, read_bytes
 from qdebug.store.target import journal_of, part_of
 from qdebug.store.texts import TextTable
@@ -39,6 +40,8 @@ Entry = JournalEvent | Mapping[str, Any]
 """What a journal tells, in order: values, and notes of what was said of them."""
 
 _MAX_NOTES_BYTES = 1 << 30
+_STRETCH = 1 << 18
+"""Elements that are read at once."""
 
 
 def journal_at(path: Path) -> Path | None:
@@ -193,7 +196,7 @@ class JournalReader:
             values = self._read(event, self._part, where.values, shape, physical_dtype(event.dtype))
             try:
                 check_positions(positions, int(event.row["count"]))
-                if payload_hash(_bytes(positions)) != where.check or payload_hash(_bytes(values)) != where.digest:
+                if array_hash(positions) != where.check or array_hash(values) != where.digest:
                     raise ValueError(f"the kept elements of {event.name!r} are not those recorded")
             except ValueError as exc:
                 raise damaged(self.path, exc) from None
@@ -217,11 +220,15 @@ class JournalReader:
                 raise ValueError(f"the values of {event.name!r} were not kept")
             if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
                 raise ValueError(f"the values of {event.name!r} are not in the file")
-            out = np.empty(shape, dtype=dtype)
-            read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
+            making, count = Making(shape, dtype), math.prod(shape)
+            block = np.empty(min(count, _STRETCH), dtype)
+            for start in range(0, count, _STRETCH):
+                part = block[: count - start]
+                read_bytes(fd, offset + start * dtype.itemsize, part.view(np.uint8))
+                making.put_flat(start, part)
         except BAD_FILE as exc:
             raise damaged(self.path, exc) from None
-        return out
+        return making.done()
 
     def is_whole(self, event: JournalEvent) -> bool:
         """Tell whether the values of an event are there and are those that were written."""
@@ -243,17 +250,15 @@ class JournalReader:
         self.close()
 
 
-def _bytes(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
 def _is_whole(event: JournalEvent, raw: np.ndarray) -> bool:
-    data = _bytes(raw)
     recorded = bytes(event.row["hash"].tobytes())
     if event.hash_kind is HashKind.XXH3:
-        return payload_hash(data) == recorded
+        return array_hash(raw) == recorded
     if event.hash_kind is HashKind.CRC32:
-        return zlib.crc32(data) == int.from_bytes(recorded[:4], "little")
+        crc = 0
+        for part in stretches(raw):
+            crc = zlib.crc32(part.view(np.uint8).data, crc)
+        return crc == int.from_bytes(recorded[:4], "little")
     return True
 
 

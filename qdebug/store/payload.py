@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,14 @@ import xxhash
 
 from qdebug.errors import RecordingError
 from qdebug.model.dtypes import logical_dtype, logical_name
+from qdebug.numerics.mapped import passed_pages
+from qdebug.numerics.spilled import Making
 from qdebug.store.layout import MAX_NDIM, physical_dtype
 
-__all__ = ["from_physical", "payload_hash", "storable_dtype", "to_bytes"]
+__all__ = ["array_hash", "from_physical", "payload_hash", "storable_dtype", "stretches", "to_bytes"]
+
+_STRETCH = 1 << 20
+"""Bytes of a large array that are read at once."""
 
 _SMALL_INTEGERS = ("int4", "uint4", "int2", "uint2")
 _SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1fn": 0x0F}
@@ -75,19 +81,59 @@ def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
     """Give stored elements as an array of their logical dtype.
 
     A view on little-endian machines, but for elements of less than a byte: those have their high bits cleared, so
-    that an element has one representation in memory.
+    that an element has one representation in memory. What is no view is made as `qdebug.numerics.spilled` says.
+
+    Args:
+        raw: Elements in C order.
+        logical: Their logical dtype.
     """
     dtype = logical_dtype(logical)
     if logical in _SMALL_INTEGERS:
-        return raw.astype(dtype)
+        return _made(raw, dtype, lambda part: part.astype(dtype))
     if logical in _SMALL_FLOAT_BITS:
-        return np.asarray(raw & _SMALL_FLOAT_BITS[logical]).view(dtype)
+        bits = _SMALL_FLOAT_BITS[logical]
+        return _made(raw, dtype, lambda part: np.asarray(part & bits).view(dtype))
     if raw.dtype == dtype:
         return raw
     if raw.dtype.itemsize == dtype.itemsize and raw.dtype.isnative:
         return raw.view(dtype)
-    native: np.ndarray = raw.byteswap().view(dtype)
-    return native
+    return _made(raw, dtype, lambda part: part.byteswap().view(dtype))
+
+
+def _made(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Turn elements into those of another dtype, a stretch at a time."""
+    making = Making(raw.shape, dtype)
+    start = 0
+    for part in stretches(raw):
+        making.put_flat(start, turned(part))
+        start += part.size
+    return making.done()
+
+
+def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Give consecutive elements, 1-D, of which those that lie in a file are in memory for a while only.
+
+    Args:
+        array: Elements in C order, of any shape.
+    """
+    flat = array.reshape(-1)
+    pages, step = passed_pages(flat), _STRETCH // array.itemsize
+    for start in range(0, flat.size, step):
+        if pages is not None:
+            pages.read_up_to(start)
+        yield flat[start : start + step]
+
+
+def array_hash(stored: np.ndarray) -> bytes:
+    """Give the xxh3-128 digest of the bytes of elements as they lie in a file, 16 bytes.
+
+    Args:
+        stored: Elements in C order.
+    """
+    digest = xxhash.xxh3_128()
+    for part in stretches(stored):
+        digest.update(part.view(np.uint8).data)
+    return digest.digest()
 
 
 def payload_hash(stored: memoryview | bytes) -> bytes:

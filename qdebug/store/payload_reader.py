@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from qdebug.numerics.spilled import Making
 from qdebug.store.chunks import chunks_of, decompress
 from qdebug.store.container import Container
 from qdebug.store.layout import INDEX_DIMS, hdf5_type, physical_dtype
+from qdebug.store.payload import array_hash
 from qdebug.store.safety import Extent, read_bytes
 
 __all__ = ["Expected", "payload_digest", "read_payload"]
@@ -46,6 +48,8 @@ class Expected:
 def read_payload(container: Container, expected: Expected) -> np.ndarray:
     """Give a payload's elements as they lie in the file; a large contiguous one is a view of the file.
 
+    A large compressed one is unpacked into a temporary file, and is a view of that.
+
     Raises:
         ValueError, OSError: It is not what the index says, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
@@ -56,15 +60,17 @@ def read_payload(container: Container, expected: Expected) -> np.ndarray:
         return np.empty(extent.shape, dtype=physical)
     if extent.offset is not None:
         return _read_contiguous(container.fd, extent, physical)
-    out = np.empty(extent.shape, dtype=physical)
+    _check_chunks(dataset, extent)  # before any room is taken
+    making = Making(extent.shape, physical)
     for place, part in _chunks(dataset, extent):
-        region = tuple(slice(start, start + size) for start, size in zip(place, part.shape, strict=True))
-        out[region] = part.view(physical)[tuple(slice(0, size) for size in out[region].shape)]
-    return out
+        inside = tuple(min(size, end - start) for start, size, end in zip(place, part.shape, extent.shape, strict=True))
+        region = tuple(slice(start, start + size) for start, size in zip(place, inside, strict=True))
+        making.put(region, part.view(physical)[tuple(slice(size) for size in inside)])
+    return making.done()
 
 
 def payload_digest(container: Container, expected: Expected) -> bytes:
-    """Give the xxh3-128 digest of a payload, with little memory however large it is where it is not compressed.
+    """Give the xxh3-128 digest of a payload, with little memory however large it is.
 
     Raises:
         ValueError, OSError: It is not what the index says, or is damaged.
@@ -72,7 +78,7 @@ def payload_digest(container: Container, expected: Expected) -> bytes:
     """
     _, extent = _opened(container, expected)
     if extent.offset is None or not extent.nbytes:
-        return xxhash.xxh3_128_digest(np.ascontiguousarray(read_payload(container, expected)).view(np.uint8).data)
+        return array_hash(read_payload(container, expected))
     digest, block = xxhash.xxh3_128(), np.empty(min(_STRETCH, extent.nbytes), np.uint8)
     for start in range(0, extent.nbytes, _STRETCH):
         part = block[: min(_STRETCH, extent.nbytes - start)]
@@ -92,12 +98,16 @@ def _opened(container: Container, expected: Expected) -> tuple[Any, Extent]:
     return dataset, extent
 
 
+def _check_chunks(dataset: Any, extent: Extent) -> None:
+    chunk = extent.chunk or ()
+    if dataset.get_num_chunks() != math.prod(-(-size // each) for size, each in zip(extent.shape, chunk, strict=True)):
+        raise ValueError("chunks are missing")
+
+
 def _chunks(dataset: Any, extent: Extent) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Give the place and the bytes of each chunk; the last axis counts bytes of elements."""
     chunk = extent.chunk or ()
     nbytes = math.prod(chunk) * extent.itemsize
-    if dataset.get_num_chunks() != math.prod(-(-size // each) for size, each in zip(extent.shape, chunk, strict=True)):
-        raise ValueError("chunks are missing")
     raw = np.dtype(f"V{extent.itemsize}")
     for place in chunks_of(extent.shape, chunk):
         mask, stored = dataset.read_direct_chunk(place)

@@ -33,6 +33,7 @@ from qdebug.model import Node, QuantParams
 from qdebug.model.kept import kept_of
 from qdebug.model.outline import shape_of
 from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.spilled import in_c_order
 
 __all__ = [
     "in_one_order",
@@ -76,7 +77,7 @@ def in_reference_order(
         array = array.transpose(view.transpose)
     elif view.channel_block is None:
         return array
-    return np.ascontiguousarray(array) if copied else array
+    return in_c_order(array) if copied else array
 
 
 def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -160,7 +161,8 @@ def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndar
     if array.ndim != 5 or array.shape[4] != block or len(shape) != 4 or shape[1] > array.shape[1] * block:
         return array
     count, blocks, height, width, _ = array.shape
-    return array.transpose(0, 1, 4, 2, 3).reshape(count, blocks * block, height, width)[:, : shape[1]]
+    plain = in_c_order(array.transpose(0, 1, 4, 2, 3))
+    return plain.reshape(count, blocks * block, height, width)[:, : shape[1]]
 
 
 def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: Run) -> dict[str, Pair]:

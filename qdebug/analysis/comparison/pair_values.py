@@ -23,9 +23,6 @@ from qdebug.numerics.worst import worst_elements
 
 __all__ = ["PairReader", "PairedValues"]
 
-_SMALL = 64 << 20
-"""Bytes up to which a copy is no trouble, and read twice as fast as what is turned."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedValues:
@@ -81,11 +78,6 @@ class PairReader:
         theirs = self._reference.load(pair.reference, sample, step)
         ours = self._backend.load(pair.backend, sample, step)
         return in_one_order(theirs, pair.reference_view, ours, pair.backend_view, copied=copied)
-
-    def _read(self, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Load as `stored` does, but what is large and turned as a view: a copy would take as much memory again."""
-        theirs, ours = self.stored(sample, step, copied=False)
-        return _copied_if_small(theirs), _copied_if_small(ours)
 
     @property
     def clamps(self) -> tuple[Clamp, Clamp]:
@@ -216,7 +208,7 @@ class PairReader:
             k=k,
         )
         for at, step in places:
-            if not profiler.add(*self._read(at, step), sample=at, step=step, cancelled=cancelled):
+            if not profiler.add(*self.stored(at, step), sample=at, step=step, cancelled=cancelled):
                 return None
         return profiler.profile()
 
@@ -228,14 +220,10 @@ class PairReader:
             backend_clamp=self._clamps[1],
         )
         for sample, step in places:
-            accumulator.update(*self._read(sample, step), sample=sample)
+            accumulator.update(*self.stored(sample, step), sample=sample)
             if cancelled is not None and cancelled():
                 return None
         return accumulator.stats()
-
-
-def _copied_if_small(array: np.ndarray) -> np.ndarray:
-    return array if array.flags.c_contiguous or array.nbytes > _SMALL else np.ascontiguousarray(array)
 
 
 def _viewed(values: np.ndarray, view: View | None) -> np.ndarray:

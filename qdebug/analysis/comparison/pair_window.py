@@ -13,6 +13,7 @@ from qdebug.analysis.comparison.pair_values import PairReader
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams
 from qdebug.numerics.blocks import Clamp, RealBlocks, settled
+from qdebug.numerics.spilled import SpillFile
 
 __all__ = ["OpenPair", "PairedStretch", "PairedWindow", "open_pair"]
 
@@ -109,8 +110,16 @@ class OpenPair:
     @property
     def held(self) -> int:
         """Memory behind it: of what is no view of a file, because it had to be decoded or put into another order."""
-        owners = {id(owner): nbytes for owner, nbytes in map(_owner, self._given[:2])}
-        return sum(owners.values())
+        return sum(owner.nbytes for owner in self._owners() if isinstance(owner, np.ndarray))
+
+    @property
+    def made(self) -> int:
+        """Size of what is behind it that was made, in memory or in a temporary file, and would be made anew."""
+        held = sum(len(owner) for owner in self._owners() if isinstance(owner, SpillFile))
+        return held + self.held
+
+    def _owners(self) -> list[object]:
+        return list({id(owner): owner for owner in map(_owner, self._given[:2])}.values())
 
     def again(self) -> OpenPair:
         """Give another one of the same elements, for another thread."""
@@ -170,17 +179,14 @@ def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
     return OpenPair(theirs, ours, reader.quants, reader.clamps, reader.channel_axis(ours.shape))
 
 
-def _owner(array: np.ndarray) -> tuple[object, int]:
-    """Give what the elements of an array lie in, and how much memory that takes; none if it is a mapped file."""
-    owner: object = array
-    nbytes = array.nbytes
+def _owner(array: np.ndarray) -> object:
+    """Give what the elements of an array lie in: the largest array of them, or what is mapped."""
+    found, owner = array, array.base
     while isinstance(owner, np.ndarray | memoryview):
-        nbytes = owner.nbytes
-        below = owner.base if isinstance(owner, np.ndarray) else owner.obj
-        if below is None:
-            break
-        owner = below
-    return owner, 0 if isinstance(owner, mmap.mmap) else nbytes
+        if isinstance(owner, np.ndarray):
+            found = owner
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return owner if isinstance(owner, mmap.mmap) else found
 
 
 def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -14,7 +14,8 @@ __all__ = ["OpenPairs"]
 class OpenPairs:
     """Opens pairs. A large one of which a side is no view of a file, but decoded, is kept until another is opened.
 
-    To read one element of such a tensor all of it has to be decoded, or put into another order, which may take seconds.
+    To read one element of such a tensor all of it has to be decoded, or put into another order, which may take seconds;
+    what is large is then in a temporary file, see `qdebug.numerics.spilled`.
 
     Args:
         least: Bytes from which on one is kept.
@@ -50,7 +51,7 @@ class OpenPairs:
             if self._kept is not None:
                 return self._kept[2].again()
             pair = source.pair(tensor, sample=sample, step=step)
-            if pair.held >= self._least:
+            if pair.made >= self._least:
                 self._kept = source, key, pair
                 pair = pair.again()
             return pair

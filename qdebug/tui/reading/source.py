@@ -130,6 +130,10 @@ class OpenPair(Protocol):
         """Memory behind it, of what is no view of a file."""
 
     @property
+    def made(self) -> int:
+        """Size of what is behind it that is no view of a recording, in memory or in a temporary file."""
+
+    @property
     def reference_quant(self) -> QuantParams | None:
         """Quantization of the reference."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.numerics import spilled
 from qdebug.store.journal_reader import JournalReader
 from qdebug.store.reader import FileRecording
 from qdebug.store.target import journal_of
@@ -31,6 +32,14 @@ def small_graph():
         name="small",
         opset={"": 21, "com.example": 1},
     )
+
+
+@pytest.fixture(params=[False, True], ids=["in memory", "in a file"])
+def made_in(request, monkeypatch):
+    """Make what is no view of a recording in memory, or in a temporary file as if it were large."""
+    if request.param:
+        monkeypatch.setattr(spilled, "SPILL_FROM", 1)
+    return request.param
 
 
 @pytest.fixture

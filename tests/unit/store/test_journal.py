@@ -119,6 +119,7 @@ def test_frames_that_cannot_be_written_leave_no_trace(tmp_path, monkeypatch):
 
 
 class TestReader:
+    @pytest.mark.usefixtures("made_in")
     def test_it_goes_on_where_it_was(self, tmp_path):
         writer = RecordingWriter(tmp_path / "run.h5")
         reader = JournalReader(journal_of(tmp_path / "run.h5"))
@@ -134,6 +135,7 @@ class TestReader:
         assert reader.end == {"complete": True, "events": 3}
         reader.close()
 
+    @pytest.mark.usefixtures("made_in")
     def test_damaged_values_are_never_handed_out(self, left):
         part = left.with_name("run.h5.part")
         reader = JournalReader(journal_of(left))
@@ -146,6 +148,7 @@ class TestReader:
             reader.load(events[3])
         reader.close()
 
+    @pytest.mark.usefixtures("made_in")
     def test_payloads_that_are_missing(self, left):
         os.truncate(left.with_name("run.h5.part"), 10)
         reader = JournalReader(journal_of(left))
@@ -218,6 +221,7 @@ class TestJournalOfAnotherProgram:
         return JournalReader(path)
 
     @pytest.mark.parametrize("check", [True, False])
+    @pytest.mark.usefixtures("made_in")
     def test_values_behind_their_frame(self, tmp_path, check):
         values = np.array([[1, 2], [3, 4.5]], np.float32)
         reader = self.write(tmp_path / "c", foreign_event("a", values, check=check))

@@ -52,6 +52,7 @@ def arrays():
     }
 
 
+@pytest.mark.usefixtures("made_in")
 def test_everything_comes_back(tmp_path, codec):
     given = arrays()
     path = write(tmp_path / "run.h5", given)
@@ -72,6 +73,7 @@ def test_everything_comes_back(tmp_path, codec):
 
 
 @pytest.mark.parametrize("logical", LOGICAL_DTYPES)
+@pytest.mark.usefixtures("made_in")
 def test_every_dtype(tmp_path, codec, logical):
     array = RNG.integers(0, 2, (40, 40)).astype(np.dtype(getattr(ml_dtypes, logical, logical)))
     path = write(tmp_path / "run.h5", {"x": array})

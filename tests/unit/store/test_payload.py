@@ -16,6 +16,7 @@ def _through(array, logical):
 
 
 @pytest.mark.parametrize("logical", [name for name in LOGICAL_DTYPES if logical_dtype(name).itemsize <= 2])
+@pytest.mark.usefixtures("made_in")
 def test_every_bit_pattern_of_a_small_dtype_comes_back(logical):
     dtype = logical_dtype(logical)
     unsigned = np.dtype(f"u{dtype.itemsize}")

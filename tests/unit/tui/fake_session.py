@@ -56,7 +56,7 @@ class Pair:
         looked: Called with the element that a window is read around.
     """
 
-    held = 0
+    held = made = 0
 
     def __init__(self, values, looked=lambda _: None):
         if values.reference.shape != values.backend.shape:

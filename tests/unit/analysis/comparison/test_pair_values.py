@@ -7,6 +7,7 @@ from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.comparison.pair_values import PairReader
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, QuantParams, TensorInfo
+from qdebug.numerics import spilled
 from qdebug.numerics.full_tier import profile_tensor
 
 F32 = np.float32
@@ -87,16 +88,16 @@ def test_values_are_real_and_in_the_references_order():
     assert reader.profile().worst[0].index == (0, 2, 1)
 
 
-def test_what_is_turned_is_profiled_as_it_lies_or_as_a_copy_alike(monkeypatch):
+def test_what_is_turned_is_profiled_alike_from_memory_and_from_a_file(monkeypatch):
     theirs, codes = noise((2, 3, 4, 5), 1), np.rint(noise((2, 4, 5, 3), 2) * 20).astype(np.int8)
     quant = QuantParams(dtype="int8", scale=F32([0.5, 0.25, 0.1]), zero_point=[1, 0, 2], axis=3)
     pair = Pair(reference="r", backend="b", match=Match.MANUAL, reason="", backend_view=View(transpose=(0, 3, 1, 2)))
     both = PairReader(recorded("r", {(0, 0): theirs}), recorded("b", {(0, 0): codes}, quant=quant), pair)
     copied = both.profile(sample=0)
-    monkeypatch.setattr("qdebug.analysis.comparison.pair_values._SMALL", 0)
-    assert not both._read(0, 0)[1].flags.c_contiguous
-    viewed = both.profile(sample=0)
-    assert viewed.stats == copied.stats
-    assert viewed.worst == copied.worst
-    assert viewed.channels.rmse.tolist() == copied.channels.rmse.tolist()
-    assert viewed.errors.counts.tolist() == copied.errors.counts.tolist()
+    monkeypatch.setattr(spilled, "SPILL_FROM", 1)
+    assert not both.stored(0, 0)[1].flags.writeable, "it lies in a file"
+    in_file = both.profile(sample=0)
+    assert in_file.stats == copied.stats
+    assert in_file.worst == copied.worst
+    assert in_file.channels.rmse.tolist() == copied.channels.rmse.tolist()
+    assert in_file.errors.counts.tolist() == copied.errors.counts.tolist()

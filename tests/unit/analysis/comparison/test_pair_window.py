@@ -14,6 +14,7 @@ from qdebug.analysis.comparison.pair_values import PairReader
 from qdebug.analysis.comparison.pair_window import open_pair
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo
+from qdebug.numerics import spilled
 
 
 class Kept:
@@ -173,6 +174,16 @@ def test_what_lies_in_a_file_takes_no_memory(tmp_path):
     assert opened(reader(ours, ours, quant=quant, view=turned)).held == 0, "a view of it, which is read as it is asked"
     blocked = opened(reader(ours, ours, view=View(channel_block=4)))
     assert blocked.held in {0, 64}
+
+
+def test_what_was_made_in_a_file_takes_no_memory_but_would_have_to_be_made_again(monkeypatch):
+    values, blocks = np.arange(64.0).reshape(1, 4, 4, 4), View(channel_block=4)
+    in_memory = opened(reader(values, values.copy(), view=blocks))
+    assert in_memory.made == in_memory.held == 2 * values.nbytes
+    monkeypatch.setattr(spilled, "SPILL_FROM", 1)
+    in_file = opened(reader(values, values.copy(), view=blocks))
+    assert (in_file.held, in_file.made) == (values.nbytes, 2 * values.nbytes)
+    np.testing.assert_array_equal(in_file.read(0, 64).backend, in_memory.read(0, 64).backend)
 
 
 def test_sides_that_lie_in_the_same_memory_are_counted_once():
