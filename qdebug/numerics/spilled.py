@@ -31,6 +31,8 @@ _AT_ONCE = 1 << 20
 _CRUMB = 1 << 10
 """Bytes next to each other below which to write them one by one takes longer than to read them so."""
 _ZEROS = 1 << 20
+_MOST = 1 << 30
+"""Bytes that are read in one call, which may not read all it is asked for."""
 _NONE = -1
 
 Place = tuple[slice, ...]
@@ -92,11 +94,27 @@ class Making:
             _write(self._fd, data, start * self._dtype.itemsize)
 
     def done(self) -> np.ndarray:
-        """Give the array. It is not to be filled any further; one that lies in a file is read-only."""
+        """Give the array. It is not to be filled any further; one that lies in a file is read-only.
+
+        Raises:
+            MemoryError: It can neither be mapped nor read back.
+            OSError: It cannot be read back.
+        """
         if self._fd == _NONE:
             return self._array
-        held = SpillFile(self._fd, self._nbytes, access=mmap.ACCESS_READ)
+        try:
+            held = SpillFile(self._fd, self._nbytes, access=mmap.ACCESS_READ)
+        except OSError:  # a mapping needs address space and a descriptor
+            return self._read_back()
         return np.frombuffer(held, self._dtype).reshape(self._shape)
+
+    def _read_back(self) -> np.ndarray:
+        array = np.empty(self._shape, self._dtype)
+        left, start = array.reshape(-1).view(np.uint8).data, 0
+        while left:
+            count = os.preadv(self._fd, [left[:_MOST]], start)
+            left, start = left[count:], start + count
+        return array
 
     def __del__(self) -> None:
         if getattr(self, "_fd", _NONE) != _NONE:

@@ -115,6 +115,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # of what is made in temporary files instead
     try:
         said = _check(path)
     except RecordingError as error:

@@ -108,7 +108,7 @@ def test_what_is_small_is_made_in_memory(monkeypatch):
     assert making.done().sum() == 16
 
 
-def _full(*_):
+def _full(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -125,6 +125,14 @@ def test_without_room_on_the_disk_it_is_made_in_memory(name, answer, monkeypatch
     making = Making((16,), np.dtype(np.int8))
     making.put_flat(0, np.arange(16, dtype=np.int8))
     assert not in_file(making.done())
+    assert making.done().tolist() == list(range(16))
+
+
+def test_what_cannot_be_mapped_is_read_back(monkeypatch):
+    making = Making((16,), np.dtype(np.int8))
+    making.put_flat(0, np.arange(16, dtype=np.int8))
+    monkeypatch.setattr(spilled, "SpillFile", _full)
+    monkeypatch.setattr(spilled, "_MOST", 5)
     assert making.done().tolist() == list(range(16))
 
 
