@@ -25,7 +25,10 @@ class NameSet(AbstractSet[str]):
     def __init__(self, names: Names, chosen: Iterable[str]) -> None:
         self._names = names
         chosen = frozenset(chosen)
-        self._there = np.fromiter((name in chosen for name in names), bool, len(names)).tobytes()
+        rows = names.every_row()
+        there = np.zeros(len(names), bool)
+        there[[row for row in map(rows.__getitem__, chosen) if row >= 0]] = True
+        self._there = there.tobytes()
         whole = self._there.count(1) == len(chosen)
         self._others: AbstractSet[str] = frozenset() if whole else chosen.difference(names)
 
@@ -51,11 +54,11 @@ class NameLinks(Mapping[str, str]):
 
     def __init__(self, names: Names, given: Mapping[str, str]) -> None:
         self._names = names
-        rows = {name: row for row, name in enumerate(names)}
+        rows = names.every_row()
         linked = np.full(len(names), -1, np.int64)
         self._others: dict[str, str] = {}
         for name, other in given.items():
-            row, to = rows.get(name, -1), rows.get(other, -1)
+            row, to = rows[name], rows[other]
             if row < 0 or to < 0:
                 self._others[name] = other
             else:
@@ -98,13 +101,13 @@ class NameGroups(Mapping[str, tuple[str, ...]]):
 
     def __init__(self, names: Names, given: Mapping[str, Sequence[str]]) -> None:
         self._names = names
-        rows = {name: row for row, name in enumerate(names)}
+        rows = names.every_row()
         flat: list[int] = []
         starts, stops = (np.zeros(len(names), np.int64) for _ in range(2))
         self._others: dict[str, tuple[str, ...]] = {}
         for name, belonging in given.items():
-            found = [rows.get(each, -1) for each in belonging]
-            row = rows.get(name, -1)
+            found = [rows[each] for each in belonging]
+            row = rows[name]
             if row < 0 or -1 in found or not found:
                 self._others[name] = tuple(belonging)
                 continue

@@ -184,12 +184,13 @@ class Names(Sequence[str]):
         self.text: Callable[[int], str] = _giver(texts)
         count = len(texts)
         self.rows: dict[str, int]
+        self._recent: Recent[str, int] | None = None
         if count <= MANY:
             self.rows = _Rows(zip(texts, range(count), strict=True))
             if len(self.rows) < count:
                 raise ValueError(_TWICE)
             return
-        self.rows = Recent(self._find)
+        self.rows = self._recent = Recent(self._find)
         hashes, order = _hashed(texts)
         if _alike(texts, hashes, order):
             raise ValueError(_TWICE)
@@ -217,18 +218,28 @@ class Names(Sequence[str]):
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.rows[name] >= 0
 
+    def every_row(self) -> dict[str, int]:
+        """Give the rows of all names, for who asks for most of them: they may be in a dictionary already."""
+        if isinstance(self.rows, _Rows):
+            return self.rows
+        return _Rows(zip(self._texts, range(len(self)), strict=True))
+
     def hold(self, known: dict[str, str]) -> None:
-        """Have all of them made, until they are let go.
+        """Have all of them and their rows made, until they are let go.
 
         Args:
             known: Texts to be used for equal ones; those that are not there are added.
         """
         self._texts = [known.setdefault(text, text) for text in self._given]
         self.text = _giver(self._texts)
+        self.rows = self.every_row()
 
     def let_go(self) -> None:
         """Make each when it is asked for, again."""
         self._texts = self._given
+        if self._recent is not None:
+            self._recent.clear()  # a few names among very many that are gone would keep the memory around them
+            self.rows = self._recent
         self.text = _giver(self._texts)
 
     def _find(self, name: str) -> int:

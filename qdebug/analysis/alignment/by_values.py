@@ -18,7 +18,7 @@ import numpy as np
 from qdebug.analysis.alignment.node_match import Answer
 from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op
 from qdebug.analysis.alignment.pairs import Match
-from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, is_loose
+from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loose
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
@@ -68,7 +68,7 @@ class ValueMatcher:
 
     def __init__(self, ref: Run, be: Run) -> None:
         self._ref, self._be = ref, be
-        self._loose = any(is_loose(node) for run in (ref, be) for node in run.recording.graph.nodes)
+        self._loose = any(has_loose(run.recording.graph) for run in (ref, be))
         self._by_size: dict[int, list[str]] | None = None
         self._sketches: dict[str, _Sketch | None] = {}
 
@@ -157,7 +157,7 @@ class ValueMatcher:
 
     @cached_property
     def _coded(self) -> bool:
-        return any(map(is_loose, self._be.recording.graph.nodes)) and computes_with_codes(self._be.recording)
+        return self._loose and has_loose(self._be.recording.graph) and computes_with_codes(self._be.recording)
 
     def _stage(self, tensor: str, reference: str) -> str | None:
         """Give the tensor among those made of a reference tensor in turn that a backend tensor is; None if a later one.

@@ -18,8 +18,9 @@ import numpy as np
 from qdebug.analysis.alignment.ops import plain_op
 from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.model import TensorInfo
-from qdebug.model.outline import shape_of
+from qdebug.analysis.alignment.vocabulary import kinds_of
+from qdebug.model import Node
+from qdebug.model.outline import outline_of, shape_of
 from qdebug.numerics.affine import dequantize
 
 __all__ = ["moved_shape", "with_channels_second"]
@@ -49,10 +50,14 @@ def with_channels_second(pairs: Iterable[Pair], ref: Run, be: Run) -> tuple[Pair
     """
     pairs = tuple(pairs)
     lasts = {"reference": 0, "backend": 0}
+    says = any(_is_last(layout) for run in (ref, be) for layout in {info.layout for info in run.graph.tensors.values()})
     for pair in pairs:
-        if side := _said(pair, ref, be) or _told(pair, ref, be):
+        if side := (says and _said(pair, ref, be)) or _told(pair, ref, be):
             lasts[side] += 1
     last = max(lasts, key=lambda side: lasts[side]) if any(lasts.values()) else None
+    unsaid = any(_is_turn_unsaid(node) for run in (be, ref) for node in kinds_of(run.graph.nodes))
+    if not (last or unsaid or any(pair.match is Match.DATA for pair in pairs)):
+        return pairs
     turned: dict[str, tuple[int, ...]] = {}
     result = []
     for pair in pairs:
@@ -72,14 +77,14 @@ def with_channels_second(pairs: Iterable[Pair], ref: Run, be: Run) -> tuple[Pair
 
 def _said(pair: Pair, ref: Run, be: Run) -> str | None:
     """Give the side whose tensor is said to have channels last while the other is not."""
-    theirs, ours = (_is_last(run.graph.tensors[n]) for run, n in ((ref, pair.reference), (be, pair.backend)))
+    theirs, ours = (_is_last(run.graph.tensors[n].layout) for run, n in ((ref, pair.reference), (be, pair.backend)))
     if theirs == ours:
         return None
     return "backend" if ours else "reference"
 
 
-def _is_last(info: TensorInfo) -> bool:
-    return info.layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
+def _is_last(layout: str | None) -> bool:
+    return layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
 
 
 def _told(pair: Pair, ref: Run, be: Run) -> str | None:
@@ -99,7 +104,11 @@ def _told(pair: Pair, ref: Run, be: Run) -> str | None:
 def _turns_unsaid(pair: Pair, ref: Run, be: Run) -> bool:
     """Tell whether a tensor of either side is turned in an order that its recording does not say."""
     nodes = be.graph.producer(pair.backend), ref.graph.producer(pair.reference)
-    return any(node is not None and plain_op(node) == "Transpose" and "perm" not in node.attrs for node in nodes)
+    return any(node is not None and _is_turn_unsaid(node) for node in nodes)
+
+
+def _is_turn_unsaid(node: Node) -> bool:
+    return plain_op(node) == "Transpose" and "perm" not in node.attrs
 
 
 def _plain(pair: Pair) -> bool:
@@ -109,6 +118,9 @@ def _plain(pair: Pair) -> bool:
 
 
 def _shape(run: Run, tensor: str) -> tuple[int, ...] | None:
+    outline = outline_of(run.recording, tensor)
+    if outline is not None:
+        return outline.shape
     if run.recording.has(tensor):
         return shape_of(run.recording, tensor)
     known = run.graph.tensors[tensor].shape

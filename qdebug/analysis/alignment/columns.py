@@ -230,9 +230,9 @@ class _UnmatchedColumns(_Columns[Unmatched]):
 
 
 def _rows_of(names: Iterable[str | None], table: Names) -> np.ndarray:
-    """Give the rows of very many names, -1 for what is none: by a dictionary that is gone afterwards."""
-    rows: dict[str | None, int] = {name: row for row, name in enumerate(table)}
-    return np.fromiter((rows.get(name, -1) for name in names), np.int32)
+    """Give the rows of very many names, -1 for what is none."""
+    rows: Mapping[str | None, int] = table.every_row()  # type: ignore[assignment]  # None has no row either
+    return np.fromiter((rows[name] for name in names), np.int32)
 
 
 def _reasons(reasons: Iterable[str]) -> Sequence[str]:

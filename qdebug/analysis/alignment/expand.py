@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from qdebug.analysis.alignment.ops import fused_activation
-from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign
+from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign, kinds_of
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 
 __all__ = ["expanded", "parts_of"]
@@ -37,7 +37,9 @@ def expanded(graph: Graph) -> Graph:
 
     Every tensor of the given graph is one of the new graph; the last node of several keeps the name of the output.
     """
-    if not any(_extra(node) or is_foreign(node) for node in graph.nodes):
+    if not (
+        any(_extends(node) or is_foreign(node) for node in kinds_of(graph.nodes)) or any(map(_reads_more, graph.nodes))
+    ):
         return graph
     taken = {*graph.tensors}
     names = {node.name for node in graph.nodes}
@@ -65,14 +67,22 @@ def parts_of(node: Node) -> tuple[Node, ...]:
     return tuple(_parts(node, set(), {node.name}))
 
 
-def _extra(node: Node) -> bool:
-    return fused_activation(node) is not None or _summed(node) is not None or _counts(node) or node.op in _GATED
+def _extends(node: Node) -> bool:
+    """Tell whether a node computes more than its own operator as far as operator and attributes tell."""
+    return fused_activation(node) is not None or node.op in _GATED
+
+
+def _reads_more(node: Node) -> bool:
+    """Tell whether a node computes more than its own operator as far as what it reads tells."""
+    return (node.op in _SUMMED and _summed(node) is not None) or _counts(node)
 
 
 def _counts(node: Node) -> bool:
     """Tell whether a node that sums embeddings also counts the ones of a mask, which its sums know nothing of."""
+    if node.op != "EmbedLayerNormalization":
+        return False
     with_mask = len(node.inputs) > _COUNTED and bool(node.inputs[_COUNTED])
-    return node.op == "EmbedLayerNormalization" and with_mask and len(node.outputs) > 1 and bool(node.outputs[1])
+    return with_mask and len(node.outputs) > 1 and bool(node.outputs[1])
 
 
 def _summed(node: Node) -> str | None:

@@ -28,6 +28,7 @@ from qdebug.analysis.alignment.turning import (
     without_dimensions,
 )
 from qdebug.analysis.alignment.value_classes import Run, tensor_order
+from qdebug.analysis.alignment.vocabulary import kinds_of
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams
 from qdebug.model.kept import kept_of
@@ -242,9 +243,11 @@ def _layouts(
 def _may_turn(run: Run) -> bool:
     """Tell whether anything in a run could keep a tensor in another order; most of what follows one does too."""
     graph = run.recording.graph
+    layouts = {info.layout for info in graph.tensors.values()}
     return any(
-        node.op in _TURNS or node.op.startswith("Nhwc") or "channels_last" in node.attrs for node in graph.nodes
-    ) or any(block_of(info.layout) is not None for info in graph.tensors.values())
+        node.op in _TURNS or node.op.startswith("Nhwc") or "channels_last" in node.attrs
+        for node in kinds_of(graph.nodes)
+    ) or any(block_of(layout) is not None for layout in layouts)
 
 
 def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:

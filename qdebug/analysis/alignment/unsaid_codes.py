@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from qdebug.analysis.alignment.ops import plain_op, says_nothing
-from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign
-from qdebug.model import Node, Recording, Role
+from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign, kinds_of
+from qdebug.model import Graph, Node, Recording, Role
 
-__all__ = ["computes_with_codes", "is_loose"]
+__all__ = ["computes_with_codes", "has_loose", "is_loose"]
 
 _CODED = frozenset({"QuantizeLinear", "DequantizeLinear", "FakeQuantize"})
 _CODES = frozenset({"int8", "uint8", "int4", "uint4"})
@@ -17,6 +17,11 @@ def is_loose(node: Node) -> bool:
     return says_nothing(node) or is_foreign(node)
 
 
+def has_loose(graph: Graph) -> bool:
+    """Tell whether any node of a graph is loose."""
+    return any(map(says_nothing, graph.nodes)) or any(map(is_foreign, kinds_of(graph.nodes)))
+
+
 def computes_with_codes(recording: Recording) -> bool:
     """Tell whether anything in a run is in codes: a tensor with a scale, integers of few bits, or what makes them.
 
@@ -24,7 +29,7 @@ def computes_with_codes(recording: Recording) -> bool:
         recording: The run.
     """
     graph = recording.graph
-    if any(plain_op(in_words_of_onnx(node)) in _CODED for node in graph.nodes):
+    if any(plain_op(in_words_of_onnx(node)) in _CODED for node in kinds_of(graph.nodes)):
         return True
     return any(
         info.quant is not None or (info.dtype in _CODES and info.role is not Role.CONSTANT)

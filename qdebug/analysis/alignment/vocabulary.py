@@ -7,14 +7,14 @@ OpenVINO (opset16), as their documentation lists them. Only what does the same i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
 from qdebug.model import AttrValue, Node
 
-__all__ = ["in_words_of_onnx", "is_foreign"]
+__all__ = ["in_words_of_onnx", "is_foreign", "kinds_of"]
 
 _OURS = {
     "Conv": "conv conv1d conv2d conv3d convolution groupconvolution depthwiseconv2d",
@@ -93,6 +93,19 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyTyp
 _FUSED = ("fused_activation_function", "fused_activation")
 _FUSED_WORDS = {"relu": ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
 _OVERLOAD = re.compile(r"[._](?:default|tensor|scalar|int|dim|self)$")
+
+
+def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Give one of the nodes that have the same operator and the very same attributes.
+
+    For questions that only these two answer: most nodes of a large graph share both with many others.
+    """
+    seen: dict[tuple[str, int], Mapping[str, AttrValue]] = {}
+    for node in nodes:
+        kind = node.op, id(node.attrs)
+        if kind not in seen:
+            seen[kind] = node.attrs  # which stay alive, so that no others get their place in memory
+            yield node
 
 
 def is_foreign(node: Node) -> bool:

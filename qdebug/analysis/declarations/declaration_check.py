@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_reference_order
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
-from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, is_loose
+from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loose, is_loose
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import (
     Attribution,
@@ -127,7 +127,7 @@ class DeclarationCheck:
     @cached_property
     def _coded(self) -> bool:
         """Tell whether nodes may read codes that nobody says they do."""
-        return any(map(is_loose, self._backend.graph.nodes)) and computes_with_codes(self._backend)
+        return has_loose(self._backend.graph) and computes_with_codes(self._backend)
 
     def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
         """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""

@@ -94,8 +94,11 @@ def test_names_that_are_held_are_found_and_given_as_before(many):
     table.hold(known)
     assert table[1] is known["b"]
     assert (list(table), table.rows["a"], table.rows["c"]) == (["a", "b"], 0, -1)
+    assert table.every_row() == {"a": 0, "b": 1}
+    assert table.every_row() is table.rows
     table.let_go()
-    assert list(table) == ["a", "b"]
+    assert (list(table), table.rows["b"], table.rows["c"]) == (["a", "b"], 1, -1)
+    assert table.every_row() == {"a": 0, "b": 1}
 
 
 def test_what_was_made_lately_is_kept_and_never_too_much_of_it(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.analysis.alignment.align import align
-from qdebug.analysis.alignment.vocabulary import in_words_of_onnx
+from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign, kinds_of
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
 
@@ -99,3 +99,22 @@ def test_a_silu_is_the_product_that_it_stands_for():
 def test_words_of_onnx_and_unknown_ones_are_left_alone(op):
     node = Node(name="n", op=op, inputs=("x",), outputs=("y",))
     assert in_words_of_onnx(node) is node
+
+
+def test_one_node_of_each_kind_stands_for_the_others():
+    plain, fused = ({}, {"fused_activation": "relu"})
+    shared = Node(name="a", op="Conv", attrs=plain).attrs
+    nodes = [
+        Node.sharing_attrs(shared, name="a", op="Conv"),
+        Node.sharing_attrs(shared, name="b", op="Conv"),
+        Node.sharing_attrs(shared, name="c", op="conv2d"),
+        Node(name="d", op="Conv", attrs=fused),
+    ]
+    assert [node.name for node in kinds_of(nodes)] == ["a", "c", "d"]
+    assert {node.op for node in kinds_of(nodes) if is_foreign(node)} == {"Conv", "conv2d"}
+
+
+def test_nodes_that_are_gone_stand_for_no_others():
+    """Attributes of a later node may lie where those of an earlier one lay."""
+    made = (Node(name=str(at), op="Conv", attrs={"fused_activation": "relu"} if at == 99 else {}) for at in range(100))
+    assert any(map(is_foreign, kinds_of(made)))
