@@ -10,7 +10,17 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-__all__ = ["MANY", "Picked", "garbage_left_alone", "give_back_memory", "narrowed", "own_bytes"]
+__all__ = [
+    "MANY",
+    "Picked",
+    "as_column",
+    "compact",
+    "garbage_left_alone",
+    "give_back_memory",
+    "large_pieces_apart",
+    "narrowed",
+    "own_bytes",
+]
 
 T = TypeVar("T")
 
@@ -18,6 +28,9 @@ MANY = 20_000
 """Rows from which a table is kept as columns, out of which one row is made when it is looked at."""
 
 _LARGE = 1 << 18
+_USUAL = 1 << 24
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of options in glibc's malloc.h."""
 
 
 @contextmanager
@@ -52,6 +65,23 @@ def narrowed(column: np.ndarray) -> np.ndarray:
     found = own_bytes(column.size * kind.itemsize).view(kind)
     found[:] = column
     return found
+
+
+def compact(column: np.ndarray) -> range | memoryview:
+    """Keep a column of integers that are asked for one by one: as a range if they go up evenly, else `narrowed`.
+
+    Of a memoryview, one number comes several times as fast as of an array.
+    """
+    if column.size > 1:
+        first, step = int(column[0]), int(column[1]) - int(column[0])
+        if step > 0 and (column[1:] > column[:-1]).all() and (column[1:] - column[:-1] == step).all():
+            return range(first, first + step * column.size, step)
+    return narrowed(column).data
+
+
+def as_column(kept: range | memoryview) -> np.ndarray:
+    """Give what `compact` keeps as an array."""
+    return np.arange(kept.start, kept.stop, kept.step) if isinstance(kept, range) else np.asarray(kept)
 
 
 class Picked(Sequence[T]):
@@ -112,3 +142,29 @@ def give_back_memory() -> None:
 
     with suppress(AttributeError, OSError, TypeError):  # another C library, or none that can be named
         CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def large_pieces_apart() -> Iterator[None]:
+    """Have large pieces of memory go back to the system as soon as they are let go inside the block.
+
+    For programs alone, not for a library: it holds for the whole process. glibc puts a piece apart only if it is larger
+    than all that came back so far, and dictionaries of very many names come back soon: all that is made later lies
+    between what stays. After the block it is where large arrays would have brought it: to give and fetch pages costs
+    more than to compute with them.
+    """
+    _set_malloc(apart=_LARGE, trimmed=_LARGE)
+    try:
+        yield
+    finally:
+        _set_malloc(apart=_USUAL, trimmed=2 * _USUAL)
+
+
+def _set_malloc(*, apart: int, trimmed: int) -> None:
+    """Tell the C library from which size on it puts pieces apart, and how much it may keep at the end of its heap."""
+    from ctypes import CDLL
+
+    with suppress(AttributeError, OSError, TypeError):
+        mallopt = CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, apart)
+        mallopt(_TRIM_THRESHOLD, trimmed)

@@ -19,7 +19,7 @@ from qdebug.model.texts import Names, Recent
 __all__ = ["GraphRows", "LargeGraph", "Runs"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Runs:
     """Rows of tensors that belong to each node.
 
@@ -122,7 +122,7 @@ class LargeGraph(Graph):
         self.opset = MappingProxyType(dict(opset or {}))
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._index()
-        count = len(rows.inputs.starts) - 1
+        count = len(rows.node_names)
         nodes = _Nodes(Recent(rows.node, count), count)
         producers: Recent[str, Node | None] = Recent(self._producer, len(rows.names))
         self._kept = _Parts(nodes=nodes, tensors=_Tensors(rows), producer=producers.__getitem__)

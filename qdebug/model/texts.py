@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from qdebug.model.bulk import MANY, narrowed
+from qdebug.model.bulk import MANY, compact, narrowed
 
-__all__ = ["Names", "Recent", "Rows", "Texts", "repeats"]
+__all__ = ["Names", "Recent", "Rows", "Texts", "forget_recent", "repeats"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _RECENT = 2048
+_LARGE = 1 << 18
+"""Characters from which on texts are looked for among those that are there already."""
 _TWICE = "two tensors have one name"
 _HASH = 0xFFFFFFFFFFFFFFFF
 
@@ -27,10 +30,11 @@ class Recent(dict[K, V]):
         of: How many keys there are, if all may stay made where they are few.
     """
 
-    __slots__ = ("_make", "_most")
+    __slots__ = ("__weakref__", "_make", "_most")
 
     def __init__(self, make: Callable[[K], V], of: int | None = None) -> None:
         super().__init__()
+        _ALL_RECENT[id(self)] = self
         self._make = make
         self._most = _RECENT if of is None or of > MANY else MANY
 
@@ -40,6 +44,31 @@ class Recent(dict[K, V]):
             self.clear()
         self[key] = value
         return value
+
+
+_ALL_RECENT: WeakValueDictionary[int, Recent[Any, Any]] = WeakValueDictionary()
+
+
+def forget_recent() -> None:
+    """Let go of all that was made lately, after work that made very much.
+
+    Python gives memory back in pieces of a megabyte that nothing is left in, and what was made lately lies scattered
+    among what else was made then: a few thousand names and nodes hold tens of megabytes.
+    """
+    for recent in list(_ALL_RECENT.values()):
+        recent.clear()
+
+
+class _Piece:
+    """Very many texts in one, alive as long as anybody cuts texts out of it."""
+
+    __slots__ = ("__weakref__", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+_PIECES: WeakValueDictionary[str, _Piece] = WeakValueDictionary()
 
 
 class Texts(Sequence[str]):
@@ -56,12 +85,20 @@ class Texts(Sequence[str]):
 
     def __init__(self, data: bytes | memoryview, starts: np.ndarray, stops: np.ndarray) -> None:
         self._ascii: str | None = None
+        self._piece: _Piece | None = None
         self._data = b""
         try:
             self._ascii = str(data, "ascii")  # of all at once: one text is cut out of it in a third of the time
+            if len(self._ascii) >= _LARGE:  # two recordings of one net may have the very same
+                self._piece = _PIECES.setdefault(self._ascii, _Piece(self._ascii))
+                self._ascii = self._piece.text
         except UnicodeDecodeError:
             self._data = bytes(data)
-        self._starts, self._stops = narrowed(starts).data, narrowed(stops).data
+        if len(starts) and np.array_equal(starts[1:], stops[:-1]):  # as most lie: where one ends the next begins
+            ends = narrowed(np.append(starts, stops[-1])).data
+            self._starts, self._stops = ends[:-1], ends[1:]
+        else:
+            self._starts, self._stops = narrowed(starts).data, narrowed(stops).data
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
@@ -81,7 +118,7 @@ class Texts(Sequence[str]):
     def some(self, rows: np.ndarray) -> Texts:
         """Give some of them, by their rows; the texts themselves are not copied."""
         found = Texts(b"", *(np.asarray(ends)[rows] for ends in (self._starts, self._stops)))
-        found._ascii, found._data = self._ascii, self._data
+        found._ascii, found._piece, found._data = self._ascii, self._piece, self._data
         return found
 
     def at(self, rows: np.ndarray) -> list[str]:
@@ -127,7 +164,7 @@ class Rows(Sequence[str]):
 
     def __init__(self, texts: Sequence[str], rows: np.ndarray) -> None:
         self._texts = texts
-        self._rows = narrowed(rows).data
+        self._rows = compact(rows)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qdebug.model.bulk import narrowed
+from qdebug.model.bulk import as_column, compact, narrowed
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.outline import Outline
 from qdebug.store.layout import INDEX_DIMS
 
 __all__ = ["EventIndex"]
 
-_NUMBERS = ("tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "nbytes")
+_NUMBERS = ("sample", "step", "payload", "quant", "flags", "dtype", "ndim", "nbytes")
 _DIGEST = 16
 
 
@@ -27,6 +27,7 @@ class EventIndex:
 
     Attributes:
         columns: The numbers of all rows by the name of their field, each as narrow as it can be; `shape` is not one.
+        tensor: Gives the row of /tensors of an event by subscription.
     """
 
     def __init__(self, index: np.ndarray, tensors: int) -> None:
@@ -34,9 +35,9 @@ class EventIndex:
         self.columns: Mapping[str, np.ndarray] = {name: narrowed(index[name]) for name in _NUMBERS}
         order = np.lexsort((index["step"], index["sample"], index["tensor"]))
         starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1))
-        # of a memoryview, one number comes several times as fast as of an array
-        self._order, self._starts = narrowed(order).data, narrowed(starts).data
+        self._order, self._starts = compact(order), compact(starts)
         self._shape = tuple(narrowed(index["shape"][:, dim]).data for dim in range(dims))
+        self.tensor = compact(index["tensor"])
         self._hashes = index["hash"].tobytes()
         self._samples, self._steps, self._ndim, self._dtype, self._flags, self._payload, self._nbytes = (
             self.columns[name].data for name in ("sample", "step", "ndim", "dtype", "flags", "payload", "nbytes")
@@ -44,6 +45,11 @@ class EventIndex:
 
     def __len__(self) -> int:
         return len(self._order)
+
+    @property
+    def tensors(self) -> np.ndarray:
+        """The row of /tensors of each event."""
+        return as_column(self.tensor)
 
     def find(self, tensor: int, sample: int, step: int) -> int | None:
         """Give the row of the event of a tensor at a sample and step; None if there is none.

@@ -178,7 +178,8 @@ class FileRecording(Closable):
         if not rows.size:
             return {}
         quants = decode_quants(tables)
-        columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step", "quant"))
+        found = self._index.tensors, index["sample"], index["step"], index["quant"]
+        columns = (column[rows].tolist() for column in found)
         return {
             (names[tensor], sample, step): quants[quant] for tensor, sample, step, quant in zip(*columns, strict=True)
         }
@@ -186,7 +187,7 @@ class FileRecording(Closable):
     @cached_property
     def names(self) -> Sequence[str]:
         """Names of the tensors of which anything was kept, in the order they were first recorded."""
-        tensors = self._index.columns["tensor"]
+        tensors = self._index.tensors
         first = np.full(len(self._names), len(tensors))
         first[tensors[::-1]] = np.arange(len(tensors))[::-1]  # of several values the last one given stays
         recorded = np.count_nonzero(first < len(tensors))
@@ -197,8 +198,9 @@ class FileRecording(Closable):
         """Give the hash that the values of some tensors were recorded with, by tensor, sample and step."""
         index, names = self._index.columns, self._names
         wanted = np.array([name in tensors for name in names], dtype=bool)
-        rows = np.flatnonzero(wanted[index["tensor"]])
-        columns = (index[name][rows].tolist() for name in ("tensor", "sample", "step"))
+        tensor = self._index.tensors
+        rows = np.flatnonzero(wanted[tensor])
+        columns = (column[rows].tolist() for column in (tensor, index["sample"], index["step"]))
         hashes = map(self._index.digest, rows.tolist())
         return {
             (names[tensor], sample, step): digest for tensor, sample, step, digest in zip(*columns, hashes, strict=True)
@@ -218,7 +220,7 @@ class FileRecording(Closable):
     def events(self) -> Iterator[Event]:
         """List the rows of the index in the order of recording."""
         index = self._index
-        places = (index.columns[name].tolist() for name in ("tensor", "sample", "step"))
+        places = (column.tolist() for column in (index.tensors, index.columns["sample"], index.columns["step"]))
         for row, (tensor, sample, step) in enumerate(zip(*places, strict=True)):
             yield Event(
                 tensor=self._names[tensor],
@@ -290,7 +292,7 @@ class FileRecording(Closable):
         except BAD_FILE as exc:
             raise damaged(self.path, f"payload {payload}: {exc}") from None
         if not right:
-            name = self._names[int(self._index.columns["tensor"][event])]
+            name = self._names[self._index.tensor[event]]
             raise damaged(self.path, f"the values of {name!r} are not those recorded")
 
     def check_tables(self) -> bool:

@@ -53,7 +53,7 @@ class Navigator:
         self.trail = Trail()
         self._kept: np.ndarray | None = None
         self.matches = np.zeros(0, dtype=np.int64)
-        self.order = np.arange(table.size)
+        self.order = np.arange(table.size, dtype=np.int32)
         self._place = self.order.copy()
         self.cursor = 0
         self._sorted_version = table.version
@@ -383,7 +383,7 @@ class Navigator:
         self.arranged += 1
         order = self._sorted()
         self.order = order if self._kept is None else order[self._kept[order]]
-        self._place = np.full(self.table.size, -1, dtype=np.int64)
+        self._place = np.full(self.table.size, -1, dtype=np.int32)
         self._place[self.order] = np.arange(len(self.order))
 
     def _sorted(self) -> np.ndarray:

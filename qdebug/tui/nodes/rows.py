@@ -107,7 +107,7 @@ class NodeTable:
             self.pending -= int(self._missing.sum())
             self.ordered = sum(column(rows, "ordered"))
         self.comparable = self.pending
-        self._number = np.where(self._missing, -1, np.cumsum(~self._missing) - 1)
+        self._number = np.where(self._missing, np.int32(-1), np.cumsum(~self._missing, dtype=np.int32) - np.int32(1))
 
     def count_of(self, row: int) -> int | None:
         """Give the number of a row among those compared, as `qdebug diff` counts; None if it has no partner."""

@@ -98,10 +98,10 @@ class Comparison:
         Args:
             names: Opens the recordings and gives the names.
         """
-        from qdebug.model.bulk import garbage_left_alone
+        from qdebug.model.bulk import garbage_left_alone, large_pieces_apart
 
         self.named = True
-        with garbage_left_alone():  # libraries are loaded, and are there to stay
+        with large_pieces_apart(), garbage_left_alone():  # libraries are loaded, and are there to stay
             table = named_rows(names())
         self._post(Named(backend_at=self.at, table=table))
 
@@ -111,14 +111,17 @@ class Comparison:
         Args:
             notes: Gives what was noted on nodes earlier.
         """
-        from qdebug.model.bulk import garbage_left_alone
+        from qdebug.model.bulk import garbage_left_alone, large_pieces_apart
+        from qdebug.model.texts import forget_recent
 
         opening = self.opening
-        with garbage_left_alone():
+        with garbage_left_alone(), large_pieces_apart():
             source = self.source = opening.compare()
+            forget_recent()  # each time before something is made that stays
             opened = describe(source, self.at, writing=opening.writing is not None and opening.writing())
             opened = replace(opened, notes=notes(opening))
             opened.table.prepare()
+            forget_recent()
             self._load()
             _set_aside(opened.table.size)
         self.table, self.left = opened.table, source.results()

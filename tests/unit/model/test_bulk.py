@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdebug.model.bulk import garbage_left_alone, narrowed, own_bytes
+from qdebug.model.bulk import as_column, compact, garbage_left_alone, narrowed, own_bytes
 
 
 def test_garbage_is_left_alone_inside_alone():
@@ -69,6 +69,25 @@ def test_the_largest_unsigned_numbers_fit():
     assert narrowed(np.array([0, 2**64 - 1], np.uint64)).tolist() == [0, 2**64 - 1]
 
 
+@given(st.lists(st.integers(-3, 3), max_size=5) | st.builds(lambda *ends: list(range(*ends)), *[st.integers(0, 9)] * 2))
+def test_a_compact_column_gives_the_same_numbers(values):
+    column = np.array(values, np.int64)
+    kept = compact(column)
+    assert list(kept) == values
+    assert [kept[at] for at in range(len(values))] == values
+    assert as_column(kept).tolist() == values
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_what_goes_up_evenly_takes_no_room(step):
+    assert compact(np.arange(5, 100, step)) == range(5, 100, step)
+    assert compact(np.arange(5, 100, step, dtype=np.uint8)) == range(5, 100, step)
+
+
+def test_what_passes_its_type_does_not_go_up_evenly():
+    assert list(compact(np.array([250, 253, 0, 3], np.uint8))) == [250, 253, 0, 3]
+
+
 def test_one_value_throughout_takes_no_room():
     assert narrowed(np.full(100_000, 5)).strides == (0,)
 
@@ -103,3 +122,30 @@ def test_memory_that_nobody_uses_goes_back_to_the_system():
         pytest.skip("this C library cannot be asked to give memory back")
     found = subprocess.run([sys.executable, "-c", _FREED], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "True"
+
+
+_APART = """
+import numpy as np
+from qdebug.model.bulk import large_pieces_apart
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+np.ones(1 << 21)  # 16 MB: from now on smaller pieces lie side by side
+before = resident()
+with large_pieces_apart():
+    made = [np.ones(1 << 16) for _ in range(200)]  # 100 MB, of which every second one stays
+    del made[::2]
+print(resident() - before < 60e6)
+"""
+
+
+def test_large_pieces_go_back_to_the_system_though_others_stay():
+    if not (Path("/proc/self/statm").exists() and hasattr(ctypes.CDLL(None), "mallopt")):
+        pytest.skip("this C library cannot be asked to put pieces apart")
+    found = subprocess.run([sys.executable, "-c", _APART], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "True"
+    other = _APART.replace("with large_pieces_apart():", "if True:")
+    found = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False", "what this measures does not tell the two apart"

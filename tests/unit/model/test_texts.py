@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qdebug.model import texts as model_texts
-from qdebug.model.texts import Names, Recent, Rows, Texts, repeats
+from qdebug.model.texts import Names, Recent, Rows, Texts, forget_recent, repeats
 
 TEXTS = st.lists(st.text(st.characters(), max_size=5), max_size=12)
 
@@ -109,6 +109,25 @@ def test_what_was_made_lately_is_kept_and_never_too_much_of_it(monkeypatch):
     assert asked == [1, 2]
     assert [made[key] for key in range(100)] == [-key for key in range(100)]
     assert len(made) <= 3
+
+
+def test_what_was_made_lately_can_be_forgotten():
+    made, others = Recent(str), Recent(abs)
+    assert (made[7], others[-7]) == ("7", 7)
+    forget_recent()
+    assert (len(made), len(others)) == (0, 0)
+    assert (made[7], others[-7]) == ("7", 7)
+
+
+def test_equal_texts_of_two_recordings_are_kept_once(monkeypatch):
+    monkeypatch.setattr(model_texts, "_LARGE", 4)
+    one, other, short = (Texts.of(words) for words in (["some", "words"], ["some", "words"], ["a"]))
+    assert one._ascii is other._ascii
+    assert list(one) == list(other) == ["some", "words"]
+    assert list(other.some(np.array([1]))) == ["words"]
+    assert list(short) == ["a"]
+    del one, other
+    assert not model_texts._PIECES
 
 
 def test_of_few_keys_all_stay_made():
