@@ -11,15 +11,17 @@ import numpy as np
 from qdebug.analysis.alignment.columns import by_backend
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import Attribution
+from qdebug.analysis.attribution.attribute import Attribution, recorded_places
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.beyond_single import beyond_single
 from qdebug.analysis.comparison.compare import Comparison, Request, compare_pair, compare_small
 from qdebug.analysis.comparison.recent import RecentTensors
+from qdebug.analysis.comparison.short_values import short_values
 from qdebug.analysis.declarations.declaration_check import DeclarationCheck
 from qdebug.analysis.declarations.misread import misread
+from qdebug.analysis.explaining.float_band import rounded_inputs
 from qdebug.analysis.explaining.reproduce import Reproduced, Reproducer
 from qdebug.analysis.results.limit_rules import RuleFinder
 from qdebug.analysis.results.limits import Limits
@@ -121,7 +123,7 @@ class Examiner:
         reproduced = self._reproduced(entry, node, comparison, limits)
         why = None
         if judged[0] is Status.DIVERGED and node is not None:
-            why = misread(self._backend, node)
+            why = misread(self._backend, node) or self._by_rounded_inputs(entry, node, attribution)
             if why is None and reproduced is not None and reproduced.firm:
                 judged = limits.judge(comparison.stats, attribution, reproduced=True)
         declared = None
@@ -148,10 +150,38 @@ class Examiner:
             judged = judged[0], f"{judged[1]}: {cause}"
         if judged[0] is Status.WITHIN and (saturated := limits.saturated(comparison.rails)):
             judged = Status.DIVERGED, saturated
-        result = _node_result(
-            entry, comparison, attribution, judged, limits, declared=declared, reproduced=reproduced, whole=whole
+        return _node_result(
+            entry,
+            comparison,
+            attribution,
+            judged,
+            limits,
+            declared=declared,
+            unchecked=unchecked,
+            reproduced=reproduced,
+            precision=self._precision(entry, comparison, attribution),
+            whole=whole,
         )
-        return result if unchecked is None else replace(result, unchecked=unchecked)
+
+    def _precision(self, entry: PlannedNode, comparison: Comparison, attribution: Attribution) -> str | None:
+        """Give the format of few digits that the values were rounded to in this run alone; None if in none."""
+        replayed = attribution.in_range is not None
+        if comparison.stats is None or not comparison.stats.mismatches or comparison.basis != "full":
+            return None
+        coded = entry.quant is not None or self._reference.graph.tensors[entry.reference_tensor].quant is not None
+        if coded or entry.whole or (replayed and attribution.short is None):
+            return None
+        places = recorded_places(self._reference, self._backend, entry)
+        sides, names = (self._reference, self._backend), (entry.reference_tensor, entry.tensor)
+        return short_values(sides, names, places, known=attribution.short)
+
+    def _by_rounded_inputs(self, entry: PlannedNode, node: Node, attribution: Attribution) -> str | None:
+        """Say to which formats a product has rounded what it multiplies, if that accounts for what it introduces."""
+        stats = attribution.in_range
+        if entry.quant is not None or attribution.allowed is None or stats is None:
+            return None
+        formats = rounded_inputs(self._backend, node, entry.tensor, (stats.worst_sample or 0, 0))
+        return f"rounding what it multiplies to {' or '.join(formats)} first accounts for it" if formats else None
 
     def _as_reference(
         self, entry: PlannedNode, comparison: Comparison, limits: Limits, segment: Segment | None, own: _Judged
@@ -295,7 +325,9 @@ def _node_result(
     limits: Limits,
     *,
     declared: str | None = None,
+    unchecked: str | None = None,
     reproduced: Reproduced | None = None,
+    precision: str | None = None,
     whole: bool = False,
 ) -> NodeResult:
     parts = {} if attribution is None else attribution.samples
@@ -328,7 +360,9 @@ def _node_result(
         declared=declared,
         attribution_note=None if attribution is None else attribution.reason,
         explained=None if reproduced is None else reproduced.by,
+        unchecked=unchecked,
         reproduced=None if reproduced is None else reproduced.by is not None,
+        precision=precision,
         saturation=comparison.rails,
         quant=entry.quant,
         samples=tuple(

@@ -25,6 +25,7 @@ __all__ = [
     "error_rows",
     "holds_integers",
     "metric_facts",
+    "precision_sentence",
     "quant_summary",
     "rail_facts",
     "sample_lines",
@@ -139,12 +140,19 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
     facts = []
     if result.attribution_note:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
+    if result.precision is not None:
+        facts.append(("digits", precision_sentence(result.precision)))
     if result.gain is not None:
         facts.append(("gain", f"{numbers.number(result.gain)} ({metric('gain').definition})"))
     if result.reproduced is not None:
         said = "no known arithmetic gives these codes" if result.explained is None else safe_text(result.explained)
         facts.append(("arithmetic", f"reproduced bit for bit by: {said}" if result.reproduced else said))
     return facts
+
+
+def precision_sentence(name: str) -> str:
+    """Say that values were rounded to a float format of few digits in the backend alone."""
+    return f"its values are what {safe_text(name, limit=20)} holds, whatever they are kept in; the reference's are not"
 
 
 def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:

@@ -21,7 +21,6 @@ from qdebug.analysis.attribution.band import (
     allowed_error,
     beyond_own_sums,
     beyond_own_terms,
-    held_unit,
     norm,
     unit_roundoff,
 )
@@ -32,6 +31,7 @@ from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, quantize
+from qdebug.numerics.short_formats import held_format
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import has_kernel, run_node
@@ -85,6 +85,8 @@ class Attribution:
         whole_off: How far integers that are no codes, and booleans, may be off the replay: 0, or 1 where their operator
             computes with real numbers. None for other tensors, and where the replay itself may round otherwise.
         tied: How many of them are the index of another one of equal values.
+        short: Name of the float format that all of the output was rounded to, though it is kept in a longer one; None
+            if there is none.
         samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
     """
@@ -100,6 +102,7 @@ class Attribution:
     hidden: int = 0
     whole_off: int | None = None
     tied: int = 0
+    short: str | None = None
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
 
@@ -217,7 +220,9 @@ class _Split:
         elif entry.quant is None:
             unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
-            held = held_unit(ours)
+            short = held_format(ours)
+            part.formats.add(None if short is None else short.name)
+            held = unit_roundoff(ours.dtype) if short is None else short.unit
             part.allowed += (held * norm(ours)) ** 2
             bounds = clamp_of(self._view)
             shown = ours if bounds == (None, None) else np.clip(ours, *bounds)
@@ -308,6 +313,7 @@ class _Split:
             hidden=part.hidden,
             whole_off=self._whole_off,
             tied=part.tied,
+            short=next(iter(part.formats)) if len(part.formats) == 1 else None,
             allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
             beyond=part.beyond,
         )
@@ -327,6 +333,7 @@ class _Part:
     tied: int = 0
     allowed: float = 0.0
     beyond: int = 0
+    formats: set[str | None] = field(default_factory=set)
 
     def merge(self, other: _Part) -> None:
         """Add what another part has seen."""
@@ -341,6 +348,7 @@ class _Part:
         self.propagated.merge(other.propagated)
         self.allowed += other.allowed
         self.tied += other.tied
+        self.formats |= other.formats
         self.beyond += other.beyond
 
 

@@ -18,6 +18,7 @@ from qdebug.analysis.alignment.ops import MOVES_VALUES
 from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.numerics.short_formats import held_format
 from qdebug.replay.registry import run_node
 
 __all__ = [
@@ -51,9 +52,6 @@ _HOLDS_BACK = frozenset({"Relu", "LeakyRelu", "Clip"})
 """Activations that round nothing themselves, and whose results differ by no more than what they are given."""
 _FACTORS = frozenset({"alpha", "beta"})
 
-_TELLING = 16
-"""Elements from which the digits of a tensor tell the format they were rounded to."""
-
 _SUMS = frozenset(
     {"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Add", "Sum", "Mean"}
     | {"AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
@@ -69,38 +67,16 @@ def unit_roundoff(dtype: np.dtype) -> float:
 
 
 def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
-    """Give the unit roundoff of the narrowest float format that values were rounded to, whatever they are kept in.
+    """Give the unit roundoff of the shortest float format that values were rounded to, whatever they are kept in.
 
-    Runtimes that compute in float32 keep the weights of a 16 bit network in it. That all elements fit a narrower format
-    is not enough: whole numbers and codes times a power of two do as well. In a float format small elements are as
-    fine, relative to their size, as large ones.
+    Runtimes that compute in float32 keep the weights of a 16 bit network in it, see `held_format`.
 
     Args:
         values: Elements of any dtype.
         narrowest: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
     """
-    unit = unit_roundoff(values.dtype)
-    if values.dtype not in (np.float32, np.float64) or (values.size < _TELLING and narrowest is None):
-        return unit
-    for narrow in (ml_dtypes.bfloat16, np.float16):
-        if not (_fits(values.reshape(-1)[:4096], narrow) and _fits(values, narrow)):
-            continue
-        if unit_roundoff(np.dtype(narrow)) == narrowest:
-            return narrowest
-        bits = int(-math.log2(unit_roundoff(np.dtype(narrow))))
-        significand, exponent = np.frexp(values[np.isfinite(values) & (values != 0)])
-        small = significand[exponent < np.max(exponent, initial=-1000)]
-        last = np.mod(np.abs(small) * 2.0**bits, 2)
-        if small.size >= _TELLING // 2 and np.count_nonzero(last) > small.size / 4:
-            return unit_roundoff(np.dtype(narrow))
-    return unit
-
-
-def _fits(values: np.ndarray, narrow: type) -> bool:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return all(
-            np.array_equal(part.astype(narrow).astype(values.dtype), part, equal_nan=True) for (part,) in _parts(values)
-        )
+    short = held_format(values, known=narrowest)
+    return unit_roundoff(values.dtype) if short is None else short.unit
 
 
 def _parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:

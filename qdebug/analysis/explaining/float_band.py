@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import ml_dtypes
 import numpy as np
 
 from qdebug.analysis.alignment.ops import MOVES_VALUES
@@ -20,13 +19,14 @@ from qdebug.analysis.attribution.band import allowed_error, narrow_sums_error, n
 from qdebug.analysis.explaining.explanation import Band
 from qdebug.analysis.explaining.units import Place
 from qdebug.analysis.patterns.wrong_places import Layout, places
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.real_form import real_form, takes_codes
 from qdebug.replay.registry import run_node
 
-__all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "to_tf32"]
+__all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
 
 _SINGLE = 2.0**-24
 _SUMS = frozenset({"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
@@ -36,21 +36,15 @@ _ORDERS = 3
 _EVERYWHERE = 0.2
 """Least median of an error by rounding, over its root mean square; 0.67 if it is normally distributed."""
 _SEED = 20250218
+_COARSEST = 2.0**16
+"""Times the rounding of sums in float32 that rounding each factor to bfloat16 makes at most."""
 
 
-def to_tf32(values: np.ndarray) -> np.ndarray:
-    """Round float32 values to the 10 bits of TF32's significand, ties to even."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)
-
-
+_SHORT = MappingProxyType({"tf32": "TF32", "fp16": "float16", "bf16": "bfloat16"})
+"""What each format goes by here, the finest first."""
+_NAMED = {short.name: short for short in SHORT_FORMATS}
 _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
-    {
-        "tf32": to_tf32,
-        "fp16": lambda values: values.astype(np.float16).astype(np.float32),
-        "bf16": lambda values: values.astype(ml_dtypes.bfloat16).astype(np.float32),
-    }
+    {title: _NAMED[name].rounded for title, name in _SHORT.items()}
 )
 _ACCUMULATORS: Mapping[str, float] = MappingProxyType({"fp16": 2.0**-11, "bf16": 2.0**-8})
 
@@ -157,6 +151,25 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     return replace(found, reason=said)
 
 
+def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
+    """Give the short formats to which a product may have rounded what it multiplies: that accounts for its error.
+
+    Args:
+        recording: The backend's recording.
+        node: A node whose sums in float32 do not account for its output.
+        tensor: That output.
+        place: The sample and step to look at.
+
+    Returns:
+        Names of formats: of TF32 and float16 mostly both or none; none for other operators, and what is not recorded.
+    """
+    try:
+        case = _Case(recording, node, tensor)
+        return tuple(case.rounding(place))
+    except (KernelError, RecordingError):
+        return ()
+
+
 def replay_float(recording: Recording, node: Node, tensor: str, place: Place, precision: str) -> FloatReplay:
     """Replay one sample of a float node in a precision.
 
@@ -257,6 +270,20 @@ class _Case:
                 yield f"{name} inputs and bias", self._ratio(at, cast=cast)
         for name, unit in _ACCUMULATORS.items():
             yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
+
+    def rounding(self, place: Place) -> Iterator[str]:
+        """Give the formats to which rounding the inputs first leaves no more than sums in float32 account for."""
+        if self._form.op not in _SUMS:
+            return
+        ours, replayed, allowed = self.compare(place)
+        error = norm(_difference(ours, replayed))
+        if not allowed < error < _COARSEST * allowed:
+            return
+        for title, cast in _INPUTS.items():
+            if any(
+                self._ratio([place], cast=cast, bias=bias) <= 1 for bias in (False, True)[: len(self._form.inputs) - 1]
+            ):
+                yield _SHORT[title]
 
     def _ratio(
         self,

@@ -18,7 +18,7 @@ _METRICS = (
 )
 _PARTS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "rmse")
 _RAILS = ("at_qmin", "at_qmax", "clipped_low", "clipped_high", "floor", "total")
-_TEXTS = ("note", "basis", "declared", "attribution_note", "explained")
+_TEXTS = ("note", "basis", "declared", "attribution_note", "explained", "precision")
 
 COLUMNS: Sequence[str] = (
     "index",

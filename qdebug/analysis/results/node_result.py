@@ -115,6 +115,8 @@ class NodeResult:
         gain: rms(error out) / rms(largest error in); None until it is known.
         explained: Arithmetic that reproduces it exactly, in words; None if there is none or nobody looked.
         reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
+        precision: Float format of few digits that holds all of its values, though they are kept in a longer one, and
+            not all of the reference's; None if there is none.
         saturation: Codes at the ends of their range; None if the tensor is not quantized.
         quant: The backend tensor's quantization.
         samples: The comparison sample by sample.
@@ -142,6 +144,7 @@ class NodeResult:
     gain: float | None = None
     explained: str | None = None
     reproduced: bool | None = None
+    precision: str | None = None
     saturation: Rails | None = None
     quant: QuantParams | None = None
     samples: tuple[SampleResult, ...] = ()
@@ -169,6 +172,7 @@ class NodeResult:
             "gain": self.gain,
             "explained": self.explained,
             "reproduced": self.reproduced,
+            "precision": self.precision,
             "saturation": _rails_dict(self.saturation),
             "quant": None if self.quant is None else self.quant.to_dict(),
             "samples": [sample.to_dict() for sample in self.samples],

@@ -73,6 +73,17 @@ def _partly(of: Standings) -> str:
     return text + (f" {proved} {_was(proved)} judged by hashes or statistics alone." if proved else "")
 
 
+def _short(of: Standings) -> str:
+    """Say where values begin that were rounded to a float format of few digits in this run alone."""
+    rows = np.flatnonzero(of.held.known("precision"))
+    if not rows.size:
+        return ""
+    name = of.held.texts("precision")[rows[0]]
+    alike = int(np.count_nonzero(of.held.equal("precision", name or ""))) - 1
+    more = f" and of {alike} more {'tensor' if alike == 1 else 'tensors'}" if alike else ""
+    return f" The values of {of.tensors[rows[0]]!r}{more} are what {name} holds; the reference's are not."
+
+
 def _was(many: int) -> str:
     return "was" if many == 1 else "were"
 
@@ -108,7 +119,7 @@ def verdict(
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
     if first is None and output is not None and output.tensor in outputs:
         sentence += _left_with(of, output, every=not missing)
-    sentence += _partly(of) + _compounded(compounding) + _acknowledged(of)
+    sentence += _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:

@@ -25,6 +25,7 @@ from qdebug.view.detail import (
     NodeDetail,
     holds_integers,
     metric_facts,
+    precision_sentence,
     quant_summary,
     rail_facts,
     side_facts,
@@ -115,6 +116,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
             lines += _wrapped(f"the graphs differ: {result.declared}", width, "fail", glyphs)
         if result.note:
             lines += _wrapped(result.note, width, "muted", glyphs)
+        if result.precision:
+            lines += _wrapped(precision_sentence(result.precision), width, "accent", glyphs)
         if result.attribution_note:
             lines += _wrapped(f"introduced error not known: {result.attribution_note}", width, "muted", glyphs)
     return lines

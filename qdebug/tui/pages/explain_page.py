@@ -8,6 +8,7 @@ from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.pages.page import Line, Page, Scene, heading
 from qdebug.view import numbers
+from qdebug.view.detail import precision_sentence
 from qdebug.view.text import safe_text
 
 __all__ = ["ExplainPage"]
@@ -79,6 +80,8 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     added = result.introduced
     if added is not None and added.max_lsb is not None:
         said.append(("added here", f"at most {numbers.number(added.max_lsb)} LSB", "plain"))
+    if result.precision:
+        said.append(("digits", precision_sentence(result.precision), "accent"))
     if result.attribution_note:
         said.append(("own error", f"not known: {safe_text(result.attribution_note)}", "unknown"))
     if result.declared:

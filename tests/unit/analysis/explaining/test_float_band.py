@@ -6,8 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.float_band import judge_float, to_tf32
+from qdebug.analysis.explaining.float_band import judge_float
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.numerics.short_formats import to_tf32
 
 MATMUL = Node(name="fc", op="MatMul", inputs=("a", "b"), outputs=("y",))
 

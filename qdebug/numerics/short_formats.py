@@ -1,0 +1,99 @@
+"""Float formats of few digits, and whether values that are kept in a longer one were rounded to one of them.
+
+Kernels compute in bfloat16, float16 or TF32 and hand the result on as float32; the digits tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from qdebug.numerics.checkpoint import checkpoint
+
+__all__ = ["SHORT_FORMATS", "ShortFormat", "fits", "held_format", "to_tf32"]
+
+_STRETCH = 1 << 20
+"""Elements that are looked at together: 4 MB in float32, and some milliseconds."""
+_FIRST = 4096
+"""Elements that show of most tensors that they do not fit."""
+_TELLING = 16
+"""Elements from which the digits of a tensor tell the format they were rounded to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortFormat:
+    """A float format with a shorter significand than float32.
+
+    Args:
+        name: What people call it.
+        bits: Digits of its significand, the leading one included.
+        rounded: Rounds values to it, ties to even, and gives float32.
+    """
+
+    name: str
+    bits: int
+    rounded: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff: half the distance from 1 to the next number."""
+        return float(2.0**-self.bits)
+
+
+def to_tf32(values: np.ndarray) -> np.ndarray:
+    """Round float32 values to the 11 digits of TF32's significand, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)
+
+
+SHORT_FORMATS = (
+    ShortFormat(name="bfloat16", bits=8, rounded=lambda values: values.astype(ml_dtypes.bfloat16).astype(np.float32)),
+    ShortFormat(name="float16", bits=11, rounded=lambda values: values.astype(np.float16).astype(np.float32)),
+    ShortFormat(name="TF32", bits=11, rounded=to_tf32),
+)
+"""The one of fewest digits first, and of as many the one of the smaller range."""
+
+
+def fits(values: np.ndarray, short: ShortFormat) -> bool:
+    """Tell whether a format holds all of some values; NaN fits any."""
+    flat = values.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, flat.size, _STRETCH):
+            checkpoint()
+            part = flat[start : start + _STRETCH]
+            if not np.array_equal(short.rounded(part), part, equal_nan=True):
+                return False
+    return True
+
+
+def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:
+    """Give the shortest format that values were rounded to, though they are kept in a longer one; None if in none.
+
+    That all elements fit a format is not enough: whole numbers and codes times a power of two do as well. In a float
+    format small elements are as fine, relative to their size, as large ones.
+
+    Args:
+        values: Elements of any dtype; of others than float32 and float64 nothing is said.
+        known: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
+    """
+    if values.dtype not in (np.float32, np.float64) or (values.size < _TELLING and known is None):
+        return None
+    for short in SHORT_FORMATS:
+        if not (fits(values.reshape(-1)[:_FIRST], short) and fits(values, short)):
+            continue
+        if short.unit == known or _uses_all_digits(values, short):
+            return short
+    return None
+
+
+def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
+    """Tell whether the last digit is at work in elements that are smaller than the largest."""
+    some = values.reshape(-1)[:_STRETCH]
+    significand, exponent = np.frexp(some[np.isfinite(some) & (some != 0)])
+    small = significand[exponent < np.max(exponent, initial=-1000)]
+    last = np.mod(np.abs(small) * 2.0**short.bits, 2)
+    return bool(small.size >= _TELLING // 2 and np.count_nonzero(last) > small.size / 4)
