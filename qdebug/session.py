@@ -20,7 +20,7 @@ from qdebug.analysis.alignment.columns import as_columns
 from qdebug.analysis.alignment.pairs import Alignment
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import recorded_places
-from qdebug.analysis.attribution.plan import PlannedNode, by_tensor, find_entry, plan, plan_as_columns
+from qdebug.analysis.attribution.plan import PlannedNode, by_tensor, find_entry, plan
 from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
 from qdebug.analysis.comparison.pair_window import OpenPair, open_pair
 from qdebug.analysis.comparison.varying import real_where_varying
@@ -125,11 +125,10 @@ class DiffSession:
             with np.errstate(all="ignore"):  # as where pairs are compared
                 found = align_runs(*runs, told=told)
             told("planning what to compare")
-            planned = plan(reference, backend, found)
             facts, versions = result_facts(found.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)
             self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
             self.alignment: Alignment = as_columns(found, reference.graph, backend.graph)
-            self._plan = plan_as_columns(planned, self.alignment.pairs, backend.graph)
+            self._plan = plan(reference, backend, found, self.alignment.pairs)
             self._by_tensor = by_tensor(self._plan)
             runs = runs[0].settled(), runs[1].settled()
             self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits, runs=runs)

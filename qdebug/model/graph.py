@@ -151,6 +151,37 @@ class Graph:
         self._consumers = _consumers(self.nodes)
         self.tensors = MappingProxyType(self._complete(tensors))
 
+    @classmethod
+    def checked(
+        cls,
+        nodes: Sequence[Node],
+        tensors: Iterable[TensorInfo],
+        *,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        name: str,
+        opset: Mapping[str, int],
+    ) -> Graph:
+        """Make a graph of which is known that it is one: no node of a very large one is looked at more than once.
+
+        Args:
+            nodes: In topological order.
+            tensors: All of them.
+            inputs: As of any graph.
+            outputs: The same.
+            name: The same.
+            opset: The same.
+        """
+        graph = object.__new__(cls)
+        graph.name, graph.opset = name, opset
+        graph.inputs, graph.outputs = inputs, outputs
+        graph.nodes = tuple(nodes)
+        graph.producer = {tensor: node for node in graph.nodes for tensor in node.outputs if tensor}.get
+        graph._positions = None
+        graph._consumers = _consumers(graph.nodes)
+        graph.tensors = MappingProxyType({info.name: info for info in tensors})
+        return graph
+
     def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
         known = {info.name: info for info in tensors}
         operands = (name for node in self.nodes for names in (node.inputs, node.outputs) for name in names)

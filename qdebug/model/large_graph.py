@@ -168,7 +168,8 @@ class LargeGraph(Graph):
 
     def _made_whole(self, known: dict[str, str]) -> Graph:
         nodes, tensors = self.rows.all(known)
-        return Graph(nodes, tensors=tensors, inputs=self.inputs, outputs=self.outputs, name=self.name, opset=self.opset)
+        parts: dict[str, Any] = {part: getattr(self, part) for part in ("inputs", "outputs", "name", "opset")}
+        return Graph.checked(nodes, tensors, **parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._made_whole({}).__reduce__()

@@ -94,11 +94,7 @@ class Texts(Sequence[str]):
                 self._ascii = self._piece.text
         except UnicodeDecodeError:
             self._data = bytes(data)
-        if len(starts) and np.array_equal(starts[1:], stops[:-1]):  # as most lie: where one ends the next begins
-            ends = narrowed(np.append(starts, stops[-1])).data
-            self._starts, self._stops = ends[:-1], ends[1:]
-        else:
-            self._starts, self._stops = narrowed(starts).data, narrowed(stops).data
+        self._starts, self._stops = _ends(starts, stops)
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
@@ -117,7 +113,12 @@ class Texts(Sequence[str]):
 
     def some(self, rows: np.ndarray) -> Texts:
         """Give some of them, by their rows; the texts themselves are not copied."""
-        found = Texts(b"", *(np.asarray(ends)[rows] for ends in (self._starts, self._stops)))
+        found = Texts(b"", *np.zeros((2, 0), np.uint8))
+        kept = compact(rows)
+        if isinstance(kept, range) and kept.step == 1:
+            found._starts, found._stops = (ends[kept.start : kept.stop] for ends in (self._starts, self._stops))
+        else:
+            found._starts, found._stops = _ends(*(np.asarray(ends)[rows] for ends in (self._starts, self._stops)))
         found._ascii, found._piece, found._data = self._ascii, self._piece, self._data
         return found
 
@@ -152,6 +153,14 @@ class Texts(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return map(self.text, range(len(self)))
+
+
+def _ends(starts: np.ndarray, stops: np.ndarray) -> tuple[memoryview, memoryview]:
+    """Keep where texts begin and end: as most lie, where one ends the next begins."""
+    if len(starts) and np.array_equal(starts[1:], stops[:-1]):
+        both = narrowed(np.append(starts, stops[-1])).data
+        return both[:-1], both[1:]
+    return narrowed(starts).data, narrowed(stops).data
 
 
 class Rows(Sequence[str]):

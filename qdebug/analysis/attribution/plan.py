@@ -17,7 +17,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.large_graph import LargeGraph
 
-__all__ = ["PlanColumns", "PlannedNode", "by_tensor", "field_of", "find_entry", "plan", "plan_as_columns"]
+__all__ = ["PlanColumns", "PlannedNode", "by_tensor", "field_of", "find_entry", "plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,31 +148,41 @@ class _ByTensor(Mapping[str, PlannedNode]):
         return len(self._planned)
 
 
-def plan(reference: Recording, backend: Recording, alignment: Alignment) -> tuple[PlannedNode, ...]:
-    """List the backend tensors that will be compared, in the backend's topological order."""
-    graph = backend.graph
-    planned = []
-    for index, pair in enumerate(alignment.pairs):
-        floor = graph.tensors[pair.backend].quant is not None and (
-            clamps_at_zero(graph, pair.backend) or clamps_at_zero(reference.graph, pair.reference)
-        )
-        whole = holds_whole_numbers(reference.graph, graph, pair)
-        planned.append(_planned(index, pair, graph, relu_floor=floor, whole=whole))
-    return tuple(planned)
-
-
-def plan_as_columns(planned: Sequence[PlannedNode], pairs: Sequence[Pair], graph: Graph) -> Sequence[PlannedNode]:
-    """Give what is compared in as little memory as it can do with, if the pairs are kept so.
+def plan(
+    reference: Recording, backend: Recording, alignment: Alignment, kept: Sequence[Pair] | None = None
+) -> Sequence[PlannedNode]:
+    """List the backend tensors that will be compared, in the backend's topological order.
 
     Args:
-        planned: What is compared.
-        pairs: The pairs of it.
-        graph: The backend's graph.
+        reference: The reference run.
+        backend: The backend run.
+        alignment: Its pairs.
+        kept: The same pairs as they stay: where those are columns, what is compared is kept in columns too.
     """
-    if not (isinstance(pairs, PairColumns) and isinstance(graph, LargeGraph)):
-        return planned
-    flags = (np.fromiter((getattr(entry, name) for entry in planned), bool) for name in ("relu_floor", "whole"))
-    return PlanColumns(pairs, graph, *flags)
+    graph = backend.graph
+    if isinstance(kept, PairColumns) and isinstance(graph, LargeGraph):
+        floors, whole = (np.zeros(len(kept), bool) for _ in range(2))
+        for index, pair in enumerate(alignment.pairs):
+            floors[index] = _has_floor(reference.graph, graph, pair)
+            whole[index] = holds_whole_numbers(reference.graph, graph, pair)
+        return PlanColumns(kept, graph, floors, whole)
+    return tuple(
+        _planned(
+            index,
+            pair,
+            graph,
+            relu_floor=_has_floor(reference.graph, graph, pair),
+            whole=holds_whole_numbers(reference.graph, graph, pair),
+        )
+        for index, pair in enumerate(alignment.pairs)
+    )
+
+
+def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
+    """Tell whether a compared tensor has been through a Relu, so that codes at its lowest code can be zeros of that."""
+    if backend.tensors[pair.backend].quant is None:
+        return False
+    return clamps_at_zero(backend, pair.backend) or clamps_at_zero(reference, pair.reference)
 
 
 def _planned(index: int, pair: Pair, graph: Graph, *, relu_floor: bool, whole: bool) -> PlannedNode:
