@@ -37,6 +37,7 @@ from qdebug.analysis.timing import Timing
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.bulk import garbage_left_alone
+from qdebug.model.graph import Known
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
 from qdebug.record.opening import open_recording
@@ -118,9 +119,9 @@ class DiffSession:
         self.limits = checked_limits(limits)
         told = told or _nobody
         told("reading both graphs")
-        names: dict[str, str] = {}
-        with garbage_left_alone(), reference.graph.at_hand(names), backend.graph.at_hand(names):
-            names.clear()
+        known = Known()
+        with garbage_left_alone(), reference.graph.at_hand(known), backend.graph.at_hand(known):
+            known.clear()
             runs = Run.of(reference), Run.of(backend)
             with np.errstate(all="ignore"):  # as where pairs are compared
                 found = align_runs(*runs, told=told)

@@ -16,7 +16,7 @@ from qdebug.errors import GraphError
 from qdebug.model.frozen import frozen_mapping, rebuild, same_value, slot_setters
 from qdebug.model.tensor import Role, TensorInfo
 
-__all__ = ["AttrValue", "Graph", "Node"]
+__all__ = ["AttrValue", "Graph", "Known", "Node"]
 
 AttrValue = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
 """An attribute of a node; arrays appear only where a framework keeps a small tensor as attribute."""
@@ -96,11 +96,34 @@ class Node:
         _set_origin(node, origin)
         return node
 
+    @property
+    def facts(self) -> tuple[str, tuple[str, ...], tuple[str, ...], str, tuple[str, ...]]:
+        """What is known of it beside its name and its attributes."""
+        return self.op, self.inputs, self.outputs, self.domain, self.origin
+
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin
 
 
 _set_name, _set_op, _set_inputs, _set_outputs, _set_attrs, _set_domain, _set_origin = slot_setters(Node)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Names, and nodes by their names, that two large graphs of one net share while both are objects.
+
+    Args:
+        names: The names.
+        nodes: The nodes.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Let go of all: both graphs are made."""
+        self.names.clear()
+        self.nodes.clear()
 
 
 class Graph:
@@ -212,11 +235,11 @@ class Graph:
         info = self.tensors.get(tensor)
         return info is not None and info.role is Role.CONSTANT
 
-    def at_hand(self, known: dict[str, str] | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
+    def at_hand(self, known: Known | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
         """Hold all nodes and tensors as objects inside the block, as this kind of graph does anyway.
 
         Args:
-            known: Names of another graph, to be used for equal ones; those that are not there are added.
+            known: What another graph is made of, to be used for what is equal; what is not there is added.
         """
         return nullcontext()
 

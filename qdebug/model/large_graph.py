@@ -12,7 +12,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from qdebug.model.bulk import garbage_left_alone, narrowed
-from qdebug.model.graph import Graph, Node
+from qdebug.model.graph import Graph, Known, Node
 from qdebug.model.tensor import Role, TensorInfo
 from qdebug.model.texts import Names, Recent
 
@@ -70,11 +70,11 @@ class GraphRows(Protocol):
     def tensor(self, row: int) -> TensorInfo:
         """Make what is known of a tensor."""
 
-    def all(self, known: dict[str, str]) -> tuple[Sequence[Node], Sequence[TensorInfo]]:
+    def all(self, known: Known) -> tuple[Sequence[Node], Sequence[TensorInfo]]:
         """Make all nodes and tensors, which share their names.
 
         Args:
-            known: Names to be used for equal ones; those that are not there are added.
+            known: Names and nodes to be used for equal ones; those that are not there are added.
         """
 
 
@@ -166,13 +166,13 @@ class LargeGraph(Graph):
     def _show(self, parts: _Parts) -> None:
         self.nodes, self.tensors, self.producer = parts.nodes, parts.tensors, parts.producer
 
-    def _made_whole(self, known: dict[str, str]) -> Graph:
+    def _made_whole(self, known: Known) -> Graph:
         nodes, tensors = self.rows.all(known)
         parts: dict[str, Any] = {part: getattr(self, part) for part in ("inputs", "outputs", "name", "opset")}
         return Graph.checked(nodes, tensors, **parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._made_whole({}).__reduce__()
+        return self._made_whole(Known()).__reduce__()
 
     def position(self, tensor: str) -> int | None:
         """Give the topological position of the node that produces a tensor, or None."""
@@ -204,18 +204,18 @@ class LargeGraph(Graph):
         return found
 
     @contextmanager
-    def at_hand(self, known: dict[str, str] | None = None) -> Iterator[None]:
+    def at_hand(self, known: Known | None = None) -> Iterator[None]:
         """Hold all nodes and tensors as objects inside the block, for who goes through all of them many times.
 
         Args:
-            known: Names of another graph, to be used for equal ones; those that are not there are added.
+            known: What another graph is made of, to be used for what is equal; what is not there is added.
         """
         with self._lock:
             self._held += 1
             if self._whole is None:
                 with garbage_left_alone():
-                    known = {} if known is None else known
-                    self.rows.names.hold(known)
+                    known = Known() if known is None else known
+                    self.rows.names.hold(known.names)
                     self._whole = whole = self._made_whole(known)
                 self._show(_Parts(nodes=whole.nodes, tensors=whole.tensors, producer=whole.producer))
         try:

@@ -1,7 +1,7 @@
 """A graph kept as columns answers every question as the one kept as objects does."""
 
 import pickle
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from qdebug.errors import GraphError
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo, bulk
 from qdebug.model import texts as model_texts
+from qdebug.model.graph import Known
 from qdebug.model.large_graph import LargeGraph
 from qdebug.model.texts import Names, Rows
 from qdebug.store import decode_large, reader
@@ -22,6 +23,7 @@ from qdebug.store.texts import TextTable
 
 HOSTILE = ["", "x", "größe", "名前", "\ud800", "a\0b", "/t/../x", "\x1b[31m", "x" * 300]
 NAMES = st.sampled_from(HOSTILE) | st.text(st.characters(), max_size=3)
+WRITTEN = [{"a": 1, "b": (1, 2)}, {"b": (1, 2), "a": 1}, {"a": 1.0, "b": (1, 2)}, {"a": 1, "b": (1.0, 2.0)}]
 QUANTS = [
     None,
     QuantParams(dtype="int8", scale=0.5, zero_point=3),
@@ -40,7 +42,7 @@ def graphs(draw):
         given = [f"o{number}.{end}" for end in draw(st.lists(st.sampled_from("ab"), unique=True, max_size=2))]
         if draw(st.booleans()):
             given.insert(0, "")
-        attrs = draw(st.sampled_from([{}, {"pads": (1, 2)}, {"alpha": float("inf")}, {"w": np.arange(3)}]))
+        attrs = draw(st.sampled_from([{}, {"pads": (1, 2)}, {"alpha": float("inf")}, {"w": np.arange(3)}, *WRITTEN]))
         origin = tuple(draw(st.lists(NAMES, max_size=2)))
         op, domain = draw(st.sampled_from(["Conv", "Relu", ""])), draw(st.sampled_from(["", "com.example"]))
         node = {"inputs": tuple(read), "outputs": tuple(given), "attrs": attrs, "origin": origin, "domain": domain}
@@ -97,12 +99,34 @@ def test_columns_answer_as_objects_do(graph):
     expected, found = both(tables_of(graph))
     assert isinstance(found, LargeGraph)
     assert_alike(expected, found)
-    with found.at_hand({}), found.at_hand():
+    with found.at_hand(Known()), found.at_hand():
         assert isinstance(found.nodes, tuple)
         assert_alike(expected, found)
     assert not isinstance(found.nodes, tuple)
     assert_alike(expected, found)
     assert_alike(expected, pickle.loads(pickle.dumps(found)))  # noqa: S301  made here
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.tuples(graphs(), graphs()), st.booleans())
+def test_two_graphs_at_hand_are_what_they_are_apart(pair, alike):
+    decoded, known = [both(tables_of(graph)) for graph in (pair[0], pair[0] if alike else pair[1])], Known()
+    with decoded[0][1].at_hand(known), decoded[1][1].at_hand(known):
+        known.clear()
+        for expected, found in decoded:
+            assert_alike(expected, found)
+        if alike:
+            assert all(one is other for one, other in zip(decoded[0][1].nodes, decoded[1][1].nodes, strict=True))
+
+
+@pytest.mark.parametrize(("one", "other"), product(range(len(WRITTEN)), repeat=2))
+def test_nodes_are_shared_only_if_their_attributes_are_written_alike(one, other):
+    """An axis 1.0 is no axis, though it equals 1; nodes whose attributes stand in another order are told apart, too."""
+    nodes, known = [Node(name="n", op="Pad", outputs=("y",), attrs=WRITTEN[each]) for each in (one, other)], Known()
+    found = [both(tables_of(Graph([node])))[1] for node in nodes]
+    with found[0].at_hand(known), found[1].at_hand(known):
+        assert (found[0].nodes[0] is found[1].nodes[0]) == (one == other)
+        assert [repr(dict(graph.nodes[0].attrs)) for graph in found] == [repr(WRITTEN[one]), repr(WRITTEN[other])]
 
 
 @settings(max_examples=60, deadline=None)
