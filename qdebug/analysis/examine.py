@@ -19,7 +19,7 @@ from qdebug.analysis.comparison.beyond_single import beyond_single
 from qdebug.analysis.comparison.compare import Comparison, Request, compare_pair, compare_small
 from qdebug.analysis.comparison.recent import RecentTensors
 from qdebug.analysis.comparison.short_values import short_values
-from qdebug.analysis.declarations.declaration_check import DeclarationCheck
+from qdebug.analysis.declarations.declaration_check import DeclarationCheck, rounded_first
 from qdebug.analysis.declarations.misread import misread
 from qdebug.analysis.explaining.float_band import rounded_inputs
 from qdebug.analysis.explaining.reproduce import Reproduced, Reproducer
@@ -123,7 +123,7 @@ class Examiner:
         reproduced = self._reproduced(entry, node, comparison, limits)
         why = None
         if judged[0] is Status.DIVERGED and node is not None:
-            why = misread(self._backend, node) or self._by_rounded_inputs(entry, node, attribution)
+            why = misread(self._backend, node) or self._by_rounded_inputs(entry, node, attribution, segment)
             if why is None and reproduced is not None and reproduced.firm:
                 judged = limits.judge(comparison.stats, attribution, reproduced=True)
         declared = None
@@ -175,13 +175,16 @@ class Examiner:
         sides, names = (self._reference, self._backend), (entry.reference_tensor, entry.tensor)
         return short_values(sides, names, places, known=attribution.short)
 
-    def _by_rounded_inputs(self, entry: PlannedNode, node: Node, attribution: Attribution) -> str | None:
+    def _by_rounded_inputs(
+        self, entry: PlannedNode, node: Node, attribution: Attribution, segment: Segment | None
+    ) -> str | None:
         """Say to which formats a product has rounded what it multiplies, if that accounts for what it introduces."""
         stats = attribution.in_range
         if entry.quant is not None or attribution.allowed is None or stats is None:
             return None
         formats = rounded_inputs(self._backend, node, entry.tensor, (stats.worst_sample or 0, 0))
-        return f"rounding what it multiplies to {' or '.join(formats)} first accounts for it" if formats else None
+        formats = formats or self._declared.rounded_factors(entry, segment)
+        return rounded_first(formats) if formats else None
 
     def _as_reference(
         self, entry: PlannedNode, comparison: Comparison, limits: Limits, segment: Segment | None, own: _Judged

@@ -19,8 +19,10 @@ _STRETCH = 1 << 20
 """Elements that are looked at together: 4 MB in float32, and some milliseconds."""
 _FIRST = 4096
 """Elements that show of most tensors that they do not fit."""
-_TELLING = 16
+_TELLING = 4
 """Elements from which the digits of a tensor tell the format they were rounded to."""
+_AT_WORK = 2
+"""Of these how many must use the last digit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,4 +98,4 @@ def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
     significand, exponent = np.frexp(some[np.isfinite(some) & (some != 0)])
     small = significand[exponent < np.max(exponent, initial=-1000)]
     last = np.mod(np.abs(small) * 2.0**short.bits, 2)
-    return bool(small.size >= _TELLING // 2 and np.count_nonzero(last) > small.size / 4)
+    return bool(np.count_nonzero(last) >= max(_AT_WORK, small.size / 4))

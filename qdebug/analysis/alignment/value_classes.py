@@ -12,6 +12,7 @@ import numpy as np
 
 from qdebug.analysis.alignment.expand import expanded
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, turns_channels
+from qdebug.analysis.alignment.vocabulary import in_words_of_onnx
 from qdebug.model import Graph, Node, Recording, Role
 from qdebug.model.dtypes import is_float
 from qdebug.model.large_graph import LargeGraph
@@ -296,8 +297,8 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
             continue
         if constants.isdisjoint(node.inputs):
             continue
-        form, _ = real_form(node, graph.opset)
-        if form.op not in _NEUTRAL or len(form.inputs) != 2:
+        form, _ = real_form(in_words_of_onnx(node), graph.opset)
+        if form.op not in _NEUTRAL or len(form.inputs) != 2 or "activation" in form.attrs:
             continue
         slots = [slot for slot, name in enumerate(form.inputs) if name in constants and recording.has(name)]
         if len(slots) != 1 or (slots == [0] and form.op in ("Div", "Sub")):

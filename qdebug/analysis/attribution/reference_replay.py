@@ -8,7 +8,7 @@ a few times what rounding moves it, and every sum by what its order may change: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.analysis.alignment.clamps import code_span
 from qdebug.analysis.alignment.layouts import in_reference_order, into_stored_order, plain_shape
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, plain_op
+from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import codes_shared, compute, without_kernel
@@ -75,6 +75,7 @@ class _Values:
     last: str
     noise: _Noise | None = None
     saturate: bool = True
+    rounded: Callable[[np.ndarray], np.ndarray] | None = None
     depth: int = 0
 
 
@@ -105,6 +106,7 @@ class ReferenceReplay:
         sample: int,
         step: int,
         instead: Mapping[str, np.ndarray] = MappingProxyType({}),
+        rounded: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
         """Replay a segment on the backend's recorded inputs with the reference's constants.
 
@@ -114,6 +116,7 @@ class ReferenceReplay:
             sample: The sample.
             step: The step.
             instead: Real values to take in the place of some constants.
+            rounded: What is done to both factors of a product first.
 
         Returns:
             Real values in the order of dimensions that the pair is compared in.
@@ -122,7 +125,7 @@ class ReferenceReplay:
             KernelError: A node cannot be replayed.
             RecordingError: A constant or an input was not recorded.
         """
-        return self._values(pair, segment, (sample, step), instead=instead)
+        return self._values(pair, segment, (sample, step), instead=instead, rounded=rounded)
 
     def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
         """Estimate the error of each element that rounding makes, of constants on either side and of sums.
@@ -163,10 +166,13 @@ class ReferenceReplay:
         *,
         saturate: bool = True,
         instead: Mapping[str, np.ndarray] = MappingProxyType({}),
+        rounded: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
         by_root = {self._ref.classes.root(name): name for name in segment.feeds}
         last = by_root.get(self._ref.classes.root(pair.reference), pair.reference)
-        values = _Values(known=dict(instead), by_root=by_root, last=last, noise=noise, saturate=saturate)
+        values = _Values(
+            known=dict(instead), by_root=by_root, last=last, noise=noise, saturate=saturate, rounded=rounded
+        )
         for name, tensor in segment.feeds.items():
             stored = real_values(self._be.recording, tensor, *place)
             entry = self._pairs[tensor]
@@ -212,7 +218,7 @@ class ReferenceReplay:
                 fed = values.by_root.get(self._ref.classes.root(name))
                 values.known[name] = values.known[fed] if fed else self._constant(name, values)
             inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
-        for name, exact in compute(node, form, opset, inputs).items():
+        for name, exact in compute(node, form, opset, _factors_rounded(form, inputs, values.rounded)).items():
             made = exact
             if values.noise is not None and exact.dtype.kind == "f" and form.op not in _EXACT:
                 allowed = allowed_error(form, inputs, exact, opset, SINGLE)
@@ -273,6 +279,15 @@ class ReferenceReplay:
         except (KernelError, RecordingError):
             return None
         return values.known.get(name)
+
+
+def _factors_rounded(
+    form: Node, inputs: Mapping[str, np.ndarray], rounded: Callable[[np.ndarray], np.ndarray] | None
+) -> Mapping[str, np.ndarray]:
+    """Round what a product multiplies."""
+    if rounded is None or form.op not in PRODUCTS:
+        return inputs
+    return {**inputs, **{name: rounded(inputs[name]) for name in form.inputs[:2]}}
 
 
 def _held_in(values: np.ndarray, unit: float) -> np.ndarray:

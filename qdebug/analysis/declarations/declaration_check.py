@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_reference_order
+from qdebug.analysis.alignment.ops import PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loose, is_loose
 from qdebug.analysis.alignment.value_classes import Run
@@ -34,8 +35,12 @@ from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.short_formats import SHORT_FORMATS
 
-__all__ = ["DeclarationCheck"]
+__all__ = ["DeclarationCheck", "rounded_first"]
+
+_SINGLE = 2.0**-24
+"""Unit roundoff of float32."""
 
 _FOLDING = 4.0
 """Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
@@ -168,7 +173,35 @@ class DeclarationCheck:
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
         if why is not None:
             self._unchecked[entry.tensor] = why
-        return found
+        formats = () if found is None else self.rounded_factors(entry, segment)
+        return f"{found}; {rounded_first(formats)}" if formats else found
+
+    def rounded_factors(self, entry: PlannedNode, segment: Segment | None) -> tuple[str, ...]:
+        """Give the short formats to which a product may have rounded its factors, by a replay of the reference's nodes.
+
+        Returns:
+            Names of formats; none where rounding does not account for what is recorded, or there is no one product.
+        """
+        products = [] if segment is None else [node for node in segment.nodes if plain_op(node) in PRODUCTS]
+        place = next(recorded_places(self._reference, self._backend, entry), None)
+        if segment is None or len(products) != 1 or place is None or entry.quant is not None:
+            return ()
+        stored = self._backend.load(entry.tensor, *place)
+
+        def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
+            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1], rounded=rounded)
+            ours = in_reference_order(stored, entry.pair.backend_view, theirs.shape)
+            if not _one_shape(ours.shape, theirs.shape):
+                return False
+            difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
+            return norm(difference) <= _WIDE_UNITS * _SINGLE * norm(theirs)
+
+        try:
+            if stored.dtype.kind != "f" or fits(None):
+                return ()
+            return tuple(short.name for short in reversed(SHORT_FORMATS) if fits(short.rounded))
+        except (KernelError, RecordingError):
+            return ()
 
     def _why_not(self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution) -> str | None:
         """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
@@ -330,6 +363,11 @@ class DeclarationCheck:
             return self._declared.rounding_inside(entry.pair, segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):
             return None
+
+
+def rounded_first(formats: Sequence[str]) -> str:
+    """Say in a clause that rounding factors accounts for what a product is off by."""
+    return f"rounding what it multiplies to {' or '.join(formats)} first accounts for it"
 
 
 def _beyond_one_end(one: np.ndarray, other: np.ndarray, span: tuple[float | None, float | None]) -> np.ndarray:

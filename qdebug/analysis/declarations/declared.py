@@ -7,7 +7,7 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -148,9 +148,17 @@ class Declared:
         weights = [name for name in form.inputs[1:2] if name and self._be.classes.folds(name)]
         return any(self._replay.backend.levels(name) is not None for name in weights)
 
-    def replay(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
+    def replay(
+        self,
+        pair: Pair,
+        segment: Segment,
+        *,
+        sample: int,
+        step: int,
+        rounded: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> np.ndarray:
         """Replay a segment's nodes of the reference, see `ReferenceReplay.values`."""
-        return self._replay.values(pair, segment, sample=sample, step=step)
+        return self._replay.values(pair, segment, sample=sample, step=step, rounded=rounded)
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray | None:
         """Replay as `replay` does, but with the backend's weight, of which each element is the reference's rounded.

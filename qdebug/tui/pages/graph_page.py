@@ -234,7 +234,7 @@ def _below(scene: Scene, width: int) -> list[Line]:
         said.append(f"not compared: {safe_text(scene.planned.missing)}")
     if scene.planned.match:
         said.append(f"node paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
-    if node is not None and node.origin:
+    if node is not None and node.origin not in ((), (node.name,)):
         names = ", ".join(safe_text(name, limit=40) for name in node.origin[:6])
         one = "the model's" if len(node.origin) == 1 else f"fused of {len(node.origin)}:"
         said.append(f"{one} {names}{' ..' if len(node.origin) > 6 else ''}")

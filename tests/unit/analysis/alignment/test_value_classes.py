@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,9 +101,10 @@ def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
     assert sorted(by_number.values()) == sorted(by_work.values())
 
 
-def test_a_constant_that_is_neutral_hands_the_other_input_on():
+@pytest.mark.parametrize("op", ["Mul", "Multiply", "aten.mul.Tensor"])
+def test_a_constant_that_is_neutral_hands_the_other_input_on(op):
     graph = Graph(
-        [Node(name="n", op="Mul", inputs=("one", "x"), outputs=("y",))],
+        [Node(name="n", op=op, inputs=("one", "x"), outputs=("y",))],
         tensors=[TensorInfo(name="one", role=Role.CONSTANT)],
         inputs=["x"],
     )
@@ -110,6 +112,17 @@ def test_a_constant_that_is_neutral_hands_the_other_input_on():
     assert Run.of(recording).classes.members("x") == ("x", "y")
     other = MemoryRecording.single(graph, {"one": np.full(3, 2, np.float32), "x": np.ones(3, np.float32)})
     assert Run.of(other).classes.members("x") == ("x",)
+
+
+def test_a_neutral_constant_with_an_activation_hands_nothing_on():
+    attrs = {"fused_activation_function": "RELU"}
+    graph = Graph(
+        [Node(name="n", op="MUL", inputs=("x", "one"), outputs=("y",), attrs=attrs)],
+        tensors=[TensorInfo(name="one", role=Role.CONSTANT)],
+        inputs=["x"],
+    )
+    recording = MemoryRecording.single(graph, {"one": np.ones(3, np.float32), "x": np.ones(3, np.float32)})
+    assert Run.of(recording).classes.members("x") == ("x",)
 
 
 @settings(max_examples=150, deadline=None)

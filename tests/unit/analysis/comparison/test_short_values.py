@@ -87,3 +87,44 @@ def test_a_product_that_is_wrong_in_another_way_is_not_told_as_rounded():
     found = diff(run(), run(factors=lambda values: values * np.float32(1.002)))
     assert found.verdict.first_divergence == "one"
     assert "rounding what it multiplies" not in found.verdict.sentence
+
+
+def harness(factors, *, bias):
+    """Record a product and its bias in words of another framework, perhaps with the bias in a node of its own."""
+    sums = factors(X[0]) @ factors(W)
+    nodes = [Node(name="fc", op="FullyConnected", inputs=("x",), outputs=("s",))]
+    values = {"x": X[0], "s": sums}
+    if bias is not None:
+        nodes.append(Node(name="plus", op="Add", inputs=("s", "b"), outputs=("y",)))
+        values |= {"b": bias, "y": sums + bias}
+    graph = Graph(
+        nodes,
+        tensors=[TensorInfo(name="b", role=Role.CONSTANT)] if bias is not None else (),
+        inputs=["x"],
+        outputs=["s" if bias is None else "y"],
+    )
+    return MemoryRecording.single(graph, values)
+
+
+def dense(*, bias):
+    inputs = ("x", "w") if bias is None else ("x", "w", "b")
+    held = {"x": X[0], "w": W} | ({} if bias is None else {"b": bias})
+    graph = Graph(
+        [Node(name="dense", op="Gemm", inputs=inputs, outputs=("out",))],
+        tensors=[TensorInfo(name=name, role=Role.CONSTANT) for name in inputs[1:]],
+        inputs=["x"],
+        outputs=["out"],
+        opset={"": 17},
+    )
+    product = X[0] @ W
+    return MemoryRecording.single(graph, {**held, "out": product if bias is None else product + bias})
+
+
+@pytest.mark.parametrize("bias", [None, RNG.standard_normal(32).astype(np.float32)], ids=["bare", "bias"])
+def test_rounded_factors_are_told_of_what_other_frameworks_compute_too(bias):
+    assert diff(dense(bias=bias), harness(exact, bias=bias)).verdict.origin is None
+    found = diff(dense(bias=bias), harness(rounded_to(ml_dtypes.bfloat16), bias=bias))
+    assert "rounding what it multiplies to bfloat16 first accounts for it" in found.verdict.sentence
+    other = diff(dense(bias=bias), harness(lambda values: values * np.float32(1.01), bias=bias))
+    assert other.verdict.origin is not None
+    assert "rounding what it multiplies" not in other.verdict.sentence
