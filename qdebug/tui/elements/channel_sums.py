@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdebug.tui.elements.pooled import PooledMap
+from qdebug.tui.elements.slab import matched
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.model import QuantParams
@@ -83,6 +84,8 @@ class ChannelSums:
             most = error.reshape(block).max(axis=2).max(axis=0)
             top = float(most.max())
             if not np.isfinite(top):
+                error = matched(error, reference, backend)
+                most = error.reshape(block).max(axis=2).max(axis=0)
                 top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
             self.largest = max(self.largest, top)
             self._pooled.add(stretch, error.reshape(block))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.model import QuantParams
     from qdebug.tui.reading.source import PairWindow
 
-__all__ = ["PLANE_MOST", "Slab", "differences", "plane", "plane_size", "slab_of"]
+__all__ = ["PLANE_MOST", "Slab", "differences", "matched", "plane", "plane_size", "slab_of"]
 
 PLANE_MOST = 1 << 22
 """Elements of a plane that are drawn without keeping the screen waiting."""
@@ -132,11 +132,27 @@ def slab_of(window: PairWindow) -> Slab:
 
 
 def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-    """Give backend minus reference in float64, of real numbers of any type."""
+    """Give backend minus reference in float64, of real numbers of any type; 0 where NaN or an infinity is on both."""
     from qdebug.numerics.double_block import real_differences
 
     with np.errstate(invalid="ignore", over="ignore"):
-        return real_differences(theirs, ours)
+        error = real_differences(theirs, ours)
+    return error if np.isfinite(error).all() else matched(error, theirs, ours)
+
+
+def matched(error: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    """Give differences with 0 where both sides have NaN or the same infinity: these are matches, as in every metric.
+
+    Args:
+        error: Differences of both sides; NaN where that is all that subtracting gives.
+        theirs: The reference's real numbers, of any type.
+        ours: The backend's.
+    """
+    from qdebug.numerics.affine import dequantize
+
+    first, second = dequantize(theirs, None), dequantize(ours, None)
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    return np.where(same, 0.0, error)
 
 
 def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = None) -> np.ndarray:

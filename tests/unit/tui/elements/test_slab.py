@@ -79,3 +79,14 @@ def test_differences_are_of_real_numbers_of_any_type(dtype):
     dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     ours = np.array([1, 0, 1]).astype(dtype)
     assert differences(np.zeros(3, dtype), ours).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_what_is_not_finite_on_both_sides_alike_is_no_difference(dtype):
+    reference = np.array([np.nan, np.inf, -np.inf, np.inf, np.nan, 1.0], dtype)
+    backend = np.array([np.nan, np.inf, -np.inf, -np.inf, 1.0, 3.0], dtype)
+    apart = differences(reference, backend)
+    assert apart[[0, 1, 2, 5]].tolist() == [0, 0, 0, 2]
+    assert apart[3] == -np.inf
+    assert np.isnan(apart[4])
+    assert whole(reference, backend).difference((0,)) == 0

@@ -219,3 +219,15 @@ def test_what_is_too_large_to_be_kept_takes_next_to_no_memory(turned):
     assert summing.slab() is None
     assert whole.nbytes < 8 << 20
     assert whole.channels.read.sum() == reference.size
+
+
+def test_a_channel_whose_nan_is_on_both_sides_is_right():
+    reference = np.ones((3, 4), np.float32)
+    reference[0, 1], reference[1, 2] = np.nan, np.inf
+    backend = reference.copy()
+    backend[2, 3] = np.nan
+    whole = summed(reference.reshape(1, 3, 4), backend.reshape(1, 3, 4))
+    assert whole.channels.rmse[:2].tolist() == [0, 0]
+    assert whole.channels.max_abs[:2].tolist() == [0, 0]
+    assert np.isnan(whole.channels.rmse[2])
+    assert np.isnan(whole.channels.low[0])
