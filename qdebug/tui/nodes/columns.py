@@ -156,10 +156,27 @@ def _metric(navigator: Navigator, row: int, key: str) -> str:
     table = navigator.table
     value = table.number(key, row, navigator.sample)
     if np.isnan(value):
-        return numbers.MISSING if table.state[row] != State.PENDING else ""
+        return absent(table, row, key, navigator.sample) if table.state[row] != State.PENDING else ""
     if key in {"propagated", "gain"}:
         return numbers.number(value)
     return numbers.metric(key, int(value) if key == "mismatches" else value)
+
+
+def absent(table: NodeTable, row: int, key: str, sample: int | None = None) -> str:
+    """Say of a metric that the columns have no number for whether it is NaN, or not known.
+
+    Args:
+        table: The rows.
+        row: The row.
+        key: A metric of a tensor or of a sample, by its name there.
+        sample: One sample; None for all.
+    """
+    result = table.results[row]
+    holder: object = None if result is None else result.metrics
+    if result is not None and sample is not None:
+        holder = next((one for one in result.samples if one.sample == sample), None)
+    value = getattr(holder, key, None)
+    return "NaN" if value is not None and np.isnan(value) else numbers.MISSING
 
 
 def _own_error(navigator: Navigator, row: int, key: str) -> str:  # noqa: ARG001  each column's writer takes it

@@ -9,6 +9,7 @@ import numpy as np
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable
@@ -29,7 +30,7 @@ _LEAST_NAME = 24
 
 
 def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
-    """Rank the rows that a search for a bug would look at: the origin, what fails, what adds most error.
+    """Rank the rows that a search for a bug would look at: the origin, the first divergence, what fails, what adds.
 
     Where it is not known what a node adds, its whole error counts, after those of which it is known.
 
@@ -42,13 +43,22 @@ def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
     failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
     candidates = np.flatnonzero(failing | (own > 0) | ((own < 0) & (whole > 0)))
     if len(candidates) > 4 * _MOST:  # only the best are ever sorted
-        unknown = -1 / (1 + whole[candidates])  # below all that is known, the largest error first
-        score = np.where(failing[candidates], np.inf, np.where(own[candidates] < 0, unknown, own[candidates]))
-        candidates = np.sort(candidates[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]])
+        beyond = np.flatnonzero(failing)
+        pooled = beyond if len(beyond) > 4 * _MOST else candidates
+        unknown = -1 / (1 + whole[pooled])  # below all that is known, the largest error first
+        score = np.where(own[pooled] < 0, unknown, own[pooled])
+        score[table.state[pooled] == State.NONFINITE] = np.inf
+        score = score if pooled is beyond else np.where(failing[pooled], np.inf, score)
+        best = pooled[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]]
+        named = [row for row in (origin, *beyond[:1]) if row is not None and row in candidates]
+        candidates = np.union1d(best, named).astype(np.int64)
     nonfinite = table.state[candidates] == State.NONFINITE
     first = candidates == (-1 if origin is None else origin)
+    earliest = np.isin(candidates, np.flatnonzero(failing)[:1])  # often of an operator that nobody can replay
     unknown_whole = np.where(own < 0, whole, 0.0)[candidates]
-    order = np.lexsort((candidates, -unknown_whole, -own[candidates], ~nonfinite, ~failing[candidates], ~first))
+    order = np.lexsort(
+        (candidates, -unknown_whole, -own[candidates], ~nonfinite, ~failing[candidates], ~earliest, ~first)
+    )
     ranked: np.ndarray = candidates[order][:_MOST]
     return ranked
 
@@ -172,7 +182,7 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
     first = table.first_divergence() == row
     sign = "~" if table.acknowledged[row] else "*" if state.failing else " "
     texts = {
-        "rel L2": numbers.number(_known(table.metrics["rel_l2"][row])),
+        "rel L2": _error(table, row),
         "introduced": numbers.number(_known(table.metrics["introduced"][row])),
         "in LSB": _steps(table, row),
         "propagated": numbers.number(_known(table.metrics["propagated"][row])),
@@ -190,6 +200,11 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
     for title, size in shown:
         line.append((" " + glyphs.right(texts[title], size), "plain"))
     return line
+
+
+def _error(table: NodeTable, row: int) -> str:
+    value = float(table.metrics["rel_l2"][row])
+    return absent(table, row, "rel_l2") if np.isnan(value) else numbers.number(value)
 
 
 def _steps(table: NodeTable, row: int) -> str:

@@ -1,5 +1,6 @@
 """Every screen that draws a page: it fits, it says what it must, and its keys move."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from qdebug.analysis.results.status import Status
 from qdebug.model import Graph
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
+from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import culprits, strip_lines
@@ -70,7 +72,7 @@ def test_a_tensor_without_partner_says_why_everywhere(pages, make_scene):
 def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
     table = make_table(24, nonfinite=(20,))
     ranked = culprits(table, origin=17).tolist()
-    assert ranked[:4] == [17, 20, 9, 10]
+    assert ranked[:4] == [17, 9, 20, 10]  # 9 is the first divergence
     table.acknowledged[9] = True
     assert culprits(table, origin=None).tolist().index(9) > 2
 
@@ -125,6 +127,29 @@ def test_a_little_saturation_is_a_little_bar(make_navigator):
 def test_hints_fit_a_narrow_terminal(pages):
     for view, page in pages.items():
         assert len(f"{view}: {page.hint}") <= 68, view
+
+
+def test_the_first_divergence_leads_though_nobody_knows_what_it_adds(make_table):
+    table = make_table(3000, failing=tuple(range(1000, 2500)), incomparable=())
+    table.metrics["introduced"][1000] = np.nan
+    table.metrics["introduced"][2400] = 1.0
+    assert culprits(table, None)[:2].tolist() == [1000, 2400]
+    assert culprits(table, 2200)[:3].tolist() == [2200, 1000, 2400]
+
+
+def test_a_metric_that_is_nan_is_not_shown_as_missing(pages, make_scene):
+    scene = make_scene()
+    result = scene.outcome
+    scene.table.put(replace(result, metrics=replace(result.metrics, rel_l2=math.nan, sqnr_db=math.nan)))
+    scene.table.version += 1
+    line = text(pages[View.OVERVIEW].draw(scene, 80, 18)).splitlines()[1]
+    assert "NaN" in line.split()
+    assert absent(scene.table, 9, "sqnr_db") == "NaN"
+    assert absent(scene.table, 9, "max_lsb") == "-"
+    samples = tuple(replace(one, sqnr_db=math.nan) for one in result.samples)
+    scene.table.put(replace(result, samples=samples))
+    assert absent(scene.table, 9, "sqnr_db", 1) == "NaN"
+    assert absent(scene.table, 5, "sqnr_db") == "-"
 
 
 def test_many_culprits_are_cut_to_the_worst(make_table):
