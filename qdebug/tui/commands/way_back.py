@@ -19,7 +19,10 @@ def to_worst_input(scene: Scene) -> str:
     if edge is None or edge.row is None:
         return _without_worst(scene)
     hidden = scene.navigator.jump(edge.row)
-    return f"at the worst input, rel {numbers.number(edge.error)}{hidden}; H goes back"
+    result = scene.table.results[edge.row]
+    if result is None or result.metrics is None:
+        return f"at an input that could not be compared{hidden}; H goes back"
+    return f"at the worst input, rel {numbers.number(result.metrics.rel_l2)}{hidden}; H goes back"
 
 
 def _without_worst(scene: Scene) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
+from qdebug.analysis.results.status import Status
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.cells import pad, wrap
 from qdebug.tui.nodes.states import State
@@ -121,12 +122,15 @@ def _tensor(scene: Scene) -> str:
 
 def _path(scene: Scene, width: int) -> Line:
     """Show the last steps of the way here."""
-    names = [scene.table.names[row] for row in scene.navigator.trail.rows[-6:] if row != scene.row]
+    way = list(scene.navigator.trail.rows)
+    if way and way[-1] == scene.row:  # the end of the way, unless one has moved on without a jump
+        del way[-1]
+    names = [scene.table.names[row] for row in way[-6:]]
     here = f"[{scene.glyphs.fit(scene.table.names[scene.row], 40).rstrip()}]"
     shown = [scene.glyphs.fit(name, 20).rstrip() for name in names]
     while shown and len(" path .. > ") + cell_len(" > ".join([*shown, here])) > width:
         shown.pop(0)
-    more = ".. > " if len(shown) < len(names) else ""
+    more = ".. > " if len(shown) < len(way) else ""
     before = f" path {more}" + "".join(f"{name} > " for name in shown)
     return [(before, "muted"), (scene.glyphs.fit_end(here, max(width - cell_len(before), 1)), "title")]
 
@@ -185,7 +189,8 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
         return f"not compared {dtype or ''}"
     if result is None:
         return f"pending {dtype or ''}"
-    error = "not comparable" if edge.error is None or np.isinf(edge.error) else f"rel {numbers.number(edge.error)}"
+    unlike = result.status is Status.INCOMPARABLE
+    error = "not comparable" if unlike or result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
     gain = "" if result.gain is None else f" gain x{numbers.number(result.gain)}"
     return _as_fits(f"{sign_of(scene.table, edge.row)}{error}", (gain, f" {dtype}" if dtype else ""), room)
 
