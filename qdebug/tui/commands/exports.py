@@ -121,7 +121,8 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
     from qdebug.tui.elements.element_files import export_elements  # long loaded where there is a tensor to write
 
     sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
-    return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=scene.navigator.step)
+    step, steps = scene.navigator.step, scene.navigator.steps
+    return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
 
 
 def _marks(scene: Scene) -> dict[int, str]:

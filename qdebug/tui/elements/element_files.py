@@ -20,7 +20,7 @@ _STRETCH = 1 << 18
 _NAMES = ("reference", "backend", "reference_codes", "backend_codes")
 
 
-def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int, step: int) -> str:
+def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:
     """Write the elements of a tensor into a new file; say what was written.
 
     Args:
@@ -29,22 +29,24 @@ def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int,
         tensor: Backend tensor.
         sample: Which sample.
         step: Which step.
+        steps: How many there are.
 
     Raises:
         QdebugError: The values cannot be read, or the file exists or cannot be written.
     """
     pair = source.pair(tensor, sample=sample, step=step)
+    whose = f"sample {sample}" + (f", step {step}" if steps > 1 else "")
     names = [name for name in _NAMES if getattr(pair.read(0, 0), name) is not None]
     with new_file(path, text=False) as file:
         if path.suffix == ".npy":
             coded = "backend_codes" in names
             _write(file, pair, "backend_codes" if coded else "backend")
-            return f"{'codes' if coded else 'values'} of the backend, sample {sample}"
+            return f"{'codes' if coded else 'values'} of the backend, {whose}"
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name in names:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     _write(member, pair, name)
-    return f"{', '.join(names)} of sample {sample}"
+    return f"{', '.join(names)} of {whose}"
 
 
 def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:

@@ -11,7 +11,7 @@ from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.channel_sums import MOST_CHANNELS
 from qdebug.tui.elements.summing import Whole
-from qdebug.tui.pages.elements import ElementCursor, so_far, waiting, waiting_lines
+from qdebug.tui.pages.elements import ElementCursor, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, window
 from qdebug.view import numbers
 
@@ -76,7 +76,9 @@ class ChannelsPage(Page):
         many = f"{len(order)}" if not whole.missing else f"{len(order)} of {whole.shape[whole.axis]}"
         shown = f"{start + 1}..{start + len(rows)} shown"
         noun = "channel" if many == "1" else "channels"
-        return [*lines, [(f" {many} {noun} along dimension {whole.axis}, {shown}", "muted")]]
+        sample = of_sample(scene)
+        said = f"{many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}, {shown}"
+        return [*lines, [(scene.glyphs.fit_end(f" {said}; min, max of the backend", width), "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""

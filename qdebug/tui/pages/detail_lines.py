@@ -18,6 +18,8 @@ from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import PlannedRow
 from qdebug.tui.nodes.states import State
+from qdebug.tui.pages.page import accepted, sign_of
+from qdebug.tui.pages.samples_page import sample_errors
 from qdebug.tui.reading.events import AloneReady, DetailReady
 from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
 from qdebug.view import numbers
@@ -81,7 +83,8 @@ def detail_lines(
         return [*lines, [], *_without_result(navigator, row, width, glyphs, alone)]
     detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
     values = None if ready is None else ready.values
-    lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs, samples=navigator.samples)
+    shown = None if ready is None else _whose(navigator, ready)
+    lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs, whose=shown or "")
     if values is None and result.metrics is not None and (ready is None or not ready.complete):
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
@@ -90,10 +93,18 @@ def detail_lines(
         *_errors(detail.result, width, glyphs, samples=navigator.samples),
         *_saturation(detail.result, width, glyphs),
     ]
-    lines += _samples(detail.result, navigator.sample, width, glyphs)
+    lines += _samples(
+        detail.result, navigator.sample, width, glyphs, shown=None if ready is None else ready.values_sample
+    )
     if ready is not None and result.metrics is not None:
-        lines += [[], *_worst(ready, width, glyphs)]
+        lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
     return lines
+
+
+def _whose(navigator: Navigator, ready: DetailReady) -> str:
+    """Say which sample and step the values are of, where there are several."""
+    said = [f"sample {ready.values_sample}"] if navigator.samples > 1 else []
+    return ", ".join([*said, f"step {ready.request.step}"] if navigator.steps > 1 else said)
 
 
 def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int, glyphs: GlyphSet) -> list[Line]:
@@ -104,10 +115,11 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     lines: list[Line] = [[(title, "title"), (f"  {glyphs.plain(op)}", "muted")]]
     style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
     why = planned.missing if result is None else result.reason
-    sign = "* " if state.failing else "? " if state is State.INCOMPARABLE else ""
     first = navigator.table.first_divergence() == row
-    said = f"{'! first divergence, ' if first else ''}{'' if first else sign}{state.word}"
+    said = f"{'! first divergence, ' if first else sign_of(navigator.table, row)}{state.word}"
     lines += _wrapped(f"{said}: {why}" if why else said, width, "muted" if state is State.PENDING else style, glyphs)
+    if result is not None and result.acknowledged is not None:
+        lines += _wrapped(f"acknowledged: {accepted(result.acknowledged)}", width, "accent", glyphs)
     if row in navigator.trail.notes:
         lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
@@ -163,7 +175,7 @@ def _type(dtype: str, shape: str) -> str:
 
 
 def _sides(
-    detail: NodeDetail, ready: DetailReady | None, planned: PlannedRow, width: int, glyphs: GlyphSet, *, samples: int
+    detail: NodeDetail, ready: DetailReady | None, planned: PlannedRow, width: int, glyphs: GlyphSet, *, whose: str
 ) -> list[Line]:
     """Lay both sides out in two columns, the reference first."""
     values = None if ready is None else ready.values
@@ -191,9 +203,11 @@ def _sides(
     elif span is not None:
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
     known = ready is not None and (values is not None or ready.recorded is not None)
-    whose = f"sample {ready.values_sample}" if ready is not None and known and samples > 1 else ""
-    head: Line = [(whose.ljust(label), "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
-    lines: list[Line] = [head]
+    whose = whose if known else ""
+    above = whose if len(whose) >= label else ""  # its own line where the column is too narrow for it
+    head: Line = [("" if above else whose, "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
+    head[0] = (head[0][0].ljust(label), "muted")
+    lines: list[Line] = [[(above, "muted")], head] if above else [head]
     for row in rows:
         lines += _two_cells(row, label, side, glyphs)
     return lines
@@ -300,21 +314,25 @@ def _packed(
     return [*lines, line] if len(line) > 1 else lines
 
 
-def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSet) -> list[Line]:
+def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSet, *, shown: int | None) -> list[Line]:
     """Draw the error of each sample, relative to its signal, and say which one is the worst."""
     many = len(result.samples)
     if many < 2:
         return []
-    levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in result.samples])
-    errors = np.nan_to_num(10 ** (-levels / 20), nan=0.0, posinf=0.0)
+    errors = sample_errors(result.samples)
+    finite = np.isfinite(errors)
+    top = float(np.max(errors, initial=0.0, where=finite)) or 1.0
+    heights = np.where(finite, errors, top)  # what is not finite is as high as any
     indent, room = _label_width(width), max(width // 3, 8)
-    drawn = bars(pool(errors, room) if many > room else errors, glyphs) if errors.any() else "no error"
+    drawn = bars(pool(heights, room) if many > room else heights, glyphs) if errors.any() else "no error"
     chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
     one = result.samples[chosen]
     judged = any(each.status in _FAILING for each in result.samples) or result.status not in _FAILING
     said = f"{'the one shown is' if one.sample == sample else 'the noisiest is'} {one.sample} of 0..{many - 1}: "
     said += f"{one.status}, " if judged else ""  # where none is beyond the limit alone, the whole is
     said += f"{numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
+    if sample is None and shown not in (None, one.sample):
+        said += f"; {shown} is shown, which holds the largest difference"
     head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
     if indent + len(drawn) + 2 + len(said) <= width:
         return [[*head, (said, "plain")]]
@@ -322,18 +340,21 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     return [head, *([(" " * indent, "muted"), (line, "plain")] for line in rest)]
 
 
-def _worst(ready: DetailReady, width: int, glyphs: GlyphSet) -> list[Line]:
+def _worst(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int) -> list[Line]:
     rows = worst_rows(ready.detail.worst)
     if not rows:
         return [] if ready.complete else [[("looking for the worst elements ..", "muted")]]
     columns = [list(column) for column in zip(_WORST_TITLES, *rows, strict=True)]
+    if steps > 1:  # an index says which element only with its step; the sample stands above
+        columns[1] = ["step", *(str(element.step) for element in ready.detail.worst)]
     columns = [column for column in columns if set(column[1:]) != {numbers.MISSING}]
     widths = [max(map(len, column)) for column in columns]
     for leaving in _LEAVE_FIRST:
         at = next((at for at, column in enumerate(columns) if column[0] == leaving), None)
         if at is not None and sum(widths) + 2 * len(widths) > width:
             del widths[at], columns[at]
-    lines: list[Line] = [[(f"worst elements of sample {ready.values_sample}", "accent")]]
+    of = f"{ready.values_sample}, all {steps} steps" if steps > 1 else f"{ready.values_sample}"
+    lines: list[Line] = [[(f"worst elements of sample {of}", "accent")]]
     for number, cells in enumerate(zip(*columns, strict=True)):
         text = "  ".join(cell.rjust(size) for cell, size in zip(cells, widths, strict=True))
         lines.append([(glyphs.plain(text), "muted" if number == 0 else "plain")])

@@ -12,7 +12,7 @@ from qdebug.tui.reading.requests import LookedAt
 from qdebug.view.rows import position
 from qdebug.view.text import safe_text
 
-__all__ = ["FORMS", "ElementCursor", "judged", "so_far", "waiting", "waiting_lines"]
+__all__ = ["FORMS", "ElementCursor", "judged", "of_sample", "so_far", "waiting", "waiting_lines"]
 
 FORMS: Mapping[str, str] = {"real": "real numbers", "codes": "stored codes", "hex": "hexadecimal bits"}
 """How elements are written."""
@@ -65,7 +65,7 @@ class ElementCursor:
         worst = () if scene.ready is None else scene.ready.detail.worst
         if self._waits and worst:
             self._waits = False
-            self.index = worst[0].index if _inside(worst[0].index, shape) else self.index
+            self.index = next(iter(_places(scene, shape)), self.index)
 
     def look(self, scene: Scene | None, page: Page | None) -> LookedAt:
         """Tell what of the elements a page looks at."""
@@ -108,12 +108,20 @@ class ElementCursor:
         whole = self.whole(scene)
         if whole is None or scene.ready is None:
             return waiting(scene)
-        places = [element.index for element in scene.ready.detail.worst if _inside(element.index, whole.shape)]
+        places = _places(scene, whole.shape)
+        if not places and scene.ready.detail.worst:
+            steps = sorted({element.step for element in scene.ready.detail.worst})
+            return f"the worst elements are in other steps: {', '.join(map(str, steps))}; ( and ) choose one"
         if not places:
             return "no element differs" if scene.ready.complete else "the worst elements are still being looked for"
         at = places.index(self.index) + direction if self.index in places else 0
         self.index = places[at % len(places)]
-        return f"worst element {at % len(places) + 1} of {len(places)}"
+        said = f"worst element {at % len(places) + 1} of {len(places)}"
+        if scene.navigator.steps > 1:
+            first = scene.ready.detail.worst[0].step
+            more = "" if first == scene.navigator.step else f"; the worst of all is in step {first}"
+            said += f" in step {scene.navigator.step}{more}"
+        return said
 
     def jump(self, scene: Scene, text: str) -> str:
         """Go to an element that is written as numbers with commas; negative ones count from the end."""
@@ -176,6 +184,15 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
     return lines
 
 
+def of_sample(scene: Scene) -> str:
+    """Say which sample and step the elements are of, where there are several; "" where there is one."""
+    seen = (
+        scene.ready.values_sample if scene.ready is not None else 0 if scene.glimpse is None else scene.glimpse.sample
+    )
+    said = [f"sample {seen}"] if scene.navigator.samples > 1 else []
+    return ", ".join([*said, f"step {scene.navigator.step}"] if scene.navigator.steps > 1 else said)
+
+
 def judged(scene: Scene) -> str:
     """Say what is not known yet of a tensor of which only the elements around one are shown; "" if all is."""
     if scene.outcome is None:
@@ -184,6 +201,13 @@ def judged(scene: Scene) -> str:
     if whole is None or whole.missing:
         return " the elements around this one; the whole tensor is being read .."
     return ""
+
+
+def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Give where the worst elements of the step that is shown are; those of other steps have other values there."""
+    worst = () if scene.ready is None else scene.ready.detail.worst
+    step = scene.navigator.step
+    return [element.index for element in worst if element.step == step and _inside(element.index, shape)]
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

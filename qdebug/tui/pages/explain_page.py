@@ -6,7 +6,7 @@ from qdebug.analysis.results.result import NodeResult
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.nodes.walk import own_share
-from qdebug.tui.pages.page import Line, Page, Scene, heading
+from qdebug.tui.pages.page import Line, Page, Scene, accepted, heading
 from qdebug.view import numbers
 from qdebug.view.detail import precision_sentence
 from qdebug.view.text import safe_text
@@ -67,11 +67,12 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     """Give what the comparison says of where the error comes from."""
     said: list[Fact] = []
     stats = result.metrics
-    if stats is not None and stats.max_lsb is not None:
+    if stats is not None:
         bias = "" if stats.lsb_bias is None else f", mean with sign {numbers.number(stats.lsb_bias)} LSB"
         of_all = f" of {numbers.grouped(samples)} samples" if samples > 1 else ""
         differ = f"{numbers.grouped(stats.mismatches)} of {numbers.grouped(stats.count)} elements{of_all} differ"
-        most = f"by at most {numbers.number(stats.max_lsb)} LSB"
+        most = f"by at most {numbers.number(stats.max_abs)}"  # in the units of the tensor, where it has no steps
+        most = most if stats.max_lsb is None else f"by at most {numbers.number(stats.max_lsb)} LSB"
         said.append(("whole error", f"{differ}, {most}{bias}", "plain"))
     share = own_share(result)
     if share is not None:
@@ -87,9 +88,7 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     if result.declared:
         said.append(("but", f"{safe_text(result.declared)}; {_REPLAYED}", "fail"))
     if result.acknowledged is not None:
-        until = f", until {result.acknowledged.expires}" if result.acknowledged.expires else ""
-        over = " (expired)" if result.acknowledged.expired else ""
-        said.append(("acknowledged", f"{safe_text(result.acknowledged.reason)}{until}{over}", "plain"))
+        said.append(("acknowledged", accepted(result.acknowledged), "plain"))
     return said
 
 

@@ -13,7 +13,7 @@ from qdebug.tui.drawing.draw import pool_plane
 from qdebug.tui.drawing.heat import heat_levels, heat_lines, height_of, legend
 from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
 from qdebug.tui.elements.summing import Whole
-from qdebug.tui.pages.elements import ElementCursor, judged, so_far, waiting, waiting_lines
+from qdebug.tui.pages.elements import ElementCursor, judged, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph
 from qdebug.view import numbers
 from qdebug.view.rows import position
@@ -159,7 +159,7 @@ class MapPage(Page):
             ("channels x positions" if self.all_channels else f"plane [{','.join(map(str, index[:-2]))}]", "accent"),
             (f"{numbers.grouped(drawn.size[0])} x {numbers.grouped(drawn.size[1])} elements", "muted"),
             (_cell(self._tiles), "muted"),
-            ("", "plain"),
+            (of_sample(scene), "muted"),
             (f"@{position(index)}", "cursor"),
         ]
         if slab is None or here is None:

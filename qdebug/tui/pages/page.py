@@ -20,9 +20,21 @@ from qdebug.tui.reading.events import DetailReady, Glimpsed, Opened
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
+    from qdebug.analysis.results.limit_rules import Acknowledgement
     from qdebug.analysis.results.result import DiffResult, NodeResult
 
-__all__ = ["BackendColumn", "Line", "Page", "Scene", "heading", "paragraph", "sign_of", "state_style", "window"]
+__all__ = [
+    "BackendColumn",
+    "Line",
+    "Page",
+    "Scene",
+    "accepted",
+    "heading",
+    "paragraph",
+    "sign_of",
+    "state_style",
+    "window",
+]
 
 Line = list[Piece]
 """One line of a screen."""
@@ -149,6 +161,12 @@ def _said_of(scene: Scene, state: State) -> str:
     if sample is None or state is State(int(table.state[row])):
         return whole
     return f"sample {sample} {state.word}, as a whole {whole}"
+
+
+def accepted(entry: Acknowledgement) -> str:
+    """Say why a node may be beyond its limit, and until when."""
+    until = f", until {entry.expires}" if entry.expires else ""
+    return f"{safe_text(entry.reason)}{until}{' (expired)' if entry.expired else ''}"
 
 
 def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list[Line]:

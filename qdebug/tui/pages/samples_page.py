@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
@@ -10,6 +11,7 @@ from rich.cells import cell_len
 from qdebug.analysis.results.result import SampleResult, Status
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.draw import bars
+from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
@@ -17,7 +19,7 @@ from qdebug.view import numbers
 from qdebug.view.rows import introduced_cell, metric_title
 from qdebug.view.text import safe_text
 
-__all__ = ["BackendsPage", "SamplesPage"]
+__all__ = ["BackendsPage", "SamplesPage", "sample_errors"]
 
 _LEAST_BAR = 5
 """A bar of fewer cells tells nothing."""
@@ -44,7 +46,7 @@ class SamplesPage(Page):
         samples = result.samples
         if not samples:
             return [head, [], [(" nothing is known of single samples", "muted")]]
-        error = _errors(samples)
+        error = sample_errors(samples)
         worst = int(np.argmax(error))
         chosen = 0 if scene.navigator.sample is None else _at(samples, scene.navigator.sample) + 1
         lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
@@ -97,13 +99,13 @@ class SamplesPage(Page):
         result = scene.outcome
         if result is None or not result.samples:
             return "nothing is known of single samples yet"
-        error = _errors(result.samples)
+        error = sample_errors(result.samples)
         if not error.any():
             return "no sample of this node has an error"
         return "the worst: " + scene.navigator.choose_sample(result.samples[int(np.argmax(error))].sample)
 
 
-def _errors(samples: tuple[SampleResult, ...]) -> np.ndarray:
+def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
     """Give the error of each sample relative to its signal; what is not finite is worst."""
     levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in samples])
     errors = np.where(np.isnan(levels), 0.0, 10 ** (-levels / 20))
@@ -211,7 +213,11 @@ def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str
     if state is State.PENDING:
         return "..", "muted"
     value = table.metrics[scene.navigator.metric][at]
-    text = numbers.MISSING if np.isnan(value) else numbers.metric(scene.navigator.metric, float(value))
+    text = (
+        absent(table, at, scene.navigator.metric)
+        if np.isnan(value)
+        else numbers.metric(scene.navigator.metric, float(value))
+    )
     result = table.results[at]
     own = "" if size < _PAIR or result is None else introduced_cell(result).text.rjust(_TITLE)
     return f"{sign_of(table, at)}{text}{own}", state_style(state)

@@ -94,10 +94,16 @@ class ValuesPage(Page):
         places = [at for row in rows for column in shown if (at := self._at(slab, row, column)) is not None]
         return max((len(write(at)) for write in _writers(slab, self._cursor.form) for at in places), default=0)
 
+    def _titles(self, slab: Slab) -> tuple[str, str, str]:
+        """Head the three blocks; in codes the difference is in steps, and a side without codes stays real."""
+        stepped = self._cursor.form != "real" and slab.quant is not None and slab.quant.block_size is None
+        own = self._cursor.form == "codes" and slab.reference_codes is None
+        return "ref, real" if own else "reference", "backend", "in LSB" if stepped else "difference"
+
     def _window(self, scene: Scene, slab: Slab, columns: int, room: int) -> list[Line]:
         down, rows, shown = self._shown(slab, columns, room)
         part = max(len(shown) * self._cell, len("difference"))
-        titles = " ".join(title.center(part) for title in ("reference", "backend", "difference"))
+        titles = " ".join(title.center(part) for title in self._titles(slab))
         lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
         heads = "".join(str(column).rjust(self._cell) for column in shown).rjust(part)
         lines.append([(" " * _LABEL + " " + " ".join([heads] * 3), "muted")])
@@ -154,7 +160,7 @@ def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> s
         return "first"
     ours, theirs = slab.backend[at], slab.reference[at]
     if not (np.isfinite(ours) and np.isfinite(theirs)):
-        return "fail"
+        return "fail" if slab.difference(at) else "plain"  # the same on both sides is no error
     if difference:
         size = abs(float(slab.difference(at)))
         return "muted" if not size else "fail" if size > slab.largest / 2 else "plain"

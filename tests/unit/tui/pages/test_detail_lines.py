@@ -1,3 +1,4 @@
+import math
 import re
 from dataclasses import replace
 
@@ -6,6 +7,8 @@ import pytest
 from rich.cells import cell_len
 
 from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.analysis.results.limit_rules import Acknowledgement
+from qdebug.analysis.results.status import Status
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
@@ -148,3 +151,54 @@ def test_extremes_of_integers_are_integers(dtype, shown, make_navigator, ready):
     made = replace(made, detail=replace(made.detail, reference=info))
     text = said(detail_lines(navigator, made, 78, UNICODE))
     assert re.search(rf"min .. max +{re.escape(shown)} ", text)
+
+
+@pytest.mark.parametrize(("status", "level"), [(Status.NONFINITE, math.nan), (Status.DIVERGED, -math.inf)])
+def test_an_error_without_a_finite_level_is_no_absence_of_error(status, level, make_navigator, ready):
+    navigator = make_navigator(24, failing=(9,))
+    navigator.go(9)
+    result = navigator.table.results[9]
+    samples = tuple(replace(one, status=status, sqnr_db=level) for one in result.samples)
+    navigator.table.put(replace(result, samples=samples))
+    text = said(detail_lines(navigator, ready(navigator.table.results[9]), 78, UNICODE))
+    assert "no error" not in text
+    assert UNICODE.eighths[-1] * 3 in text
+    calm = tuple(replace(one, status=Status.IDENTICAL, sqnr_db=math.inf) for one in result.samples)
+    navigator.table.put(replace(result, samples=calm))
+    assert "no error" in said(detail_lines(navigator, ready(navigator.table.results[9]), 78, UNICODE))
+
+
+def test_the_sample_that_is_shown_is_told_from_the_noisiest(make_navigator, ready):
+    navigator = make_navigator(24, failing=(9,))
+    navigator.go(9)
+    shown = ready(navigator.table.results[9])
+    assert "is shown" not in said(detail_lines(navigator, shown, 100, UNICODE))
+    text = said(detail_lines(navigator, replace(shown, values_sample=0), 140, UNICODE))
+    assert "; 0 is shown, which holds the largest difference" in text
+
+
+@pytest.mark.parametrize("width", [44, 100])
+def test_of_several_steps_it_is_said_which_one_values_and_elements_are_of(width, make_table, ready):
+    table = make_table(24, failing=(9,))
+    navigator = Navigator(table, samples=3, steps=2)
+    navigator.go(9)
+    shown = ready(table.results[9])
+    worst = tuple(replace(element, step=at % 2) for at, element in enumerate(shown.detail.worst))
+    shown = replace(shown, detail=replace(shown.detail, worst=worst))
+    text = said(detail_lines(navigator, shown, width, UNICODE))
+    assert "sample 2, step 0" in text
+    assert "worst elements of sample 2, all 2 steps" in text
+    row = next(line for line in text.splitlines() if line.lstrip().startswith("0,3,2,1"))
+    assert row.split()[1] == "1"
+
+
+def test_an_acknowledged_node_is_not_said_to_fail_and_says_why(make_table, ready):
+    table = make_table(24, failing=(9,))
+    accepted = Acknowledgement(node=table.rows[9].node, reason="known bug", expires="2999-01-31")
+    table.put(replace(table.results[9], acknowledged=accepted))
+    navigator = Navigator(table, samples=3)
+    navigator.go(9)
+    text = said(detail_lines(navigator, ready(table.results[9]), 78, UNICODE))
+    assert "~ diverged: SQNR" in text
+    assert "* diverged" not in text
+    assert "acknowledged: known bug, until 2999-01-31" in text

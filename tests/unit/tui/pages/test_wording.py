@@ -7,6 +7,7 @@ import pytest
 from qdebug.analysis.results.node_result import SampleError
 from qdebug.analysis.results.status import Status
 from qdebug.model import Graph, Role, TensorInfo
+from qdebug.tui.commands.way_back import to_worst_input
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.nodes.walk import inputs_of
 from qdebug.tui.pages.channels_page import _bar
@@ -118,3 +119,78 @@ def test_a_narrow_terminal_says_which_of_the_backends_it_shows(pages, make_scene
     assert "c.h5" not in "".join(narrow)
     assert any("1 to 2 of 3; h and l show the others" in line for line in narrow)
     assert "of 3" not in text(pages[View.BACKENDS].draw(three, 120, 20))
+
+
+def test_a_reader_without_a_finite_error_is_comparable_all_the_same(pages, make_scene):
+    scene = make_scene()
+    after = scene.table.results[10]
+    for level in (float("inf"), float("nan")):
+        scene.table.put(replace(after, metrics=replace(after.metrics, rel_l2=level)))
+        drawn = text(pages[View.GRAPH].draw(scene, 100, 22))
+        assert f"* rel {'inf' if level > 1 else 'NaN'}" in drawn
+        assert "not comparable" not in drawn
+    scene.table.put(replace(after, status=Status.INCOMPARABLE, metrics=None))
+    assert "? not comparable" in text(pages[View.GRAPH].draw(scene, 100, 22))
+
+
+def test_an_input_that_could_not_be_compared_has_no_error_to_tell(make_scene):
+    scene = make_scene(row=6)
+    assert to_worst_input(scene) == "at an input that could not be compared; H goes back"
+    scene.navigator.go(7)
+    assert to_worst_input(scene).startswith("at the worst input, rel 0.00")
+
+
+def test_the_way_here_names_every_step_of_it(pages, make_scene):
+    scene = make_scene(row=3)
+    for row in (4, 3, 4, 5, 4):
+        scene.navigator.jump(row)
+    path = text(pages[View.GRAPH].draw(scene, 160, 22)).splitlines()[0]
+    assert [name.rpartition("_")[2].rstrip("]") for name in path.split(" > ")] == ["3", "4", "3", "4", "5", "4"]
+    narrow = text(pages[View.GRAPH].draw(scene, 60, 22)).splitlines()[0]
+    assert ".. > " in narrow
+
+
+def test_what_is_of_one_sample_and_step_says_which(pages, make_scene):
+    scene = make_scene()
+    for view in (View.CHANNELS, View.MAP):
+        assert "sample 2" in text(pages[view].draw(scene, 80, 22)), view
+    scene.navigator.steps = 2
+    for view in (View.CHANNELS, View.MAP):
+        assert "sample 2, step 0" in text(pages[view].draw(scene, 80, 22)), view
+    alone = make_scene(samples=1)
+    for view in (View.CHANNELS, View.MAP):
+        assert "sample" not in text(pages[view].draw(alone, 80, 22)), view
+
+
+def test_worst_elements_of_another_step_are_not_gone_to(make_scene):
+    scene, cursor = make_scene(), ElementCursor()
+    scene.navigator.steps = 2
+    detail = scene.ready.detail
+    worst = tuple(replace(element, step=1) for element in detail.worst)
+    scene = replace(scene, ready=replace(scene.ready, detail=replace(detail, worst=worst)))
+    assert cursor.worst(scene, 1) == "the worst elements are in other steps: 1; ( and ) choose one"
+    assert set(cursor.index) == {0}
+    scene.navigator.step = 1
+    assert cursor.worst(scene, 1) == "worst element 1 of 8 in step 1"
+    detail = replace(detail, worst=(replace(worst[0], step=0), *worst[1:]))
+    scene = replace(scene, ready=replace(scene.ready, detail=detail))
+    assert cursor.worst(scene, 1).endswith("of 7 in step 1; the worst of all is in step 0")
+
+
+def test_the_difference_of_codes_is_headed_by_its_unit(pages, make_scene):
+    scene = make_scene()
+    drawn = text(pages[View.VALUES].draw(scene, 100, 22))
+    assert "difference" in drawn.splitlines()[2]
+    pages[View.VALUES]._cursor.next_form(scene)
+    heads = text(pages[View.VALUES].draw(scene, 100, 22)).splitlines()[2]
+    assert "in LSB" in heads
+    assert "ref, real" in heads
+
+
+def test_of_a_node_without_steps_the_whole_error_is_told_too(pages, make_scene):
+    scene = make_scene()
+    metrics = replace(scene.outcome.metrics, max_lsb=None, lsb_bias=None)
+    scene.table.put(replace(scene.outcome, metrics=metrics))
+    drawn = text(pages[View.EXPLAIN].draw(scene, 100, 22))
+    assert "differ, by at most 0.500" in drawn
+    assert "LSB" not in next(line for line in drawn.splitlines() if "whole error" in line)
