@@ -19,8 +19,7 @@ from qdebug.analysis.alignment.align import align_runs
 from qdebug.analysis.alignment.columns import as_columns
 from qdebug.analysis.alignment.pairs import Alignment
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import recorded_places
-from qdebug.analysis.attribution.plan import PlannedNode, by_tensor, find_entry, plan
+from qdebug.analysis.attribution.plan import PlannedNode, by_tensor, find_entry, plan, recorded_places
 from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
 from qdebug.analysis.comparison.pair_window import OpenPair, open_pair
 from qdebug.analysis.comparison.varying import real_where_varying

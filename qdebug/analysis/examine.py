@@ -11,8 +11,8 @@ import numpy as np
 from qdebug.analysis.alignment.columns import by_backend
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import Attribution, recorded_places
-from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.attribute import Attribution
+from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.beyond_single import beyond_single

@@ -7,15 +7,13 @@ introduced = backend output - replay; propagated = replay - reference output. Th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.analysis.alignment.expand import parts_of
 from qdebug.analysis.alignment.layouts import in_one_order
-from qdebug.analysis.alignment.ops import clamp_bounds, fused_activation
 from qdebug.analysis.alignment.pairs import clamp_of
 from qdebug.analysis.attribution.band import (
     allowed_error,
@@ -24,38 +22,21 @@ from qdebug.analysis.attribution.band import (
     norm,
     unit_roundoff,
 )
-from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.code_spans import code_span, folded_clamp, span_before
+from qdebug.analysis.attribution.own_replay import compute, inputs_of, without_kernel
+from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.softmax_feed import softmax_axes, which_count
 from qdebug.analysis.attribution.whole_numbers import picks_of_equals, rounds_to_integers
 from qdebug.errors import KernelError, RecordingError, UsageError
-from qdebug.model import Graph, Node, QuantParams, Recording
+from qdebug.model import Node, Recording
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.short_formats import held_format
 from qdebug.numerics.stats import ErrorStats
-from qdebug.replay.real_form import real_form, takes_codes
-from qdebug.replay.registry import has_kernel, run_node
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel
 
-__all__ = [
-    "Attribution",
-    "StandIn",
-    "attribute",
-    "codes_shared",
-    "compute",
-    "folded_clamp",
-    "recorded_places",
-    "replay",
-    "span_before",
-    "without_kernel",
-]
-
-_Clamp = tuple[float | None, float | None]
-
-_IN_CODES: Mapping[str, tuple[int, ...]] = MappingProxyType({"Pad": (2,), "Clip": (1, 2), "Max": (1,), "Min": (1,)})
-"""Which inputs of operators are in the codes of the first, where that is in codes."""
-
-_HOLDS_NODES = frozenset({"If", "Loop", "Scan"})
-"""Operators that run nodes of their own, which a recording says nothing of."""
+__all__ = ["Attribution", "StandIn", "attribute"]
 
 StandIn = Callable[[int, int], np.ndarray]
 """Another way to replay a node: called with sample and step, gives real values in the reference's order."""
@@ -150,24 +131,6 @@ def attribute(
     return split.attribution()
 
 
-def without_kernel(node: Node) -> str:
-    """Say why a node of an operator without kernel cannot be replayed."""
-    if node.op in _HOLDS_NODES and not node.domain:
-        return f"the nodes inside this {node.op} were not recorded"
-    return f"no kernel is known for {node.op}"
-
-
-def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, step: int = 0) -> np.ndarray:
-    """Compute one output of a recorded node in real-valued reference arithmetic on its recorded inputs.
-
-    Raises:
-        KernelError: There is no kernel, or the inputs do not fit it.
-        RecordingError: An input was not recorded.
-    """
-    form, opset = real_form(node, recording.graph.opset)
-    return compute(node, form, opset, _inputs(recording, form, sample, step))[tensor]
-
-
 class _Split:
     """Accumulates the two parts of one tensor's error over samples and steps."""
 
@@ -187,7 +150,7 @@ class _Split:
         self._form, self._opset = real_form(node, backend.graph.opset)
         pair, quant = entry.pair, entry.quant
         self._view = pair.backend_view
-        self._span = _code_span(quant)
+        self._span = code_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
         self._wandering = wandering
         self._whole_off: int | None = None
@@ -202,7 +165,7 @@ class _Split:
             self._add_stand_in(sample, step, self._stand_in(sample, step))
             return
         entry = self._entry
-        values = _inputs(self._backend, self._form, sample, step)
+        values = inputs_of(self._backend, self._form, sample, step)
         replayed = compute(self._node, self._form, self._opset, values)[entry.tensor]
         for bounds in (self._folded, clamp_of(self._view)):
             if bounds is not None and bounds != (None, None):
@@ -350,96 +313,3 @@ class _Part:
         self.tied += other.tied
         self.formats |= other.formats
         self.beyond += other.beyond
-
-
-def _inputs(recording: Recording, form: Node, sample: int, step: int) -> dict[str, np.ndarray]:
-    """Load a node's inputs as real values."""
-    values = {}
-    for name in form.inputs:
-        if name:
-            if not recording.has(name, sample, step):
-                raise RecordingError(f"Its input {name!r} was not recorded.")
-            quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
-            quant = None if takes_codes(form) else quant
-            values[name] = dequantize(recording.load(name, sample, step), quant)
-    return values
-
-
-def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
-    """Give the quantization of what a node reads with a constant in the same codes; None if it is in no codes.
-
-    What a Pad fills in among codes, or a Clip holds them to, is a code as well.
-
-    Args:
-        recording: The run that the node is of.
-        form: The node.
-        name: One of its inputs.
-    """
-    if form.inputs.index(name) not in _IN_CODES.get(form.op, ()) or not recording.graph.is_constant(name):
-        return None
-    data = recording.graph.tensors[form.inputs[0]]
-    return None if data.quant is None or data.quant.per_channel else data.quant
-
-
-def compute(
-    node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]
-) -> Mapping[str, np.ndarray]:
-    """Run a node's real form; kernels of real numbers want channels second.
-
-    Args:
-        node: The node.
-        form: Its real form.
-        opset: Version of each operator set that the form is to be read by.
-        values: Its inputs.
-
-    Raises:
-        KernelError: There is no kernel, or the inputs do not fit it.
-    """
-    if form.op != node.op and node.attrs.get("channels_last"):
-        turned = {**values, form.inputs[0]: np.moveaxis(values[form.inputs[0]], -1, 1)}
-        return {name: np.moveaxis(array, 1, -1) for name, array in run_node(form, turned, opset).items()}
-    return run_node(form, values, opset)
-
-
-def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
-    """Give the interval of the reference's Relu or Clip that the backend computes along with its node."""
-    theirs = _producer_of_values(reference.graph, entry.reference_tensor)
-    ours = backend.graph.producer(entry.tensor)
-    if theirs is None or ours is None or ours.op == "DequantizeLinear":
-        return None
-    if fused_activation(theirs) in ("Relu", "Clip"):
-        theirs = parts_of(theirs)[-1]
-    if theirs.op not in ("Relu", "Clip") or ours.op == theirs.op:
-        return None
-    return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
-
-
-def _code_span(quant: QuantParams | None) -> _Clamp:
-    """Give the real values of the lowest and highest code; no bounds where channels differ or codes are no integers."""
-    if quant is None or quant.per_channel or quant.qmin is None or quant.qmax is None:
-        return None, None
-    scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
-    return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
-
-
-def span_before(graph: Graph, tensor: str) -> _Clamp:
-    """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
-    node = graph.producer(tensor)
-    coded = node.inputs[0] if node is not None and node.inputs and node.op == "DequantizeLinear" else tensor
-    return _code_span(graph.tensors[coded].quant)
-
-
-def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
-    node = graph.producer(tensor)
-    while node is not None and node.op in ("QuantizeLinear", "DequantizeLinear", "Identity"):
-        node = graph.producer(node.inputs[0]) if node.inputs else None
-    return node
-
-
-def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
-    """Give the samples and steps that both sides hold of a compared tensor."""
-    for sample in range(min(reference.samples, backend.samples)):
-        for step in range(min(reference.steps, backend.steps)):
-            held = reference.has(entry.reference_tensor, sample, step) and backend.has(entry.tensor, sample, step)
-            if held:
-                yield sample, step

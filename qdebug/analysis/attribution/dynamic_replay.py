@@ -9,9 +9,9 @@ import numpy as np
 from qdebug.analysis.alignment.layouts import in_reference_order
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import compute
 from qdebug.analysis.attribution.dynamic import DynamicNoise, is_dynamic, quantizes_data, run_dynamic
 from qdebug.analysis.attribution.dynamic_steps import DynamicSteps
+from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.rounding import Rounding, real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import compute
 from qdebug.analysis.attribution.band import beyond_own_terms
 from qdebug.analysis.attribution.dynamic import is_dynamic
+from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError

@@ -12,7 +12,7 @@ from qdebug.analysis.alignment.clamps import code_span
 from qdebug.analysis.alignment.layouts import in_reference_order
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import codes_shared, compute
+from qdebug.analysis.attribution.own_replay import codes_shared, compute
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError

@@ -17,7 +17,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.large_graph import LargeGraph
 
-__all__ = ["PlanColumns", "PlannedNode", "by_tensor", "field_of", "find_entry", "plan"]
+__all__ = ["PlanColumns", "PlannedNode", "by_tensor", "field_of", "find_entry", "plan", "recorded_places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,3 +213,12 @@ def find_entry(planned: Sequence[PlannedNode], name: str) -> PlannedNode:
     near = get_close_matches(name, [known for names in both for known in names], n=3)
     also = f" Near names: {', '.join(repr(known) for known in near)}." if near else ""
     raise UsageError(f"Nothing that is compared is called {name!r}.{also}")
+
+
+def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
+    """Give the samples and steps that both sides hold of a compared tensor."""
+    for sample in range(min(reference.samples, backend.samples)):
+        for step in range(min(reference.steps, backend.steps)):
+            held = reference.has(entry.reference_tensor, sample, step) and backend.has(entry.tensor, sample, step)
+            if held:
+                yield sample, step

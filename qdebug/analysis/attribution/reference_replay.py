@@ -19,10 +19,10 @@ from qdebug.analysis.alignment.layouts import in_reference_order, into_stored_or
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, View
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import codes_shared, compute, without_kernel
 from qdebug.analysis.attribution.band import allowed_error, held_unit, norm
 from qdebug.analysis.attribution.constant_error import shared_constants
 from qdebug.analysis.attribution.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
+from qdebug.analysis.attribution.own_replay import codes_shared, compute, without_kernel
 from qdebug.analysis.attribution.rounding import SINGLE, Rounding, real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError

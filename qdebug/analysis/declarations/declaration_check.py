@@ -13,17 +13,12 @@ from qdebug.analysis.alignment.ops import PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loose, is_loose
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import (
-    Attribution,
-    attribute,
-    folded_clamp,
-    recorded_places,
-    replay,
-    span_before,
-)
+from qdebug.analysis.attribution.attribute import Attribution, attribute
 from qdebug.analysis.attribution.band import norm, unit_roundoff
+from qdebug.analysis.attribution.code_spans import folded_clamp, span_before
 from qdebug.analysis.attribution.dynamic import SPAN
-from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.own_replay import replay
+from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.attribution.whole_numbers import rounds_nothing

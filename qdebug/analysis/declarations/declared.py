@@ -18,11 +18,11 @@ from qdebug.analysis.alignment.layouts import layouts_of
 from qdebug.analysis.alignment.ops import MOVES_VALUES, PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.attribute import compute
 from qdebug.analysis.attribution.constant_error import known_errors, scales_by_constants
 from qdebug.analysis.attribution.constant_spread import constant_spread
 from qdebug.analysis.attribution.dynamic_replay import DynamicReplay
 from qdebug.analysis.attribution.own_codes import rounding_inside
+from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.reference_replay import ReferenceReplay
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment

@@ -16,10 +16,11 @@ import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_reference_order, plain_shape
 from qdebug.analysis.alignment.pairs import clamp_of
-from qdebug.analysis.attribution.attribute import Attribution, attribute, recorded_places, span_before
+from qdebug.analysis.attribution.attribute import Attribution, attribute
 from qdebug.analysis.attribution.band import norm
+from qdebug.analysis.attribution.code_spans import span_before
 from qdebug.analysis.attribution.dynamic import SPAN
-from qdebug.analysis.attribution.plan import PlannedNode
+from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.declared import Declared

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.alignment.align import align
-from qdebug.analysis.attribution.attribute import attribute, replay
+from qdebug.analysis.attribution.attribute import attribute
 from qdebug.analysis.attribution.plan import plan
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
@@ -119,20 +119,3 @@ def test_an_unknown_operator_is_said():
         {"x": X, "y": conv(X, W), "z": conv(X, W)},
     )
     assert attributed(be, "y").reason == "no kernel is known for Mystery"
-
-
-def test_what_a_pad_fills_in_among_codes_is_a_code():
-    quant = QuantParams(dtype="uint8", scale=np.float32(0.1), zero_point=7)
-    codes = np.array([[3, 9, 250]], np.uint8)
-    nodes = [Node(name="pad", op="Pad", inputs=("x", "pads", "fill"), outputs=("y",), attrs={"mode": "constant"})]
-    tensors = [
-        TensorInfo(name="x", role=Role.INPUT, quant=quant),
-        TensorInfo(name="pads", role=Role.CONSTANT),
-        TensorInfo(name="fill", role=Role.CONSTANT),
-        TensorInfo(name="y", role=Role.ACTIVATION, quant=quant),
-    ]
-    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
-    pads, padded = np.array([0, 1, 0, 1], np.int64), np.array([[7, 3, 9, 250, 7]], np.uint8)
-    arrays = {"x": codes, "pads": pads, "fill": np.array(7, np.uint8), "y": padded}
-    replayed = replay(MemoryRecording.single(graph, arrays), nodes[0], "y")
-    np.testing.assert_allclose(replayed, (padded.astype(np.float32) - 7) * np.float32(0.1), rtol=1e-6)
