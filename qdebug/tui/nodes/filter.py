@@ -56,6 +56,14 @@ _COLUMNS = {
     "prop": "propagated",
     "gain": "gain",
 }
+_ALSO = {
+    **{column: field for field, column in _COLUMNS.items()},
+    "saturated": "sat",
+    "node": "name",
+    "reference_tensor": "ref",
+    "status": "state",
+}
+"""Fields by what the list's headings and the keys of the JSON call them."""
 _TOKEN = re.compile(r"\s*(?:(<=|>=|!=|==|[=<>~])|([&|!()])|'([^']*)'?|([^\s&|!()<>=~']+))")
 _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "<": np.less,
@@ -201,6 +209,7 @@ class _Reader:
 
     def _compared(self, name: str, sign: str) -> np.ndarray:
         value = self._next(f"a value after {name}{sign}").text
+        name = _ALSO.get(name, name)
         if name == "is":
             return self._flag(value.lower(), sign)
         if name in NUMBERS:

@@ -34,6 +34,23 @@ def test_texts_are_compared_as_a_whole_or_by_a_regular_expression(table):
     assert rows("state=diverged", table) == [9, 10, 17]
 
 
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("introduced>=0", "intro>=0"),
+        ("sqnr_db<=60", "sqnr<=60"),
+        ("saturated>1%", "sat>1%"),
+        ("status=diverged", "state=diverged"),
+        ("node~c", "name~c"),
+        ("reference_tensor~r", "ref~r"),
+    ],
+)
+def test_fields_go_by_the_names_of_headings_and_json_as_well(table, said, field):
+    expected = filter_rows(field, table)
+    assert expected.any()
+    assert np.array_equal(filter_rows(said, table), expected)
+
+
 def test_a_bare_word_is_part_of_a_name(table):
     assert rows("BLOCK3", table) == [12, 13, 14, 15]
     assert rows("'maxpool_7'", table) == [7]
