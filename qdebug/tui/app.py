@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,15 +98,17 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         from qdebug.tui.drawing.palette import LIGHT, named_palette
         from qdebug.tui.panels.desk import Start
 
-        limits_file = (None if chosen.limits_file is None else chosen.limits_file()) or LIMITS_FILE
+        in_force = None if chosen.limits_file is None else chosen.limits_file()
+        limits_file = in_force or LIMITS_FILE
         begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
         app = QdebugApp(
-            [_opening(reference, backend, chosen, limits_file) for backend in backends],
+            [_opening(reference, backend, chosen, limits_file, apart=in_force is None) for backend in backends],
             titles=[(reference.name, backend.name) for backend in backends],
             begin=begin,
             glyphs=locale_glyphs(),
             palette=LIGHT if question is not None and question.is_light() else named_palette(chosen.theme or "dark"),
             limits_file=limits_file,
+            limits_apart=in_force is None,
             command_words=[*chosen.command, str(reference), *map(str, backends)],
         )
     try:
@@ -126,8 +128,16 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     return code
 
 
-def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path) -> Opening:
-    """Tell how to open a comparison; all of it happens on the reader thread."""
+def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: Path, *, apart: bool = False) -> Opening:
+    """Tell how to open a comparison; all of it happens on the reader thread.
+
+    Args:
+        reference: The reference run.
+        backend: The other run.
+        choices: What the user asked for.
+        limits_file: Where acknowledgements and notes are written.
+        apart: Whether that file is not in force.
+    """
     from qdebug.tui.reading.source import Opening
 
     sides: dict[str, Recording] = {}
@@ -188,8 +198,20 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         news=(lambda: following().news()) if choices.follow else None,
         writing=writing,
         notes=notes,
+        remark=partial(_unheeded, limits_file) if apart else None,
         changed=changed,
     )
+
+
+def _unheeded(limits_file: Path) -> str:
+    """Say that a file accepts nodes without being in force, as `qdebug diff` does not know it either; "" if not so."""
+    if not limits_file.exists():
+        return ""
+    from qdebug.workflow.limits_file import load_limits
+
+    many = sum(not entry.expired for entry in load_limits(limits_file).acknowledged)
+    nodes = "1 node" if many == 1 else f"{many} nodes"
+    return f"{limits_file} accepts {nodes}; to heed it: --limits {limits_file}" if many else ""
 
 
 def _looks(path: Path) -> tuple[int, ...]:

@@ -68,6 +68,7 @@ class QdebugApp(App[int]):
         glyphs: Characters to draw with.
         palette: Colours to begin with.
         limits_file: Where acknowledgements are written.
+        limits_apart: Whether that file is not in force unless it is asked for.
         command_words: The command that opens the same recordings again.
     """
 
@@ -84,14 +85,15 @@ class QdebugApp(App[int]):
         glyphs: GlyphSet = UNICODE,
         palette: Palette = DARK,
         limits_file: Path = LIMITS_FILE,
+        limits_apart: bool = True,
         command_words: Sequence[str] = ("qdebug", "tui", "REF", "BACKEND"),
     ) -> None:
         super().__init__(driver_class=PromptDriver)
         self.failure: BaseException | None = None
         self.leaving = False
         self._settling: Timer | None = None
-        self.limits_file = limits_file
-        self.command_words = tuple(command_words)
+        self.limits_file, self._limits_apart = limits_file, limits_apart
+        self._command_words = tuple(command_words)
         self.look = Look(glyphs=glyphs, palette=palette)
         for each in PALETTES:
             self.register_theme(each.theme())
@@ -100,6 +102,16 @@ class QdebugApp(App[int]):
         begin = Start() if begin is None else begin
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
         self._typed = Typed(self, self._main)
+
+    def command_words(self, *, accepted: bool) -> Sequence[str]:
+        """Give the command that opens the same recordings again, as they are judged here.
+
+        Args:
+            accepted: Whether any node is accepted.
+        """
+        verb, files = self._command_words[:2], self._command_words[2:]
+        named = ("--limits", str(self.limits_file)) if accepted and self._limits_apart else ()
+        return (*verb, *named, *files)
 
     async def on_event(self, event: Event) -> None:
         """Do what is typed in the order in which it is; leave everything else to Textual."""

@@ -18,7 +18,6 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.panels.widgets import RowPicked
 from qdebug.tui.reading.events import Event
-from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
@@ -74,13 +73,10 @@ class MainScreen(Waiting):
 
         def given(text: str) -> str:
             now = self.navigator
-            if now is not None and text != now.pattern:  # enter came before the last letters were looked for
-                typed(text)
+            said = typed(text)  # again: enter may come before the last letters were looked for
             if now is None or not now.pattern:
                 return "search cleared"
-            many = len(now.matches)
-            said = f"{numbers.grouped(many)} {'match' if many == 1 else 'matches'}"
-            return f"{said}; n N walk them, esc clears" if many else "no match"
+            return f"{said}; n N walk them, esc clears" if now.finds else said
 
         def cancelled() -> str:
             typed("")

@@ -83,8 +83,8 @@ class Writing(Asking):
         scene = self.scene
         if scene is None:
             return self.without_scene("there is no node")
-        files = cast("QdebugApp", self.app).command_words
-        return self._send(exports.command(files, scene, self.view))
+        words = cast("QdebugApp", self.app).command_words(accepted=bool(scene.table.acknowledged.any()))
+        return self._send(exports.command(words, scene, self.view))
 
     def _send(self, text: str) -> None:
         self.app.copy_to_clipboard(text)

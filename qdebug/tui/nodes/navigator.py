@@ -255,6 +255,11 @@ class Navigator:
         self.cursor = self.line_to_row(int(ahead[0] if len(ahead) else places[0]))
         return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}"
 
+    @property
+    def finds(self) -> bool:
+        """Whether the search has a match that the filter does not hide."""
+        return bool(len(self._match_places()))
+
     def _match_places(self) -> np.ndarray:
         places = np.sort(self._place[self.matches])
         return places[places >= 0]

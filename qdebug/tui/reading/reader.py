@@ -268,6 +268,9 @@ class Reader(threading.Thread):
 
     def _notes(self, opening: Opening) -> Mapping[str, str]:
         try:
+            said = "" if opening.remark is None else opening.remark()
+            if said:
+                self._post(Said(message=safe_text(said, limit=200)))
             return {} if opening.notes is None else opening.notes()
         except QdebugError as error:  # a file with a mistake is no reason to show nothing
             self._post(Said(message=f"notes are not shown: {safe_text(error, limit=200)}"))
@@ -369,8 +372,11 @@ class Reader(threading.Thread):
                     result = source.result()
                     comparison.renew(result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
-        what = "accepted" if job.reason else "no longer accepted:"
-        self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
+        file = safe_text(job.path, limit=60)
+        said = f"no longer accepted: {safe_text(job.node, limit=50)}, in {file}"
+        if job.reason:
+            said = f"accepted {safe_text(job.node, limit=50)}, in {file}; heeded by: qdebug diff --limits {file}"
+        self._post(Said(message=said))
 
     def _note(self, job: NoteRequest) -> None:
         """Write a note, or take it out."""

@@ -210,6 +210,7 @@ class Opening:
         news: Says what became of the files when something was taken in, "" for nothing; None where nobody looks.
         writing: Tells whether a recorder still adds to one of them; None if none does.
         notes: Gives what was noted on nodes earlier, by node; None if nothing is kept.
+        remark: Says what is worth knowing once it is open, "" for nothing; None where nobody looks.
         changed: Says which of the files is no longer the one that was opened; "" if all are. None if they may change.
     """
 
@@ -220,4 +221,5 @@ class Opening:
     news: Callable[[], str] | None = None
     writing: Callable[[], bool] | None = None
     notes: Callable[[], Mapping[str, str]] | None = None
+    remark: Callable[[], str] | None = None
     changed: Callable[[], str] | None = None

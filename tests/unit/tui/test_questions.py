@@ -129,7 +129,9 @@ async def test_an_accepted_node_is_passed_by_and_shown(make_app, make_session, s
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "exclamation_mark", "i", list("known"), "enter")
-        await settle(pilot, until=lambda main: main.scene.table.acknowledged[9])
+        await settle(pilot, until=lambda main: "heeded by: qdebug diff --limits qdebug-limits.toml" in main.message)
+        await opened(pilot, "Y")
+        assert "qdebug tui --limits qdebug-limits.toml REF BACKEND --node block2/" in main.message
         await opened(pilot, "g", "exclamation_mark")
         assert main.navigator.cursor == 10
         assert 'reason = "known"' in (tmp_path / "qdebug-limits.toml").read_text()
@@ -419,3 +421,15 @@ async def test_a_text_longer_than_the_line_is_seen_where_it_is_typed(make_app, m
         assert "789end" not in picture
         await opened(pilot, ["backspace"], "end", ["backspace"] * 123, list("relu_2"))
         assert "relu_2" in app.export_screenshot()
+
+
+async def test_a_search_that_cannot_be_read_says_so_to_the_end(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "slash", list("~("), "enter")
+        assert main.message.startswith("no regular expression yet: missing )")
+        await opened(pilot, "escape", "f", list("row>20"), "enter", "slash", list("add_9"), "enter")
+        assert main.message.startswith("the filter hides every match")
+        await opened(pilot, "F", "slash", list("add_9"), "enter")
+        assert main.message == "1 match; n N walk them, esc clears"

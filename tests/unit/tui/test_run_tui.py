@@ -1,11 +1,13 @@
 """The entry, with real recordings on a real (pseudo-)terminal."""
 
+import datetime as dt
 import gc
 import os
 import signal
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.tui import app
-from qdebug.tui.app import run_tui
+from qdebug.tui.app import TuiChoices, _opening, run_tui
 from qdebug.tui.console.terminal import keep_typed, size_now, typed_before
+from qdebug.workflow.limits_file import acknowledge
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -253,3 +256,16 @@ def test_the_size_of_a_terminal_is_asked_of_it_unless_it_was_set_by_hand(monkeyp
     monkeypatch.setenv("COLUMNS", hand)
     monkeypatch.delenv("LINES", raising=False)
     assert size_now() == known
+
+
+def test_a_file_that_accepts_nodes_without_being_in_force_is_pointed_at(tmp_path):
+    path, sides = tmp_path / "qdebug-limits.toml", (Path("ref.h5"), Path("be.h5"))
+    opening = _opening(*sides, TuiChoices(), path, apart=True)
+    assert opening.remark() == ""
+    acknowledge(path, "conv1", reason="known")
+    assert opening.remark() == f"{path} accepts 1 node; to heed it: --limits {path}"
+    acknowledge(path, "conv2", reason="over", expires=dt.date(2001, 1, 1), today=dt.date(2000, 1, 1))
+    assert "accepts 1 node;" in opening.remark()
+    acknowledge(path, "conv3", reason="known as well")
+    assert "accepts 2 nodes;" in opening.remark()
+    assert _opening(*sides, TuiChoices(), path).remark is None
