@@ -18,6 +18,8 @@ from qdebug.view import numbers
 __all__ = ["ChannelsPage", "weight_scales"]
 
 _BAR = 10
+_FIXED = 2
+"""Columns that stay where the others are scrolled: the channel and its error."""
 _SHARE = 15
 """Cells of the share of the error: its bar and its number, or its heading."""
 
@@ -29,11 +31,12 @@ class ChannelsPage(Page):
     """One line a channel: by error, or by number."""
 
     view = View.CHANNELS
-    hint = "j k choose, s by error or number, enter the map"
+    hint = "j k choose, h l columns, s order, enter the map"
 
     def __init__(self, cursor: ElementCursor) -> None:
         self._cursor = cursor
         self.by_error = True
+        self._offset = self._hidden = 0  # columns left out on the left, and on the right
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
@@ -46,6 +49,8 @@ class ChannelsPage(Page):
         if not len(order):
             return [head, [], *paragraph(_none(whole), scene, width)]
         columns = _columns(scene, whole)
+        self._offset = min(self._offset, max(len(columns) - _FIXED - 1, 0))
+        del columns[_FIXED : _FIXED + self._offset]
         here = self._channel(whole)
         place = _place(order, here)
         room = max(height - (4 if whole.missing else 3), 1)
@@ -54,10 +59,11 @@ class ChannelsPage(Page):
         texts = [[column[1](int(channel)) for channel in rows] for column in columns]
         sizes = [max(len(column[0]), *map(len, cells)) for column, cells in zip(columns, texts, strict=True)]
         fit = len(columns)
-        while fit > 3 and 2 + sum(sizes[:fit]) + 2 * fit + _SHARE + (fit < len(columns)) > width:
+        while fit > _FIXED + 1 and 2 + sum(sizes[:fit]) + 2 * fit + _SHARE + _mark(self._offset, columns, fit) > width:
             fit -= 1
+        self._hidden = len(columns) - fit
         heads = "  ".join(column[0].rjust(size) for column, size in zip(columns[:fit], sizes, strict=False))
-        more = "" if fit == len(columns) else " >"
+        more = f" {'<' if self._offset else ''}{'>' if self._hidden else ''}".rstrip()
         lines = [head, [(f"  {heads}  share of error{more}", "accent")]]
         if whole.missing:
             lines.insert(1, [(scene.glyphs.fit(so_far(whole.so_far, width), width), "accent")])
@@ -93,6 +99,17 @@ class ChannelsPage(Page):
         if target == place:
             return "this is the first channel" if lines < 0 else "this is the last channel"
         return self._cursor.step(scene, whole.axis, int(order[target]) - self._channel(whole))
+
+    def side(self, scene: Scene, direction: int) -> str:
+        """Show the columns further right or left."""
+        if self._cursor.whole(scene) is None:
+            return waiting(scene)
+        if direction > 0 and not self._hidden:
+            return "there are no more columns on the right"
+        if direction < 0 and not self._offset:
+            return "there are no more columns on the left"
+        self._offset += direction
+        return ""
 
     def enter(self, _: Scene) -> View | str:
         """Look where in the channel the error is."""
@@ -139,7 +156,12 @@ def _bar(share: float, scene: Scene) -> str:
     return (scene.glyphs.eighths[-1] * full + rest).ljust(_BAR) + f" {text:>4}"
 
 
-def _columns(scene: Scene, whole: Whole) -> Sequence[tuple[str, Write]]:
+def _mark(offset: int, columns: Sequence[object], fit: int) -> int:
+    """Give the cells of the mark of columns that are left out."""
+    return (offset > 0) + (fit < len(columns))
+
+
+def _columns(scene: Scene, whole: Whole) -> list[tuple[str, Write]]:
     """Give the headings and how to write a channel under each, the important ones first."""
     facts = whole.channels
 

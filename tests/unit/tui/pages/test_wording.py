@@ -194,3 +194,29 @@ def test_of_a_node_without_steps_the_whole_error_is_told_too(pages, make_scene):
     drawn = text(pages[View.EXPLAIN].draw(scene, 100, 22))
     assert "differ, by at most 0.500" in drawn
     assert "LSB" not in next(line for line in drawn.splitlines() if "whole error" in line)
+
+
+def test_columns_of_channels_that_have_no_room_can_be_gone_to(pages, make_scene):
+    page, scene = pages[View.CHANNELS], make_scene()
+
+    def head(width=60):
+        drawn = text(page.draw(scene, width, 12))
+        assert max(map(len, drawn.splitlines())) <= width
+        return drawn.splitlines()[1]
+
+    first = head()
+    assert first.endswith(">")
+    assert "scale" not in first
+    assert page.side(scene, -1) == "there are no more columns on the left"
+    seen = set(first.split())
+    while not (said := page.side(scene, 1)):
+        heads = head()
+        assert heads.split()[:2] == ["channel", "RMSE"]
+        assert "<" in heads
+        seen |= set(heads.split())
+    assert said == "there are no more columns on the right"
+    assert {"scale", "zp", "rails"} <= seen
+    while not page.side(scene, -1):
+        head()
+    assert head() == first
+    assert page.side(make_scene(filled=0), 1)
