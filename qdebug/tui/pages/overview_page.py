@@ -173,6 +173,8 @@ def _nothing(scene: Scene) -> Line:
     if table.pending:
         done = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
         return [(f" no error found so far, {done} compared", "muted")]
+    if int((table.state == State.INCOMPARABLE).sum()) > table.size - table.comparable:
+        return [(" no error where there was something to compare; f is=missing lists the rest", "unknown")]
     return [(" no node adds any error; 2 shows all nodes", "fine")]
 
 

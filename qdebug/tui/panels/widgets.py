@@ -211,7 +211,18 @@ class TextScroll(ScrollView, can_focus=False):
         """Paint one line."""
         width = self.scrollable_content_region.width
         line = y + self.scroll_offset.y
-        return self._look.strip(self._lines[line], width) if line < len(self._lines) else self._look.blank(width)
+        if line >= len(self._lines):
+            return self._look.blank(width)
+        strip, mark = self._look.strip(self._lines[line], width), self._more(y)
+        return Strip.join([strip.crop(0, width - 1), self._look.strip([(mark, "accent")], 1)]) if mark else strip
+
+    def _more(self, y: int) -> str:
+        """Mark the first and the last line shown where more is hidden and there is no scroll bar, in plain ASCII."""
+        if self._look.glyphs.name != "ascii":
+            return ""
+        if y == self.scrollable_content_region.height - 1 and self.scroll_offset.y + y + 1 < len(self._lines):
+            return "v"
+        return "^" if not y and self.scroll_offset.y else ""
 
 
 class NodeList(ScrollView, can_focus=False):

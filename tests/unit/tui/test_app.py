@@ -417,3 +417,19 @@ async def test_a_hint_that_is_too_long_for_the_line_is_shown_once(make_app, make
         await pilot.press("i")
         await settle(pilot)
         assert "\n".join(screen_text(app)).count("optionally") == 1
+
+
+async def test_in_ascii_hidden_lines_are_marked(make_app, make_session, settle):
+    app = make_app(make_session(), node="block2/qlinearadd_9", screen="tensor", glyphs=ASCII)
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        top = main._detail.region.y
+        bottom = main._detail.region.bottom - 1
+        assert screen_text(app)[bottom].endswith("v")
+        assert not screen_text(app)[top].endswith("^")
+        await pilot.press("j", "j")
+        await pilot.pause()
+        assert screen_text(app)[top].endswith("^")
+        await pilot.press("G")
+        await pilot.pause()
+        assert not screen_text(app)[bottom].endswith("v")

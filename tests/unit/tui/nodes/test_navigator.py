@@ -347,3 +347,14 @@ def test_while_more_is_recorded_what_is_not_found_is_not_found_so_far(make_table
     said = Navigator(table, samples=3).failing(1)
     assert not table.pending
     assert said == "no node is beyond its limit" + (" so far" if growing else "")
+
+
+def test_of_a_failing_node_without_samples_no_sample_is_called_right(make_navigator):
+    navigator = make_navigator(24, failing=(9,))
+    failing = navigator.table.results[9]
+    navigator.choose_sample(0)
+    assert navigator.failing(1) == ""
+    assert navigator.cursor == 9
+    navigator.table.put(replace(failing, samples=()))
+    said = navigator.failing(1)
+    assert said.startswith("nothing is known of single samples of block2/qlinearadd_9, which fails")

@@ -512,3 +512,10 @@ def test_what_no_node_computes_needs_no_arithmetic(make_scene):
     drawn = text(make_pages(ElementCursor())[View.EXPLAIN].draw(replace(scene, opened=opened), 80, 18))
     assert "no node of the graph computes this tensor" in drawn
     assert "looking for" not in drawn
+
+
+def test_where_nothing_could_be_compared_no_node_is_called_right(pages, make_scene):
+    scene = make_scene(4, failing=(), incomparable=range(4), row=1)
+    drawn = text(pages[View.OVERVIEW].draw(scene, 80, 18))
+    assert "no node adds any error" not in drawn
+    assert "no error where there was something to compare; f is=missing lists the rest" in drawn
