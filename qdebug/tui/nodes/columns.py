@@ -100,7 +100,8 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
         fixed.append(Column("introduced", "introduced", 11, right=True, sort="introduced"))
-    fixed.append(Column("saturated", "sat", 7, right=True, sort="saturated"))
+    of_all = "sat" if navigator.sample is None else "sat all"  # the one number here that no single sample has
+    fixed.append(Column("saturated", of_all, 7, right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]
     name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)

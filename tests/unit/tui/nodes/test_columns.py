@@ -121,3 +121,14 @@ def test_names_are_shown_whole_before_there_is_a_second_column_more():
         columns = lay_out(navigator, width).columns
         assert [column.key for column in columns][6:] == extra
         assert next(column.width for column in columns if column.key == "name") >= (24 if width == 84 else 34)
+
+
+def test_with_a_sample_chosen_the_saturation_is_said_to_be_of_all(make_navigator):
+    navigator = make_navigator()
+
+    def heads():
+        return "".join(header_cells(navigator, lay_out(navigator, 80), UNICODE))
+
+    assert "sat all" not in heads()
+    navigator.choose_sample(1)
+    assert "sat all" in heads()
