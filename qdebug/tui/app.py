@@ -109,7 +109,8 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
             palette=LIGHT if question is not None and question.is_light() else named_palette(chosen.theme or "dark"),
             limits_file=limits_file,
             limits_apart=in_force is None,
-            command_words=[*chosen.command, str(reference), *map(str, backends)],
+            command_words=chosen.command,
+            files=[str(reference), *map(str, backends)],
         )
     try:
         code = app.run(mouse=chosen.mouse)

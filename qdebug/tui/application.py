@@ -69,7 +69,8 @@ class QdebugApp(App[int]):
         palette: Colours to begin with.
         limits_file: Where acknowledgements are written.
         limits_apart: Whether that file is not in force unless it is asked for.
-        command_words: The command that opens the same recordings again.
+        command_words: The command that opens the same recordings again, without their files.
+        files: The reference's file, and each backend's.
     """
 
     TITLE = "qdebug"
@@ -86,7 +87,8 @@ class QdebugApp(App[int]):
         palette: Palette = DARK,
         limits_file: Path = LIMITS_FILE,
         limits_apart: bool = True,
-        command_words: Sequence[str] = ("qdebug", "tui", "REF", "BACKEND"),
+        command_words: Sequence[str] = ("qdebug", "tui"),
+        files: Sequence[str] = (),
     ) -> None:
         super().__init__(driver_class=PromptDriver)
         self.failure: BaseException | None = None
@@ -94,6 +96,7 @@ class QdebugApp(App[int]):
         self._settling: Timer | None = None
         self.limits_file, self._limits_apart = limits_file, limits_apart
         self._command_words = tuple(command_words)
+        self._files = tuple(files) or ("REF", *("BACKEND" for _ in openings))
         self.look = Look(glyphs=glyphs, palette=palette)
         for each in PALETTES:
             self.register_theme(each.theme())
@@ -103,15 +106,17 @@ class QdebugApp(App[int]):
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
         self._typed = Typed(self, self._main)
 
-    def command_words(self, *, accepted: bool) -> Sequence[str]:
+    def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
         """Give the command that opens the same recordings again, as they are judged here.
 
         Args:
             accepted: Whether any node is accepted.
+            backend: The backend that is shown, which comes first then.
         """
-        verb, files = self._command_words[:2], self._command_words[2:]
         named = ("--limits", str(self.limits_file)) if accepted and self._limits_apart else ()
-        return (*verb, *named, *files)
+        reference, *backends = self._files
+        others = [file for at, file in enumerate(backends) if at != backend]
+        return (*self._command_words, *named, reference, backends[backend], *others)
 
     async def on_event(self, event: Event) -> None:
         """Do what is typed in the order in which it is; leave everything else to Textual."""

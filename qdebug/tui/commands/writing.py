@@ -83,7 +83,8 @@ class Writing(Asking):
         scene = self.scene
         if scene is None:
             return self.without_scene("there is no node")
-        words = cast("QdebugApp", self.app).command_words(accepted=bool(scene.table.acknowledged.any()))
+        accepted = bool(scene.table.acknowledged.any())
+        words = cast("QdebugApp", self.app).command_words(accepted=accepted, backend=self.backend)
         return self._send(exports.command(words, scene, self.view))
 
     def _send(self, text: str) -> None:

@@ -16,7 +16,9 @@ from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.tui import app
 from qdebug.tui.app import TuiChoices, _opening, run_tui
+from qdebug.tui.application import QdebugApp
 from qdebug.tui.console.terminal import keep_typed, size_now, typed_before
+from qdebug.tui.reading.source import Opening
 from qdebug.workflow.limits_file import acknowledge
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -269,3 +271,10 @@ def test_a_file_that_accepts_nodes_without_being_in_force_is_pointed_at(tmp_path
     acknowledge(path, "conv3", reason="known as well")
     assert "accepts 2 nodes;" in opening.remark()
     assert _opening(*sides, TuiChoices(), path).remark is None
+
+
+def test_the_command_puts_the_backend_that_is_shown_first():
+    openings = [Opening(compare=lambda: None) for _ in range(3)]
+    app = QdebugApp(openings, titles=[("r", name) for name in "abc"], files=("r", "a", "b", "c"))
+    assert app.command_words(accepted=False) == ("qdebug", "tui", "r", "a", "b", "c")
+    assert app.command_words(accepted=False, backend=1) == ("qdebug", "tui", "r", "b", "a", "c")
