@@ -28,6 +28,7 @@ __all__ = [
     "held_unit",
     "narrow_sums_error",
     "norm",
+    "stretches",
     "unit_roundoff",
 ]
 
@@ -79,8 +80,12 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
     return unit_roundoff(values.dtype) if short is None else short.unit
 
 
-def _parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Give arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory."""
+def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Give arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory.
+
+    Args:
+        arrays: The arrays; stretches of one in C order are parts of it, to be written to as well.
+    """
     flat = [np.asarray(array).reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):
         checkpoint()
@@ -139,7 +144,7 @@ def beyond_own_terms(
             terms = [np.ascontiguousarray(term) for term in terms]
     count, tiny = 0, _smallest(recorded.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        for ours, theirs, *parts in _parts(recorded, output, *terms):
+        for ours, theirs, *parts in stretches(recorded, output, *terms):
             real = theirs.astype(np.float64)
             reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(real)
             off = np.nan_to_num(np.abs(ours.astype(np.float64) - real), nan=0.0, posinf=0.0)
@@ -178,18 +183,23 @@ def beyond_own_sums(
     if not known or recorded.shape != output.shape or not output.size:
         return 0
     most = _LAMBDA * (math.sqrt(_terms(node, values, output)) + 1) * unit
-    with np.errstate(invalid="ignore", over="ignore"):
-        off = np.abs(recorded.astype(np.float64) - output.astype(np.float64))
-    off = np.nan_to_num(off, nan=0.0, posinf=0.0)
-    size = np.nan_to_num(np.abs(output.astype(np.float64)), nan=0.0, posinf=0.0)
-    tiny = _smallest(recorded.dtype)
-    if not np.any(off > most * (size + _usual(size)) + tiny):  # terms are no smaller than their sum
+    if not _count_beyond(recorded, output, output, most):  # terms are no smaller than their sum
         return 0
     terms = _magnitudes(node, values, opset)
-    if terms is None or terms.shape != off.shape:
+    if terms is None or terms.shape != output.shape:
         return 0
-    reach = np.nan_to_num(np.abs(terms.astype(np.float64)), nan=np.inf)
-    return int(np.count_nonzero(off > most * (reach + _usual(reach)) + tiny))
+    return _count_beyond(recorded, output, terms, most)
+
+
+def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, most: float) -> int:
+    """Count the elements that are further off than a multiple of their own terms and of those usual in the tensor."""
+    usual, tiny, count = _usual(terms), _smallest(recorded.dtype), 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for ours, theirs, own in stretches(recorded, output, terms):
+            off = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=0.0, posinf=0.0)
+            reach = np.nan_to_num(np.abs(own.astype(np.float64)), nan=np.inf)
+            count += int(np.count_nonzero(off > most * (reach + usual) + tiny))
+    return count
 
 
 def _usual(values: np.ndarray) -> float:
@@ -229,7 +239,7 @@ def narrow_sums_error(
 def norm(values: np.ndarray) -> float:
     """Give the Euclidean norm of the finite values."""
     total = 0.0
-    for (part,) in _parts(np.asarray(values)):
+    for (part,) in stretches(np.asarray(values)):
         flat = np.asarray(part, np.float64)
         flat = flat[np.isfinite(flat)]
         total += float(np.dot(flat, flat))

@@ -19,7 +19,7 @@ from qdebug.analysis.alignment.layouts import in_reference_order, into_stored_or
 from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, View
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.band import allowed_error, held_unit, norm
+from qdebug.analysis.attribution.band import allowed_error, held_unit, norm, stretches
 from qdebug.analysis.attribution.constant_error import shared_constants
 from qdebug.analysis.attribution.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
 from qdebug.analysis.attribution.own_replay import codes_shared, compute, without_kernel
@@ -147,9 +147,9 @@ class ReferenceReplay:
         runs = _RUNS if plain.size > _FEW else _MORE_RUNS
         for _ in range(runs):
             noise = _Noise(rng=rng, constants=constants, results=results, shared=shared)
-            squares += _squares(self._values(pair, segment, (sample, step), noise), plain) / runs
-        squares += _squares(self._values(pair, segment, (sample, step), saturate=False), plain)
-        return np.sqrt(squares)
+            _add_squares(squares, self._values(pair, segment, (sample, step), noise), plain, share=1 / runs)
+        _add_squares(squares, self._values(pair, segment, (sample, step), saturate=False), plain)
+        return np.sqrt(squares, out=squares)
 
     def _units(self, pair: Pair, segment: Segment, sample: int, step: int) -> tuple[float, float]:
         """Give the unit roundoff of what the backend's constants, and its results, are rounded to."""
@@ -304,18 +304,23 @@ def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> n
     return np.asarray(np.maximum(values, 0)) if low == 0 else values
 
 
-def _squares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.subtract(one, other, dtype=np.float64)
-    return np.asarray(np.nan_to_num(difference, nan=0, posinf=0, neginf=0) ** 2)
+def _add_squares(squares: np.ndarray, one: np.ndarray, other: np.ndarray, *, share: float = 1.0) -> None:
+    """Add a share of the squares of finite differences."""
+    for out, first, second in stretches(squares, one, other):
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.subtract(first, second, dtype=np.float64)
+        found = np.nan_to_num(difference, copy=False, nan=0, posinf=0, neginf=0) ** 2 * share
+        np.add(out, found, out=out)
 
 
 def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
     """Add random errors of a given norm to a node's results, and those of the format that they are rounded to."""
     if noise.results > SINGLE:
         allowed += noise.results * norm(values)
-    errors = noise.rng.standard_normal(values.shape) * (allowed / np.sqrt(max(values.size, 1)))
-    return np.asarray(values + errors.astype(values.dtype))
+    each, disturbed = allowed / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
+    for out, part in stretches(disturbed, values):
+        np.add(part, (noise.rng.standard_normal(part.size) * each).astype(part.dtype), out=out)
+    return disturbed
 
 
 def exceeds(difference: np.ndarray, wandering: np.ndarray) -> bool:
