@@ -317,7 +317,7 @@ class _Aligner:
             self.found.add(tensor, form, Match.QUANTIZATION, reason)
             return True
         alone = len(self.be.classes.consumers(inputs[0])) == 1  # what others read as well is not folded away
-        if alone and (inside or self._takes_in(pair.reference, node)):
+        if alone and (inside or self._takes_in(tensor, pair.reference, node)):
             self.found.drop(pair.backend)
             self.notes[pair.backend] = f"the reference computes it together with {node.op} {node.name!r}"
             reason = f"the reference does {node.op} {node.name!r} along with what comes before"
@@ -330,10 +330,12 @@ class _Aligner:
         found = self._values.find(tensor, lambda name: self._claims.is_claimed(name, tensor))
         return found or replace(answer, undecided=answer.undecided and not self._values.looks)
 
-    def _takes_in(self, reference: str, reader: Node) -> bool:
-        """Tell whether the constants of the node that makes a reference tensor can do what a reader of it does."""
+    def _takes_in(self, tensor: str, reference: str, reader: Node) -> bool:
+        """Tell whether the constants of the node that makes a reference tensor can do what a backend tensor's does."""
         node = self.ref.graph.producer(reference)
         if node is None or not goes_into_weights(reader, node):
+            return False
+        if reader.op in ("Mul", "Div") and self._claims.scaled_later(tensor, reference):
             return False
         return any(name and self.ref.classes.folds(name) for name in operands(node))
 

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from qdebug.analysis.alignment.code_clamps import CodeClamps
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.names import Evidence, NameJudge, Namesakes
-from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS
+from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, MOVES_VALUES, PRODUCTS, plain_op
 from qdebug.analysis.alignment.value_classes import Run
 
 __all__ = ["Claims"]
+
+
+_MOVED = 4
+"""Nodes in a row that only move values, behind which a product is looked for."""
 
 
 class Claims:
@@ -71,6 +75,15 @@ class Claims:
                     return self._judge.used_alike(name, other)
         return False
 
+    def scaled_later(self, tensor: str, reference: str) -> bool:
+        """Tell whether the reference's product behind a tensor has a factor that the backend's behind another has not.
+
+        A runtime folds a factor before a product into the product as well as one behind it; then what comes before the
+        factor has not taken it in.
+        """
+        ours, theirs = _factors_behind(self._be, tensor), _factors_behind(self._ref, reference)
+        return bool(ours and theirs) and ours.isdisjoint(theirs)
+
     def _arranges(self, reference: str, other: str) -> bool:
         """Tell whether a reference tensor holds the values of another, be it in another shape."""
         root = self._ref.classes.root
@@ -83,3 +96,15 @@ class Claims:
     def outweighs_name(self, tensor: str, reference: str) -> bool:
         """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
         return not self.is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
+
+
+def _factors_behind(run: Run, tensor: str) -> set[float]:
+    """Give the factors that products have which read a tensor, or what is only moved of it."""
+    found: set[float] = set()
+    waiting = [tensor]
+    for _ in range(_MOVED):
+        readers = [reader for name in waiting for reader in run.classes.consumers(name)]
+        factors = [reader.attrs.get("alpha", 1.0) for reader in readers if plain_op(reader) in PRODUCTS]
+        found |= {float(factor) for factor in factors if isinstance(factor, int | float)}
+        waiting = [name for reader in readers if plain_op(reader) in MOVES_VALUES for name in reader.outputs if name]
+    return found

@@ -71,14 +71,19 @@ def in_reference_order(
         view does not fit is given back as it is, so that the difference of the shapes is seen and said.
     """
     if view is None or (view.channel_block is None and view.transpose is None):
-        return array.reshape(shape) if _merged(array.shape, shape) or _merged(shape, array.shape) else array
+        return _as_merged(array, shape)
     if view.channel_block is not None:
         array = _unblocked(array, view.channel_block, _unturned_shape(shape, view.transpose))
     if view.transpose is not None and len(view.transpose) == array.ndim:
-        array = array.transpose(view.transpose)
+        array = _as_merged(array.transpose(view.transpose), shape)
     elif view.channel_block is None:
         return array
     return in_c_order(array) if copied else array
+
+
+def _as_merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Make neighbouring dimensions one, or part them, where a partner's shape differs by no more than that."""
+    return array.reshape(shape) if _merged(array.shape, shape) or _merged(shape, array.shape) else array
 
 
 def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:

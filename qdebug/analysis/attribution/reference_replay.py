@@ -27,6 +27,7 @@ from qdebug.analysis.attribution.rounding import SINGLE, Rounding, real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node
+from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
@@ -216,7 +217,7 @@ class ReferenceReplay:
                 continue
             if name not in values.known:
                 fed = values.by_root.get(self._ref.classes.root(name))
-                values.known[name] = values.known[fed] if fed else self._constant(name, values)
+                values.known[name] = self._in_form(name, values.known[fed]) if fed else self._constant(name, values)
             inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
         for name, exact in compute(node, form, opset, _factors_rounded(form, inputs, values.rounded)).items():
             made = exact
@@ -227,6 +228,13 @@ class ReferenceReplay:
             if span is not None and made.dtype.kind == "f":  # the codes do what a Relu or Clip does
                 made = _held(made, span, saturate=values.saturate or name == values.last)
             values.known[name] = in_reference_order(made, self._layouts.get(name), made.shape)
+
+    def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Give values the dimensions of another form of their tensor: a runtime takes a batch away and puts it back."""
+        if not self._ref.recording.has(name):
+            return array
+        shape = plain_shape(shape_of(self._ref.recording, name), self._layouts.get(name))
+        return in_reference_order(array, None, shape)
 
     def _run_dynamic(self, node: Node, values: _Values) -> None:
         """Run a node that computes with codes of a scale chosen at run time: on real data, and codes of its weights."""
