@@ -8,7 +8,7 @@ no tensor alike any more, and then none is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
@@ -88,31 +88,38 @@ class ValueMatcher:
             return None
         size = math.prod(shape_of(self._be.recording, tensor))
         candidates = self._of_size(size) if _FEWEST <= size <= _MOST else []
-        candidates = [name for name in candidates if name not in self._be.graph.tensors and not taken(name)]
-        if not candidates:
+        free = [name for name in candidates if name not in self._be.graph.tensors and not taken(name)]
+        if not free:
             return None
         ours = _values(self._be, tensor)
         own = _sketched(ours)
         if own is None:
             return None
-        found: list[tuple[float, int, str]] = []
-        for place, name in enumerate(candidates):
-            known = self._sketch(name)
-            if known is not None and own.like(known):
-                found.append((_distance(_values(self._ref, name), ours), place, name))
-        found = [entry for entry in sorted(found) if entry[0] < _NEAR]
+        found = self._ranked(free, ours, own)
         if not found:
             return None
         error, _, best = found[0]
+        others = self._ranked([name for name in candidates if name not in free], ours, own) if error > _SAME else []
+        if others and others[0][0] < _FAR_NEARER * error:
+            return None  # it has the values of another's partner
         rivals = [name for other, _, name in found[1:] if other < _CLEARER * error]
         nearest = _values(self._ref, best)
         if any(_distance(nearest, _values(self._ref, name)) > error for name in rivals):
             return None
-        first = min((best, *rivals), key=candidates.index)
+        first = min((best, *rivals), key=free.index)
         if self._stage(tensor, first) != first:
             return None
         reason = f"no name and no node leads to it; its values are nearest to those of {first!r}"
         return Answer(tensor=first, reason=reason, match=Match.DATA)
+
+    def _ranked(self, names: Sequence[str], ours: np.ndarray, own: _Sketch) -> list[tuple[float, int, str]]:
+        """Give the reference tensors that are near some values, with their distance and place, the nearest first."""
+        found: list[tuple[float, int, str]] = []
+        for place, name in enumerate(names):
+            known = self._sketch(name)
+            if known is not None and own.like(known):
+                found.append((_distance(_values(self._ref, name), ours), place, name))
+        return [entry for entry in sorted(found) if entry[0] < _NEAR]
 
     def at_its_stage(self, tensor: str, answer: Answer) -> Answer:
         """Give the answer that a tensor's values bear out: one side may do in one node what takes the other two.

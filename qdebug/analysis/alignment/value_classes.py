@@ -288,22 +288,25 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     """Find the nodes that multiply by 1, add 0 or slice off nothing, which runtimes leave out."""
     graph = recording.graph
     found: dict[str, str] = {}
-    constants = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
+    constants = {name: name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
     read: dict[Hashable, np.ndarray] = {}
     for node in graph.nodes:
+        if node.op in _ARRANGES and node.inputs and node.inputs[0] in constants:
+            constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may be known at run time alone
         if node.op == "Slice":
             if _takes_all(recording, node, read):
                 found[node.name] = node.inputs[0]
             continue
-        if constants.isdisjoint(node.inputs):
+        if constants.keys().isdisjoint(node.inputs):
             continue
         form, _ = real_form(in_words_of_onnx(node), graph.opset)
         if form.op not in _NEUTRAL or len(form.inputs) != 2 or "activation" in form.attrs:
             continue
-        slots = [slot for slot, name in enumerate(form.inputs) if name in constants and recording.has(name)]
+        held = {slot: constants[name] for slot, name in enumerate(form.inputs) if name in constants}
+        slots = [slot for slot, name in held.items() if recording.has(name)]
         if len(slots) != 1 or (slots == [0] and form.op in ("Div", "Sub")):
             continue
-        name = form.inputs[slots[0]]
+        name = held[slots[0]]
         if math.prod(shape_of(recording, name)) > _NEUTRAL_MOST:
             continue
         constant = recording.load(name)

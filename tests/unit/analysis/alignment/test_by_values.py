@@ -101,6 +101,26 @@ def test_a_product_is_compared_at_the_stage_that_its_values_are_at():
     assert {node.status for node in result.nodes} <= {"identical", "within"}
 
 
+def test_values_of_a_tensor_that_has_a_partner_lead_to_no_other_that_is_merely_near():
+    """Layers that normalize give much the same again: what was said of one twice is nothing of the next."""
+    first = RNG.normal(size=(1, 4, 8, 8)).astype(np.float32)
+    second = first + np.float32(0.1) * RNG.normal(size=first.shape).astype(np.float32)
+    with qdebug.Recorder(None, backend="model") as rec:
+        rec.put("x", X)
+        rec.put("first", first, op="Abs", inputs=("x",), node="norm")
+        rec.put("middle", second.sum(axis=1), op="Exp", inputs=("first",), node="sums")
+        rec.put("second", second, op="Selu", inputs=("first", "middle"), node="blend")
+        rec.outputs("second")
+    with qdebug.Recorder(None, backend="harness") as other:
+        other.put("x", X)
+        other.put("first", first + np.float32(1e-6), op="Abs", inputs=("x",), node="norm")
+        other.put("again", first + np.float32(2e-6), op="multiply", inputs=("first",), node="again")
+        other.put("result", second, op="softmax", inputs=("again",), node="result")
+        other.outputs("result")
+    found = {node.tensor: node.reference_tensor for node in qdebug.diff(rec.recording, other.recording).nodes}
+    assert found == {"x": "x", "first": "first", "result": "second"}
+
+
 def test_a_fault_does_not_lead_to_another_tensor():
     full = net()
     wrong = net({**WEIGHTS, "w2": np.roll(WEIGHTS["w2"], 1, axis=0)})

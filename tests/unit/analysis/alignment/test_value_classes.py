@@ -114,6 +114,19 @@ def test_a_constant_that_is_neutral_hands_the_other_input_on(op):
     assert Run.of(other).classes.members("x") == ("x",)
 
 
+@pytest.mark.parametrize(("value", "members"), [(1, ("x", "y")), (2, ("x",))])
+def test_a_neutral_constant_stays_one_when_it_is_given_the_extents_of_data(value, members):
+    """What normalizes groups gives its scale as many dimensions as the data has, which are asked for at run time."""
+    nodes = [
+        Node(name="s", op="ShapeOf", inputs=("x",), outputs=("extents",)),
+        Node(name="r", op="Reshape", inputs=("one", "extents"), outputs=("more",)),
+        Node(name="n", op="Multiply", inputs=("x", "more"), outputs=("y",)),
+    ]
+    graph = Graph(nodes, tensors=[TensorInfo(name="one", role=Role.CONSTANT)], inputs=["x"])
+    recording = MemoryRecording.single(graph, {"one": np.full(3, value, np.float32), "x": np.ones((3, 1), np.float32)})
+    assert Run.of(recording).classes.members("x") == members
+
+
 def test_a_neutral_constant_with_an_activation_hands_nothing_on():
     attrs = {"fused_activation_function": "RELU"}
     graph = Graph(
