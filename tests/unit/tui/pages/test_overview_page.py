@@ -1,0 +1,135 @@
+"""The overview: whom it ranks first, what it says where nothing is known, and its keys."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.nodes.columns import absent
+from qdebug.tui.nodes.states import State
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.overview_page import culprits, strip_lines
+from qdebug.tui.pages.table import make_pages
+
+
+def text(lines):
+    return "\n".join("".join(piece for piece, _ in line) for line in lines)
+
+
+@pytest.fixture
+def pages():
+    """Give new pages."""
+    return make_pages(ElementCursor())
+
+
+def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
+    table = make_table(24, nonfinite=(20,))
+    ranked = culprits(table, origin=17).tolist()
+    assert ranked[:4] == [17, 9, 20, 10]  # 9 is the first divergence
+    table.acknowledged[9] = True
+    assert culprits(table, origin=None).tolist().index(9) > 2
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 140])
+def test_culprits_keep_their_names_in_a_narrow_terminal(pages, make_scene, width):
+    drawn = text(pages[View.OVERVIEW].draw(make_scene(), width, 18))
+    assert "add_9" in drawn
+    assert "introduced" in drawn
+    assert max(map(len, drawn.splitlines())) <= width
+
+
+def test_where_it_is_not_known_what_nodes_add_their_whole_error_ranks_them(make_scene, pages):
+    scene = make_scene(failing=(), incomparable=())
+    table = scene.table
+    table.metrics["introduced"][:] = np.nan
+    table.metrics["rel_l2"][:] = 0.0
+    table.metrics["rel_l2"][[3, 8]] = 0.1, 0.4
+    assert culprits(table, None).tolist() == [8, 3]
+    table.metrics["introduced"][5] = 1e-6
+    assert culprits(table, None).tolist() == [5, 8, 3]
+    table.version += 1
+    drawn = text(pages[View.OVERVIEW].draw(scene, 80, 18))
+    assert "no node adds any error" not in drawn
+    assert "0.400          -" in next(line for line in drawn.splitlines() if "_8 " in line)
+
+
+def test_introduced_and_whole_error_have_one_unit(pages, make_scene):
+    scene = make_scene()
+    head, first = text(pages[View.OVERVIEW].draw(scene, 100, 18)).splitlines()[:2]
+    for title, value in (("introduced", scene.table.metrics["introduced"][9]), ("LSB", 12.5)):
+        end = head.index(title) + len(title)
+        assert float(first[:end].split()[-1]) == pytest.approx(value, rel=0.01), title
+
+
+def test_an_identical_node_is_no_culprit(make_table):
+    table = make_table(failing=(9,))
+    assert culprits(table, None)[0] == 9
+    table.state[9] = State.IDENTICAL
+    assert 9 not in culprits(table, None)
+
+
+def test_a_little_saturation_is_a_little_bar(make_navigator):
+    navigator = make_navigator()
+    navigator.table.saturated[:] = 0.0
+    navigator.table.saturated[4] = 0.004
+    drawn = "".join(piece for piece, _ in strip_lines(navigator, 60, UNICODE)[1])
+    assert UNICODE.eighths[1] in drawn
+    assert not any(high in drawn for high in UNICODE.eighths[2:])
+
+
+def test_the_first_divergence_leads_though_nobody_knows_what_it_adds(make_table):
+    table = make_table(3000, failing=tuple(range(1000, 2500)), incomparable=())
+    table.metrics["introduced"][1000] = np.nan
+    table.metrics["introduced"][2400] = 1.0
+    assert culprits(table, None)[:2].tolist() == [1000, 2400]
+    assert culprits(table, 2200)[:3].tolist() == [2200, 1000, 2400]
+
+
+def test_a_metric_that_is_nan_is_not_shown_as_missing(pages, make_scene):
+    scene = make_scene()
+    result = scene.outcome
+    scene.table.put(replace(result, metrics=replace(result.metrics, rel_l2=math.nan, sqnr_db=math.nan)))
+    scene.table.version += 1
+    line = text(pages[View.OVERVIEW].draw(scene, 80, 18)).splitlines()[1]
+    assert "NaN" in line.split()
+    assert absent(scene.table, 9, "sqnr_db") == "NaN"
+    assert absent(scene.table, 9, "max_lsb") == "-"
+    samples = tuple(replace(one, sqnr_db=math.nan) for one in result.samples)
+    scene.table.put(replace(result, samples=samples))
+    assert absent(scene.table, 9, "sqnr_db", 1) == "NaN"
+    assert absent(scene.table, 5, "sqnr_db") == "-"
+
+
+def test_many_culprits_are_cut_to_the_worst(make_table):
+    table = make_table(3000, failing=(2999,))
+    assert culprits(table, None)[0] == 2999
+    assert len(culprits(table, None)) == 200
+
+
+def test_the_overview_moves_among_culprits(pages, make_scene):
+    page, scene = pages[View.OVERVIEW], make_scene(row=3)
+    drawn = text(page.draw(scene, 80, 18))
+    assert "!* #9 block2/qlinearadd_9" in drawn
+    assert "compared 24 of 24" in drawn
+    page.move(scene, -1_000_000)
+    assert scene.row == 9
+    assert page.move(scene, 1) == ""
+    assert scene.row == 10
+    page.move(scene, -1_000_000)
+    assert "worst culprit" in page.move(scene, -1)
+    page.move(scene, 1_000_000)
+    assert "last culprit" in page.move(scene, 1)
+    scene.navigator.go(0)
+    assert "begins" in page.side(scene, -1)
+    assert "profile" in page.side(scene, 1)
+    assert scene.row == 1
+
+
+def test_where_nothing_could_be_compared_no_node_is_called_right(pages, make_scene):
+    scene = make_scene(4, failing=(), incomparable=range(4), row=1)
+    drawn = text(pages[View.OVERVIEW].draw(scene, 80, 18))
+    assert "no node adds any error" not in drawn
+    assert "no error where there was something to compare; f is=missing lists the rest" in drawn
