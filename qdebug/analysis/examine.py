@@ -20,7 +20,7 @@ from qdebug.analysis.comparison.compare import Comparison, Request, compare_pair
 from qdebug.analysis.comparison.recent import RecentTensors
 from qdebug.analysis.comparison.short_values import short_values
 from qdebug.analysis.declarations.declaration_check import DeclarationCheck, rounded_first
-from qdebug.analysis.declarations.misread import misread
+from qdebug.analysis.declarations.misread import contradicted, misread
 from qdebug.analysis.explaining.float_band import rounded_inputs
 from qdebug.analysis.explaining.reproduce import Reproduced, Reproducer
 from qdebug.analysis.results.limit_rules import RuleFinder
@@ -135,6 +135,7 @@ class Examiner:
             segment, entry = None, replace(entry, pair=replace(entry.pair, reason=reason))
         if node is not None and segment is not None and comparison.stats.mismatches:
             declared = self._declared.difference(entry, node, segment, attribution, comparison)
+            declared = declared or self._contradicted(node, segment, judged[0])
             unchecked = self._declared.unchecked(entry.tensor)
         if attribution.in_range is None:
             judged = self._without_replay(
@@ -174,6 +175,16 @@ class Examiner:
         places = recorded_places(self._reference, self._backend, entry)
         sides, names = (self._reference, self._backend), (entry.reference_tensor, entry.tensor)
         return short_values(sides, names, places, known=attribution.short)
+
+    def _contradicted(self, node: Node, segment: Segment, status: Status) -> str | None:
+        """Say which codes a node reads by other numbers than they were made with, unless the reference does so too.
+
+        Where the node diverges, what it is off by is said, and this as the reason.
+        """
+        said = contradicted(self._backend, node) if status is Status.WITHIN else None
+        if said is None or any(contradicted(self._reference, each) for each in segment.nodes):
+            return None
+        return said
 
     def _by_rounded_inputs(
         self, entry: PlannedNode, node: Node, attribution: Attribution, segment: Segment | None

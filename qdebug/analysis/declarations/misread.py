@@ -14,10 +14,13 @@ from qdebug.analysis.alignment.ops import MOVES_VALUES
 from qdebug.model import Node, QuantParams, Recording
 from qdebug.replay.real_form import real_form
 
-__all__ = ["misread"]
+__all__ = ["contradicted", "misread"]
 
 _HANDS_ON = (MOVES_VALUES - {"Concat"}) | {"MaxPool"}
 """Operators that give codes as they got them; joining tensors of several scales may take a requantization."""
+
+_ROUNDED = 2.0**-22
+"""Relative difference that a scale has at most once it is kept as float32 on one side."""
 
 
 def misread(recording: Recording, node: Node) -> str | None:
@@ -30,13 +33,49 @@ def misread(recording: Recording, node: Node) -> str | None:
     Returns:
         A clause, or None if there is no such input.
     """
+    said = (_by_other_numbers(*read) for read in _read(recording, node))
+    return next(filter(None, said), None) or _handed_on(recording, node)
+
+
+def contradicted(recording: Recording, node: Node) -> str | None:
+    """Say which codes a node reads by other numbers than the node gives them that makes them.
+
+    One of the two is wrong whatever comes of it: an error of one code at the input may be far less than a code at the
+    output. Scales that are rounded differently contradict each other in nothing that a code tells.
+
+    Args:
+        recording: The run.
+        node: One of its nodes.
+
+    Returns:
+        A clause, or None if what is said differs by less than half a step for all codes.
+    """
     for tensor, quant, scale, zero_point in _read(recording, node):
-        if not np.array_equal(scale, quant.scale):
-            return f"it reads {tensor!r} by scale {_short(scale)}, and that was written with {_short(quant.scale)}"
-        if not np.array_equal(zero_point, quant.zero_point):
-            found, written = _short(zero_point), _short(quant.zero_point)
-            return f"it reads {tensor!r} by zero point {found}, and that was written with {written}"
-    return _handed_on(recording, node)
+        said = _by_other_numbers(tensor, quant, scale, zero_point)
+        if said and recording.graph.producer(tensor) is not None and _tells(quant, scale, zero_point):
+            return said
+    return None
+
+
+def _by_other_numbers(tensor: str, quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> str | None:
+    """Say by which numbers a tensor is read, if it was written with others."""
+    if not np.allclose(scale, quant.scale, rtol=_ROUNDED, atol=0):
+        return f"it reads {tensor!r} by scale {_short(scale)}, and that was written with {_short(quant.scale)}"
+    if not np.array_equal(zero_point, quant.zero_point):
+        found, written = _short(zero_point), _short(quant.zero_point)
+        return f"it reads {tensor!r} by zero point {found}, and that was written with {written}"
+    return None
+
+
+def _tells(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> bool:
+    """Tell whether a code stands for values that are half a step apart, read by either numbers."""
+    if quant.qmin is None or quant.qmax is None:
+        return False
+    codes = np.array([[quant.qmin], [quant.qmax]], np.float64)
+    written = np.asarray(quant.scale, np.float64).reshape(-1)
+    read = scale.astype(np.float64) * (codes - zero_point)
+    off = np.abs(read - written * (codes - np.asarray(quant.zero_point, np.float64).reshape(-1)))
+    return bool(np.any(off >= written / 2))
 
 
 def _handed_on(recording: Recording, node: Node) -> str | None:

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.analysis.declarations.misread import misread
+from qdebug.analysis.declarations.misread import contradicted, misread
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.replay.run import run_graph
+from qdebug.session import diff
 
 WRITTEN = QuantParams(dtype="uint8", scale=0.5, zero_point=3)
 
@@ -96,3 +98,56 @@ def test_codes_that_are_handed_on_keep_their_scale(read, said):
     assert misread(MemoryRecording.single(graph, {}), node) == said
     computes = replace(node, op="HardSwish")
     assert misread(MemoryRecording.single(graph, {}), computes) is None
+
+
+X = np.random.default_rng(2).normal(size=(4, 64)).astype(np.float32)
+
+
+def added(*, zero_point=30, scale=0.05, coded=True):
+    """Run Tanh(x) + k, in real numbers or in codes; the sum's step is 8 times that of what it reads."""
+    nodes = [Node(name="tanh", op="Tanh", inputs=("x",), outputs=("t",))]
+    constants, known = {"k": np.full(64, 5, np.float32)}, {}
+    if coded:
+        known = {"t_q": QuantParams(dtype="uint8", scale=0.05, zero_point=30)}
+        known["k"] = QuantParams(dtype="uint8", scale=0.05, zero_point=0)
+        known["y_q"] = QuantParams(dtype="uint8", scale=0.4, zero_point=10)
+        constants = {"k": np.full(64, 100, np.uint8), "ks": np.float32(0.05), "kz": np.uint8(0)}
+        constants |= {"ts": np.float32(0.05), "tz": np.uint8(30), "ys": np.float32(0.4), "yz": np.uint8(10)}
+        constants |= {"rs": np.float32(scale), "rz": np.uint8(zero_point)}
+        inputs = ("t_q", "rs", "rz", "k", "ks", "kz", "ys", "yz")
+        nodes.append(Node(name="codes", op="QuantizeLinear", inputs=("t", "ts", "tz"), outputs=("t_q",)))
+        nodes.append(Node(name="sum", op="QLinearAdd", domain="com.microsoft", inputs=inputs, outputs=("y_q",)))
+        nodes.append(Node(name="real", op="DequantizeLinear", inputs=("y_q", "ys", "yz"), outputs=("y",)))
+    else:
+        nodes.append(Node(name="sum", op="Add", inputs=("t", "k"), outputs=("y",)))
+    infos = [TensorInfo(name=name, role=Role.CONSTANT, quant=known.get(name)) for name in constants]
+    infos += [TensorInfo(name=name, quant=known[name]) for name in ("t_q", "y_q") if name in known]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset={"": 17, "com.microsoft": 1})
+    arrays = {"x": X, **constants}
+    run_graph(graph, {"x": X}, constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+    return MemoryRecording.single(graph, {name: np.asarray(array) for name, array in arrays.items()})
+
+
+def test_a_zero_point_that_is_off_is_told_though_its_effect_is_less_than_a_code():
+    real = added(coded=False)
+    healthy = diff(real, added())
+    assert healthy.exit_code == 0, healthy.verdict.sentence
+    found = diff(real, added(zero_point=31))
+    assert (found.origin, found.first_divergence) == ("sum", "sum"), found.verdict.sentence
+    assert "it reads 't_q' by zero point 31, and that was written with 30" in found.verdict.sentence
+
+
+def test_a_reference_that_says_the_same_is_not_contradicted():
+    assert diff(added(zero_point=31), added(zero_point=31)).exit_code == 0
+
+
+def test_scales_that_are_rounded_differently_contradict_nobody():
+    real = added(coded=False)
+    assert diff(real, added(scale=0.05 * (1 + 1e-6))).exit_code == 0
+    assert diff(real, added(scale=0.051)).exit_code == 1
+
+
+def test_what_no_node_writes_contradicts_nobody():
+    recording, node = recorded(zero_point=0)
+    assert misread(recording, node) is not None
+    assert contradicted(recording, node) is None
