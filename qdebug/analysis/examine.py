@@ -13,6 +13,7 @@ from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
+from qdebug.analysis.attribution.reference_alone import reference_alone
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.beyond_single import beyond_single
@@ -37,6 +38,8 @@ _AHEAD = 32
 _FAR_LESS = 0.1
 """Share of the error against the replay of its own node that a tensor has at most where the reference's accounts for
 it."""
+_ALIKE = 0.8
+"""Ratio of the errors of both runs against their own replays, one way or the other, where not all was said of both."""
 _Judged = tuple[Attribution, tuple[Status, str | None]]
 _SAID_WRONGLY = (
     "what its node is said to do does not give its values; what the reference's nodes make of the same inputs does"
@@ -133,6 +136,8 @@ class Examiner:
             attribution, judged = excused
             reason = f"{entry.pair.reason}; {_SAID_WRONGLY}"
             segment, entry = None, replace(entry, pair=replace(entry.pair, reason=reason))
+        else:
+            attribution, judged = self._as_unsaid(entry, comparison, limits, (attribution, judged))
         if node is not None and segment is not None and comparison.stats.mismatches:
             declared = self._declared.difference(entry, node, segment, attribution, comparison)
             declared = declared or self._contradicted(node, segment, judged[0])
@@ -214,6 +219,28 @@ class Examiner:
             return None  # where both replays are off alike, it is the backend
         again = limits.judge(comparison.stats, other)
         return None if again[0] is Status.DIVERGED else (other, again)
+
+    def _as_unsaid(self, entry: PlannedNode, comparison: Comparison, limits: Limits, own: _Judged) -> _Judged:
+        """Judge a tensor by its whole error where the reference's own values are as far from its own node's replay.
+
+        Whoever recorded both runs has then not said all that the node does, such as the slope of a LeakyRelu, and the
+        replay tells nothing of either. What differs in what the two graphs say is another matter.
+        """
+        attribution, (status, _) = own
+        if status is not Status.DIVERGED or attribution.in_range is None or limits.given or comparison.stats is None:
+            return own
+        if self._reference.graph.tensors[entry.reference_tensor].quant is not None:
+            return own  # rounding to codes is an error of its own
+        alone = reference_alone(self._reference, entry)
+        theirs, ours = (None if found.in_range is None else found.in_range.rel_l2 for found in (alone, attribution))
+        if not theirs or not ours or not _ALIKE <= theirs / ours <= 1 / _ALIKE:
+            return own
+        if limits.judge(comparison.stats, alone)[0] is not Status.DIVERGED:
+            return own  # it rounds as coarsely, and no more
+        node = self._reference.graph.producer(entry.reference_tensor)
+        op = "its node" if node is None else node.op
+        unsaid = Attribution(reason=f"the reference's own values are not what {op} makes of its inputs either")
+        return unsaid, limits.judge(comparison.stats, unsaid)
 
     def _without_replay(
         self,

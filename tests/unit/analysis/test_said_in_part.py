@@ -58,6 +58,35 @@ def test_a_fault_is_found_where_it_is_however_little_is_said(place):
     assert [node.node for node in result.nodes if node.status == "diverged"] == [place]
 
 
+def harness(alpha=0.3, *, quant=False, seed=1):
+    """Give a run of a harness that says of a LeakyRelu what it reads, and not its slope; with rounding of its own."""
+    noise = np.random.default_rng(seed).normal(size=X.shape).astype(np.float32)
+    made = np.where(X > 0, X, np.float32(alpha) * X) * (1 + np.float32(1e-7) * noise)
+    with qdebug.Recorder(None, backend=f"harness {seed}") as rec:
+        rec.put("x", X)
+        if quant:
+            codes = np.clip(np.rint(made / np.float32(0.02)), -128, 127).astype(np.int8)
+            rec.put("y", codes, node="l", op="LeakyRelu", inputs=("x",), scale=0.02, zero_point=0)
+        else:
+            rec.put("y", made, node="l", op="LeakyRelu", inputs=("x",))
+        rec.outputs("y")
+    return rec.recording
+
+
+@pytest.mark.parametrize("quant", [False, True])
+def test_what_both_leave_unsaid_is_no_finding(quant):
+    result = qdebug.diff(harness(), harness(quant=quant, seed=2))
+    (node,) = (node for node in result.nodes if node.node == "l")
+    assert (result.exit_code, node.status, node.introduced) == (0, "within", None)
+    assert node.attribution_note == "the reference's own values are not what LeakyRelu makes of its inputs either"
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.9, -0.3, np.nan])
+def test_another_slope_is_a_finding_though_neither_says_its_own(alpha):
+    result = qdebug.diff(harness(), harness(alpha, seed=2))
+    assert (result.exit_code, result.first_divergence) == (1, "l")
+
+
 def test_what_a_graph_says_wrongly_and_does_is_a_finding():
     """Where a node does what it is said to do, and that is something else, nothing is excused."""
     result = qdebug.diff(net(), net(alpha=0.2))
