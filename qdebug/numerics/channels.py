@@ -23,11 +23,13 @@ class ChannelErrors:
 
     Args:
         axis: The axis, in the backend's shape, not negative.
-        max_abs: Largest absolute difference, float64; NaN where no element is finite on both sides.
-        rmse: Root of the mean squared difference, float64; NaN likewise.
+        max_abs: Largest absolute difference, float64; infinite where `nonfinite` is not 0; NaN where no element is
+            finite on both sides.
+        rmse: Root of the mean squared difference, float64; NaN where `nonfinite` is not 0, and likewise.
         sqnr_db: 10 log10(sum reference^2 / sum difference^2), float64; infinite where identical, -infinite where
-            only the reference is 0, NaN where no element is finite on both sides.
-        nonfinite: Elements left out, for a NaN or infinity on a side, int64.
+            only the reference is 0, NaN where `rmse` is.
+        nonfinite: Elements with a NaN or infinity on one side that the other does not have there, int64. Those that
+            both have count for nothing.
     """
 
     axis: int
@@ -149,6 +151,7 @@ class ChannelCounter:
         self._max = np.zeros(extent)
         self._count = np.zeros(extent, np.int64)
         self._left_out = np.zeros(extent, np.int64)
+        self._unmatched = np.zeros(extent, np.int64)
         self._errors = _Squares(extent)
         self._references = _Squares(extent)
 
@@ -175,6 +178,8 @@ class ChannelCounter:
         where = slice(stretch.first, stretch.first + stretch.channels)
         reference, backend = sides
         if finite is not None:
+            matched = (reference == backend) | (np.isnan(reference) & np.isnan(backend))
+            self._unmatched[where] += (~finite & ~matched).reshape(block).sum(axis=(0, 2))
             reference, backend = np.where(finite, reference, 0.0), np.where(finite, backend, 0.0)
             magnitudes = np.where(finite, magnitudes, 0.0)
             self._left_out[where] += (~finite).reshape(block).sum(axis=(0, 2))
@@ -197,7 +202,9 @@ class ChannelCounter:
                 "sqnr_db": self._references.decibels_over(self._errors),
             }
         results = {name: np.where(count > 0, values, np.nan) for name, values in known.items()}
-        results["nonfinite"] = self._left_out.copy()
+        for name, values in results.items():
+            values[self._unmatched > 0] = np.inf if name == "max_abs" else np.nan
+        results["nonfinite"] = self._unmatched.copy()
         for values in results.values():
             values.flags.writeable = False
         return ChannelErrors(axis=self._axis, **results)

@@ -25,7 +25,7 @@ __all__ = [
     "value_bars",
 ]
 
-CHANNEL_TITLES = ("channel", "SQNR dB", "RMSE", "max abs", "non-finite")
+CHANNEL_TITLES = ("channel", "SQNR dB", "RMSE", "max abs", "NaN or inf")
 """Headings of `channel_rows`."""
 
 _EIGHTHS = " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"
@@ -145,9 +145,9 @@ def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, 
 
 
 def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple[str, ...]]:
-    """Give the worst channels, worst first: number, SQNR, RMSE, largest difference, elements that are not finite.
+    """Give the worst channels, worst first: number, SQNR, RMSE, largest difference, elements not finite on one side.
 
-    Channels with a NaN or infinity on a side come first, then those with the lowest SQNR.
+    Channels with a NaN or infinity on one side come first, then those with the lowest SQNR.
 
     Args:
         channels: The error of each channel; None for none.

@@ -88,12 +88,19 @@ def test_what_is_not_finite_is_counted_apart_everywhere(dtype):
     b = np.array([[math.nan, -math.inf, 1.5], [1.0, math.inf, 2.0]], dtype)
     profile = profile_tensor(a, b, axis=0)
     assert (profile.errors.nonfinite, profile.errors.total, profile.errors.lowest) == (4, 6, -1)
-    assert profile.channels.nonfinite.tolist() == [2, 2]
-    assert profile.channels.max_abs.tolist() == [0.5, 0.0]
+    assert profile.channels.nonfinite.tolist() == [1, 1]
+    assert profile.channels.max_abs.tolist() == [math.inf, math.inf]
+    assert np.isnan(profile.channels.rmse).all()
     assert profile.ulp.counts.sum() == 2
     assert (profile.reference.nan, profile.reference.above, profile.backend.below) == (2, 2, 1)
     assert profile.reference.total == 6
     assert [element.index for element in profile.worst] == [(0, 1), (1, 0), (0, 2)]
+
+
+def test_what_both_sides_have_alike_is_no_error_of_a_channel():
+    a = F32([[math.nan, math.inf, 1.0]])
+    channels = profile_tensor(a, a + F32([[0, 0, 0.5]]), axis=0).channels
+    assert (channels.nonfinite.tolist(), channels.max_abs.tolist(), channels.rmse.tolist()) == ([0], [0.5], [0.5])
 
 
 def test_nothing_finite_has_no_histogram_of_values():
