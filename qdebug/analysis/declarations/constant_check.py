@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from qdebug.analysis.alignment.ops import BIAS_SLOTS, MOVES_VALUES, PRODUCTS, plain_op, same_family
+from qdebug.analysis.alignment.ops import BIAS_SLOTS, GO_INTO_WEIGHTS, MOVES_VALUES, PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import in_plain_order, without_padding
 from qdebug.analysis.attribution.constant_error import hair, scales_by_constants
@@ -37,6 +39,11 @@ _PLACES = {
     "SkipSimplifiedLayerNormalization": (0, 2),
 }
 """Where operators have what `_TITLES` names, if there is something else in between: scales, or what is added before."""
+
+_BIAS = 2
+"""Where `_TITLES` has the bias of a product."""
+_FORMATS = 2.0**-4
+"""Relative difference that rounding to a float format makes at most: those of three digits, or of more."""
 
 
 class ConstantCheck:
@@ -75,6 +82,50 @@ class ConstantCheck:
         ):
             return False
         return bool(self.weight_said(segment))
+
+    def other_bias(self, node: Node, segment: Segment) -> tuple[float, str] | None:
+        """Tell by how much a product's bias of real numbers is not the reference's, if no format rounds it by as much.
+
+        It is in no codes, so nothing about it is hidden by what rounding the weight makes of the same result.
+
+        Returns:
+            Root mean square of the difference, and a clause; None if the bias is the reference's, or in codes.
+        """
+        main = main_node(node, segment)
+        if main is None or segment.wide or plain_op(main) not in PRODUCTS:
+            return None
+        folded = [each for each in segment.nodes if each is not main and plain_op(each) in GO_INTO_WEIGHTS]
+        own = _operand(main, _BIAS)
+        if len(folded) != (not own) or any(map(self._computed, main.inputs)) or _scales_bias(main, node):
+            return None
+        bias, other = _operand(node, _BIAS), own or self._added(main, folded)
+        if not (bias and other and self._is_real(bias) and self._ref.recording.has(other)):
+            return None
+        mine, theirs = (
+            np.ravel(array)
+            for array in (real_values(self._be.recording, bias), real_values(self._ref.recording, other))
+        )
+        if mine.shape != theirs.shape or not self._ref.classes.folds(other):
+            return None
+        off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
+        if not np.linalg.norm(off) > _FORMATS * np.linalg.norm(theirs):
+            return None
+        wrong = int(np.sum(off > _FORMATS * np.abs(theirs)))
+        said = f"{wrong} of {off.size} elements of its bias {bias!r} are not the reference's"
+        return float(np.sqrt(np.mean(off**2))), said
+
+    def _added(self, main: Node, others: Sequence[Node]) -> str:
+        """Give the constant that a node of its own adds to what a reference node gives; "" if there is none."""
+        adding = [node for node in others if node.op == "Add" and main.outputs[0] in node.inputs]
+        names = [name for node in adding for name in node.inputs if self._ref.classes.folds(name)]
+        return names[0] if len(names) == 1 else ""
+
+    def _is_real(self, name: str) -> bool:
+        """Tell whether a name is that of a constant of the backend which is rounded to no codes."""
+        info, recording = self._be.recording.graph.tensors.get(name), self._be.recording
+        if info is None or info.quant is not None or not (self._be.classes.folds(name) and recording.has(name)):
+            return False
+        return recording.load(name).dtype.kind == "f" and not np.any(self._replay.backend.half_steps(name))
 
     def _computed(self, name: str) -> bool:
         """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
@@ -172,3 +223,8 @@ def _operand(node: Node, slot: int) -> str:
     places = _PLACES.get(node.op, ())
     place = places[slot] if slot < len(places) else slot
     return node.inputs[place] if place < len(node.inputs) else ""
+
+
+def _scales_bias(*nodes: Node) -> bool:
+    """Tell whether any of some products multiplies its bias."""
+    return any(node.attrs.get("beta", 1.0) != 1.0 for node in nodes)

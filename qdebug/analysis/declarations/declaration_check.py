@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -28,6 +29,7 @@ from qdebug.analysis.declarations.dynamic_check import DynamicCheck, lost_to_rou
 from qdebug.analysis.results.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
+from qdebug.model.outline import shape_of
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
@@ -219,6 +221,8 @@ class DeclarationCheck:
         places: Sequence[tuple[int, int]],
     ) -> str | None:
         """Give the first difference that is found at some samples and steps."""
+        if not segment.wide and (said := self._other_bias(entry, node, segment, attribution, places)):
+            return said
         if self._declared.dynamic.handles(entry.pair, segment):
             return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in places)), None)
         if segment.wide:
@@ -228,6 +232,25 @@ class DeclarationCheck:
         if not self._declared.coded(segment):
             return None
         return next(filter(None, (self._lost(entry, node, segment, place) for place in places)), None)
+
+    def _other_bias(
+        self,
+        entry: PlannedNode,
+        node: Node,
+        segment: Segment,
+        attribution: Attribution,
+        places: Sequence[tuple[int, int]],
+    ) -> str | None:
+        """Say that a bias in no codes is not the reference's, if it makes more than rounding what is summed up does."""
+        found = None if entry.quant is not None else self._declared.other_bias(node, segment)
+        if found is None:
+            return None
+        for place in places:
+            elements = math.prod(shape_of(self._backend, entry.tensor, *place))
+            allowed = attribution.samples.get(place[0], attribution).allowed or 0.0
+            if found[0] * math.sqrt(elements) > _FOLDING * allowed:
+                return found[1]
+        return None
 
     def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
         """Say that too little is left of a product once its weights are rounded to codes."""

@@ -256,6 +256,10 @@ class Declared:
         """Tell whether a constant of a node is provably not the reference's, see `ConstantCheck.are_other`."""
         return self._constants.are_other(node, segment)
 
+    def other_bias(self, node: Node, segment: Segment) -> tuple[float, str] | None:
+        """Tell by how much a bias of real numbers is not the reference's, see `ConstantCheck.other_bias`."""
+        return self._constants.other_bias(node, segment)
+
     def other_weight(self, segment: Segment) -> bool:
         """Tell whether the weight of a segment is provably not the reference's, see `ConstantCheck.weight_is_other`."""
         return self._constants.weight_is_other(segment)

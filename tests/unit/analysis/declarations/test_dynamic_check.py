@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -348,6 +349,22 @@ def test_what_stands_for_no_rounding_is_found_in_a_product_with_a_weight_in_bloc
     for recording in (blockwise(wrong), blockwise(bias=np.zeros_like(B)), spoilt(still, y=row)):
         result = diff(plain(), recording)
         assert (result.status.value, result.origin) == ("diverged", "n")
+
+
+@pytest.mark.parametrize(("level", "share"), [(0, 0.02), (4, 0.2)])
+def test_a_bias_that_nothing_rounds_is_held_against_the_reference_s_whatever_the_weight_is_rounded_by(level, share):
+    small = np.float32(share) * B
+    assert diff(plain(bias=small), blockwise(bits=4, level=level, bias=small)).exit_code == 0
+    result = diff(plain(bias=small), blockwise(bits=4, level=level, bias=np.float32(1.3) * small))
+    assert (result.status.value, result.origin) == ("diverged", "n")
+    assert "of 24 elements of its bias 'b' are not the reference's" in result.verdict.sentence
+
+
+@pytest.mark.parametrize("level", [0, 4])
+def test_a_bias_in_a_narrow_format_is_the_reference_s(level):
+    small = np.float32(0.02) * B
+    narrow = small.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    assert diff(plain(bias=small), blockwise(bits=4, level=level, bias=narrow)).exit_code == 0
 
 
 @pytest.mark.parametrize("level", [0, 4])
