@@ -83,7 +83,7 @@ KEYS: tuple[KeyRow, ...] = (
     ),
     KeyRow(keys=("right_curly_bracket",), action="block(1)", group="Move", help="first node of the next block"),
     KeyRow(keys=("left_curly_bracket",), action="block(-1)", group="Move", help="first node of the previous block"),
-    KeyRow(keys=("H",), action="history(-1)", group="Move", help="back to where the last jump began"),
+    KeyRow(keys=("H",), action="history(-1)", group="Move", help="back the way you came: a jump, an edge of a walk"),
     KeyRow(keys=("L",), action="history(1)", group="Move", help="forward again"),
     KeyRow(
         keys=("exclamation_mark",),
