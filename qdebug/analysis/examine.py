@@ -213,10 +213,11 @@ class Examiner:
         failed = own[1][0] is Status.DIVERGED and own[0].in_range is not None and not limits.given
         if not failed or segment is None or not segment.nodes or entry.quant is not None or comparison.stats is None:
             return None
-        other = self._declared.by_reference(entry, segment)
+        other = self._declared.by_reference(entry, segment, rounding=False)
         errors = [None if found.in_range is None else found.in_range.rmse for found in (other, own[0])]
         if errors[0] is None or errors[1] is None or not errors[0] < _FAR_LESS * errors[1]:
             return None  # where both replays are off alike, it is the backend
+        other = self._declared.by_reference(entry, segment, rounding=True)
         again = limits.judge(comparison.stats, other)
         return None if again[0] is Status.DIVERGED else (other, again)
 

@@ -100,11 +100,19 @@ class DeclarationCheck:
         other = self._split(entry, segment, instead=True)  # who records may not know all that a node reads
         return found if other.introduced is None else other
 
-    def by_reference(self, entry: PlannedNode, segment: Segment) -> Attribution:
-        """Split a tensor's error by a replay of the reference's nodes, whatever the backend's are said to do."""
-        return self._split(entry, segment, instead=True)
+    def by_reference(self, entry: PlannedNode, segment: Segment, *, rounding: bool) -> Attribution:
+        """Split a tensor's error by a replay of the reference's nodes, whatever the backend's are said to do.
 
-    def _split(self, entry: PlannedNode, segment: Segment, *, instead: bool = False) -> Attribution:
+        Args:
+            entry: The compared tensor.
+            segment: The nodes of both sides.
+            rounding: Whether to estimate what rounding accounts for, which takes several replays.
+        """
+        return self._split(entry, segment, instead=True, rounding=rounding)
+
+    def _split(
+        self, entry: PlannedNode, segment: Segment, *, instead: bool = False, rounding: bool = True
+    ) -> Attribution:
         def by_reference_nodes(sample: int, step: int) -> np.ndarray:
             return self._declared.replay(entry.pair, segment, sample=sample, step=step)
 
@@ -116,7 +124,7 @@ class DeclarationCheck:
             self._backend,
             entry,
             stand_in=by_reference_nodes,
-            wandering=wandering,
+            wandering=wandering if rounding else None,
             instead=instead,
             exact=all(map(rounds_nothing, segment.nodes)),
         )
