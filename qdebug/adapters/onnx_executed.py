@@ -18,6 +18,11 @@ _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 
+_MOVES_CODES = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators through which ONNX Runtime takes quantizing nodes."""
+_MOST_MOVED = 8
+"""Such nodes in a row that are looked through."""
+
 
 def describe(
     source: Graph,
@@ -172,13 +177,32 @@ class _Origins:
         """
         data = next(iter(node.inputs), "")
         if data not in self._holds:
-            return ()
+            return self._moved(node, data)
         for other in self._executed.consumers(data):
             if other.inputs == node.inputs and _says_the_same(other, node) and self._unchanged(other.name, other):
                 return (other.name,)
         inputs = tuple(self._holds.get(name, name) for name in node.inputs)
         readers = self._source.consumers(self._holds[data])
         return tuple(other.name for other in readers if other.inputs == inputs and _says_the_same(other, node))
+
+    def _moved(self, node: Node, data: str) -> tuple[str, ...]:
+        """Give the source node that makes real values of codes, where the optimizer does so behind what moves them.
+
+        It takes a DequantizeLinear through what only picks and arranges elements (qdq_propagation.cc), for which the
+        source has another order of the two.
+        """
+        if node.op != "DequantizeLinear":
+            return ()
+        for _ in range(_MOST_MOVED):
+            producer = self._executed.producer(data)
+            if data in self._holds or producer is None or producer.op not in _MOVES_CODES:
+                break
+            data = producer.inputs[0]
+        if data not in self._holds:
+            return ()
+        inputs = tuple(self._holds.get(name, name) for name in node.inputs[1:])
+        readers = self._source.consumers(self._holds[data])
+        return tuple(other.name for other in readers if other.inputs[1:] == inputs and _says_the_same(other, node))
 
     def _unchanged(self, name: str, node: Node) -> bool:
         source = self._by_name.get(name)
