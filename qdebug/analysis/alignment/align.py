@@ -35,6 +35,7 @@ from qdebug.analysis.alignment.ops import (
     says_nothing,
 )
 from qdebug.analysis.alignment.pairs import Alignment, Match, View
+from qdebug.analysis.alignment.scopes import found_by_scopes
 from qdebug.analysis.alignment.value_classes import Run, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording
@@ -127,6 +128,9 @@ class _Aligner:
             node = self.be.graph.producer(tensor)
             if node is not None and tensor not in self.found:
                 self._place(tensor, node)
+        if self._values.looks:
+            for tensor, reference, reason in found_by_scopes(self.found, self.ref, self.be):
+                self.found.add(tensor, reference, Match.ORIGIN, reason)
         for tensor in order:
             self._hold_to_codes(tensor)
 
