@@ -6,7 +6,7 @@ harness that hooks modules has their names and says nothing of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.node_match import NodeMatcher
@@ -36,7 +36,7 @@ def found_by_scopes(found: Found, ref: Run, be: Run) -> Iterator[tuple[str, str,
         names = [name for name in hooked.recording.names if _hooked(hooked, name)]
         if not names:
             continue
-        scopes = _Scopes(scoped)
+        scopes, siblings, among = _Scopes(scoped), _siblings(names), NodeMatcher(scoped, hooked)
         for place, name in enumerate(names):
             result = scopes.of(name, names)
             if result is None:
@@ -45,10 +45,11 @@ def found_by_scopes(found: Found, ref: Run, be: Run) -> Iterator[tuple[str, str,
             if backend in found or reference in found.taken or not matcher.same_kind(reference, backend):
                 continue
             maker = scoped.graph.producer(scoped.classes.root(result))
-            near = [*names[place + 1 : place + 1 + _AHEAD], *(other for other in names if _siblings(other, name))]
-            near = [other for other in near if other not in (found if scoped is ref else found.taken)]
-            if maker is not None and plain_op(maker) in PRODUCTS and _unknown(near, scopes, (scoped, hooked), result):
-                continue
+            if maker is not None and plain_op(maker) in PRODUCTS:
+                near = {*names[place + 1 : place + 1 + _AHEAD], *siblings[name.rpartition(".")[0]]} - {name}
+                near -= {other for other in near if other in (found if scoped is ref else found.taken)}
+                if any(other not in scopes.results and among.same_kind(result, other) for other in near):
+                    continue  # of a module of which nothing is left the result may be folded into this one
             yield backend, reference, f"the scope of {result!r} is that of module {name!r}"
 
 
@@ -58,15 +59,12 @@ def _hooked(run: Run, name: str) -> bool:
     return name in run.recorded and not name.startswith("/") and node is not None and says_nothing(node)
 
 
-def _siblings(one: str, other: str) -> bool:
-    """Tell whether two modules are parts of the same one."""
-    return one != other and one.rpartition(".")[0] == other.rpartition(".")[0]
-
-
-def _unknown(names: list[str], scopes: _Scopes, runs: tuple[Run, Run], result: str) -> bool:
-    """Tell whether any module of whose scope nothing is left gives as much as a product: it may be folded into that."""
-    matcher = NodeMatcher(*runs)
-    return any(name not in scopes.results and matcher.same_kind(result, name) for name in names)
+def _siblings(names: list[str]) -> Mapping[str, list[str]]:
+    """Give the modules that are parts of each."""
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        parts.setdefault(name.rpartition(".")[0], []).append(name)
+    return parts
 
 
 class _Scopes:
