@@ -22,7 +22,7 @@ from qdebug.analysis.attribution.band import (
     norm,
     unit_roundoff,
 )
-from qdebug.analysis.attribution.code_spans import code_span, folded_clamp, span_before
+from qdebug.analysis.attribution.code_spans import folded_clamp, span_before, uniform_span
 from qdebug.analysis.attribution.own_replay import compute, inputs_of, without_kernel
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.softmax_feed import softmax_axes, which_count
@@ -150,7 +150,7 @@ class _Split:
         self._form, self._opset = real_form(node, backend.graph.opset)
         pair, quant = entry.pair, entry.quant
         self._view = pair.backend_view
-        self._span = code_span(quant)
+        self._span = uniform_span(quant)
         self._folded = folded_clamp(reference, backend, entry)
         self._wandering = wandering
         self._whole_off: int | None = None

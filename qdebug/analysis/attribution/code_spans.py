@@ -8,7 +8,7 @@ from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.model import Graph, Node, QuantParams, Recording
 from qdebug.numerics.blocks import Clamp
 
-__all__ = ["code_span", "folded_clamp", "span_before"]
+__all__ = ["folded_clamp", "span_before", "uniform_span"]
 
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
@@ -24,7 +24,7 @@ def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -
     return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
 
 
-def code_span(quant: QuantParams | None) -> Clamp:
+def uniform_span(quant: QuantParams | None) -> Clamp:
     """Give the real values of the lowest and highest code; no bounds where channels differ or codes are no integers."""
     if quant is None or quant.per_channel or quant.qmin is None or quant.qmax is None:
         return None, None
@@ -36,7 +36,7 @@ def span_before(graph: Graph, tensor: str) -> Clamp:
     """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
     node = graph.producer(tensor)
     coded = node.inputs[0] if node is not None and node.inputs and node.op == "DequantizeLinear" else tensor
-    return code_span(graph.tensors[coded].quant)
+    return uniform_span(graph.tensors[coded].quant)
 
 
 def _producer_of_values(graph: Graph, tensor: str) -> Node | None:

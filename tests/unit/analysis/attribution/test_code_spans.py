@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.alignment.align import align
-from qdebug.analysis.attribution.code_spans import code_span, folded_clamp, span_before
+from qdebug.analysis.attribution.code_spans import folded_clamp, span_before, uniform_span
 from qdebug.analysis.attribution.plan import plan
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 
@@ -13,7 +13,7 @@ X = np.array([-1.0, 2.0, 9.0], np.float32)
 
 
 def test_the_span_of_codes_is_that_of_the_lowest_and_highest():
-    assert code_span(QUANT) == (-60.0, 67.5)
+    assert uniform_span(QUANT) == (-60.0, 67.5)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_the_span_of_codes_is_that_of_the_lowest_and_highest():
     ],
 )
 def test_there_is_none_where_channels_differ_or_codes_are_no_integers(quant):
-    assert code_span(quant) == (None, None)
+    assert uniform_span(quant) == (None, None)
 
 
 def test_what_was_codes_is_held_to_them():
