@@ -14,6 +14,7 @@ from qdebug.model.operators.queries import (
     of,
     operands,
     plain,
+    same_family,
     titled_input,
     turns_channels,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "of",
     "operands",
     "plain",
+    "same_family",
     "titled_input",
     "turns_channels",
 ]

@@ -105,7 +105,7 @@ class Operator:
         least: The least value that it lets through, if that is fixed.
         bounded: Clamps to its attributes `min` and `max`, or to its inputs 1 and 2.
         contracts: Its results are no farther apart than what it reads.
-        parameters: Its attributes in the order of `activation_params`.
+        parameters: Its attributes in the order of `activation_params` (ONNX Runtime, fused_activation.cc).
         gate: What it multiplies its input by, if it is defined so.
         hides_low: What lies far below the largest element along its axis counts for nothing.
         rounds_like_one: Its result is rounded like a number of the size of 1, however small it is.
@@ -133,7 +133,7 @@ class Operator:
         data: Inputs whose elements go into its result; none for any number of them, None if all inputs may.
         bias: Which input is the bias of a product.
         added: Which input is added to its result.
-        mask: Which input is a mask whose ones are counted as the second output.
+        mask: Which input is a mask whose ones are counted as the second output (ContribOperators.md).
         titles: What its inputs are called where they are constants, in order.
         places: Where the inputs stand that its plain operator has titles for, if not in their order.
     """
@@ -245,6 +245,36 @@ class Operator:
         return self.scales_channels or self.neutral is not None
 
     @property
+    def spatial(self) -> bool:
+        """Whether it tells channels from the dimensions after them."""
+        return self.windowed or self.resizes or self.moves_channels
+
+    @property
+    def picked_by(self) -> tuple[int, ...]:
+        """Which inputs say the places that it picks."""
+        return (1, 2) if self.slices else (1,) if self.gathers else ()
+
+    @property
+    def folded_before(self) -> bool:
+        """Whether backends may compute it along with the node before, by constants or as an activation."""
+        return self.goes_into_weights or self.activation
+
+    @property
+    def leaves_scale(self) -> bool:
+        """Whether an error that it reads is as large in its result, whatever constants it reads beside it."""
+        return self.adds or self.clamps or self.extreme or self.converts_codes
+
+    @property
+    def reads_by_place(self) -> bool:
+        """Whether what it gives hangs on the order of dimensions, and no framework has another order for it."""
+        return self.regroups or self.recurrent or (self.ordered and self.sums is Sums.MATRIX)
+
+    @property
+    def rounds_by_element(self) -> bool:
+        """Whether each element is rounded in proportion to the one element of each input that it is made of."""
+        return self.moves or self.exact or self.adds or self.neutral is not None or self.least is not None
+
+    @property
     def rounds_nothing(self) -> bool:
         """Whether there is one right result in the data type of what it reads."""
         return self.moves or self.keeps_values or self.selects or self.exact
@@ -258,6 +288,11 @@ class Operator:
     def converts_codes(self) -> bool:
         """Whether it only makes codes of real numbers by a given scale, or real numbers of codes."""
         return self.quantizes or self.dequantizes
+
+    @property
+    def changes_format(self) -> bool:
+        """Whether it gives what it reads in another format, be it of codes or another data type."""
+        return self.converts_codes or self.gives_scale or self.casts
 
     @property
     def gives_codes(self) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "of",
     "operands",
     "plain",
+    "same_family",
     "titled_input",
     "turns_channels",
 ]
@@ -82,6 +83,11 @@ def plain(node: Node) -> Operator:
 
 
 _TURNING = next(row for row in _ROWS.values() if row.transposes)
+
+
+def same_family(one: Node, other: Node) -> bool:
+    """Tell whether what two nodes do can stand for each other, as Gemm and MatMul."""
+    return plain(one).family == plain(other).family
 
 
 def names_where(asked: Callable[[Operator], object]) -> frozenset[str]:

@@ -34,6 +34,7 @@ def _products() -> Iterator[Operator]:
         data=_BOTH, bias=2, added=3, titles=_WEIGHT,
     )  # fmt: skip
     yield Operator(name="FusedConv", sums=Sums.FILTER, unit="conv", bias=2, added=3)
+    yield from _like(Operator(name="", sums=Sums.FILTER, bias=2), "NhwcConv NhwcFusedConv")
     yield Operator(
         name="ConvTranspose", words="convtranspose1d convtranspose2d convtranspose3d transposeconv deconvolution "
         "convolutionbackpropdata groupconvolutionbackpropdata",
@@ -210,6 +211,7 @@ def _activations() -> Iterator[Operator]:
         yield replace(function, name=name, words=name.lower())
     yield from _like(function, "Celu Mish Selu Softsign")
     yield from _like(replace(function, folds=False), "Swish ThresholdedRelu")
+    # ONNX defines HardSwish so; ONNX Runtime makes a QuickGelu of these nodes (quick_gelu_fusion.cc)
     yield Operator(name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", usual=1.702))
     yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
     yield Operator(
