@@ -19,10 +19,15 @@ __all__ = [
 ]
 
 KEEPS_VALUES = operators.names_where(lambda row: row.keeps_values)
+"""Operators whose output stands for the same real numbers as their first input."""
 PRODUCTS = operators.names_where(lambda row: row.product and row.plain == row.name)
+"""Plain names of the operators that sum up products of data and a weight."""
 MOVES_VALUES = operators.names_where(lambda row: row.moves)
+"""Operators that pick, repeat and arrange elements of their inputs and compute nothing."""
 GO_INTO_WEIGHTS = operators.names_where(lambda row: row.goes_into_weights)
+"""Operators that, with a constant, backends fold into the weights and bias of the node before."""
 BIAS_SLOTS = {op: operators.of(op).bias or 0 for op in operators.names_where(lambda row: row.places and row.bias)}
+"""Which input is the bias of a product that reads scales too; it may leave the bias out."""
 
 
 def plain_op(node: Node) -> str:

@@ -41,7 +41,7 @@ def _products() -> Iterator[Operator]:
         sums=Sums.SCATTER, windowed=True, ordered=True, unit="conv", folds=True, data=_BOTH, bias=2, titles=_WEIGHT,
     )  # fmt: skip
     yield Operator(
-        name="Gemm", family="MatMul", words="linear fullyconnected innerproduct addmm dense",
+        name="Gemm", family="MatMul", words="linear fullyconnected innerproduct addmm dense fc",
         sums=Sums.MATRIX, ordered=True, gives_scores=True, unit="linear", folds=True,
         data=_BOTH, bias=2, titles=_WEIGHT,
     )  # fmt: skip
