@@ -11,13 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.model import Node
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
 
 __all__ = ["WeightScale", "weight_scales"]
-
-_AXES = {"ConvInteger": 0, "MatMulInteger": -1}
-"""Along which dimension of its weight each operator may have several scales."""
-_HANDS_ON = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +48,12 @@ def weight_scales(nodes: Sequence[Node], constant: Callable[[str], np.ndarray | 
             readers.setdefault(name, []).append(node)
     found = []
     for node in nodes:
-        if node.op in _AXES and len(node.inputs) > 1:
+        if operators.of(node.op).sums_codes and len(node.inputs) > 1:
             scale = _scale(node, made, readers, constant)
             if scale is not None:
                 zero = node.inputs[3] if len(node.inputs) > 3 else ""
-                known = WeightScale(tensor=node.inputs[1], zero_point=zero, scale=scale, axis=_AXES[node.op])
-                found.append(known)
+                axis = -1 if operators.plain(node).sums is Sums.MATRIX else 0
+                found.append(WeightScale(tensor=node.inputs[1], zero_point=zero, scale=scale, axis=axis))
     return tuple(found)
 
 
@@ -71,7 +68,7 @@ def _scale(
     if data is None:
         return None
     for cast in readers.get(node.outputs[0], ()):
-        for product in readers.get(cast.outputs[0], ()) if cast.op == "Cast" else ():
+        for product in readers.get(cast.outputs[0], ()) if operators.of(cast.op).casts else ():
             if product.op != "Mul":
                 continue
             for name in product.inputs:
@@ -87,6 +84,6 @@ def _scale(
 def _chosen(codes: str, made: Mapping[str, Node]) -> str | None:
     """Give the scale that was chosen with codes; None if they are not of that kind."""
     node = made.get(codes)
-    while node is not None and node.op in _HANDS_ON:
+    while node is not None and (operators.of(node.op).arranges or operators.of(node.op).keeps_values):
         node = made.get(node.inputs[0])
-    return node.outputs[1] if node is not None and node.op == "DynamicQuantizeLinear" else None
+    return node.outputs[1] if node is not None and operators.of(node.op).gives_scale else None

@@ -61,8 +61,7 @@ def _slots(node: Node) -> tuple[_Slot, ...]:
     if row.real.out is None:
         axis = node.attrs.get("axis", 1)
         return (_Slot(0, 1, 2, axis=axis if isinstance(axis, int) else 1, output=row.quantizes),)
-    form, positions = operators.of(row.real.op), row.real.positions(len(node.inputs))
-    data = positions if not form.data else tuple(positions[place] for place in form.data)
+    form, data = operators.of(row.real.op), operators.coded_inputs(node.op, len(node.inputs))
     axes: tuple[int | None, ...] = (None,) * len(data)
     if form.sums is Sums.FILTER:
         axes = (None, 0)

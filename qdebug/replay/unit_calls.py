@@ -25,14 +25,9 @@ def unit_of_call(call: Call) -> Unit | None:
     row = operators.of(call.op)
     if row.quantizes or row.dequantizes:
         return _quantize(call) if row.quantizes else _dequantize(call)
-    reader = _READERS.get(_kind(call))
-    return None if reader is None else reader(call)
-
-
-def _kind(call: Call) -> str:
-    """Return the kind of what a quantized operator computes; empty for an operator that carries no scales."""
-    real = operators.of(call.op).real
-    return "" if real is None else operators.of(real.op).unit
+    if row.real is None:
+        return None
+    return _READERS.get(operators.of(row.real.op).unit, _simple)(call)
 
 
 def _filterwise(values: np.ndarray, axes: int) -> np.ndarray:
@@ -128,10 +123,9 @@ def _scalar(call: Call, position: int) -> np.ndarray:
     return call.array(position).reshape(())
 
 
-def _operand(call: Call, position: int, codes: np.ndarray | None = None) -> Operand:
-    """Read codes, scale and zero point from three inputs in a row; a zero point left out is 0."""
-    array = call.array(position) if codes is None else codes
-    return Operand(codes=array, scale=_scalar(call, position + 1), zero_point=_zero_point(call, position + 2, array))
+def _operand(call: Call, position: int, codes: np.ndarray) -> Operand:
+    """Read the scale and the zero point that follow codes among the inputs; a zero point left out is 0."""
+    return Operand(codes=codes, scale=_scalar(call, position + 1), zero_point=_zero_point(call, position + 2, codes))
 
 
 def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
@@ -139,67 +133,23 @@ def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
     return np.zeros((), codes.dtype) if given is None else given.reshape(())
 
 
-def _result(call: Call, position: int) -> Target:
-    """Read scale and zero point of the output, which has the dtype of the first operand."""
-    return _target(_scalar(call, position), _zero_point(call, position + 1, call.array(0)))
-
-
-def _pair(call: Call) -> Unit:
+def _simple(call: Call) -> Unit:
+    """Read an operator each of whose operands has one scale and zero point, which follow it among the inputs."""
+    real = operators.of(call.op).real
+    if real is None or real.out is None:
+        raise ValueError("the operator carries no scales")
+    form, last = operators.of(real.op), bool(call.integer("channels_last"))
+    coded = operators.coded_inputs(call.op, len(call.inputs))
+    codes = [np.moveaxis(call.array(at), -1, 1) if last else call.array(at) for at in coded]
     return Unit(
-        kind=_kind(call),
-        operands=(_operand(call, 0), _operand(call, 3)),
-        out=_result(call, 6),
-        op=call.op,
-    )
-
-
-def _pool(call: Call) -> Unit:
-    x = call.array(0)
-    last = bool(call.integer("channels_last"))
-    return Unit(
-        kind=_kind(call),
-        operands=(_operand(call, 0, np.moveaxis(x, -1, 1) if last else x),),
-        out=_result(call, 3),
+        kind=form.unit,
+        operands=tuple(_operand(call, at, array) for at, array in zip(coded, codes, strict=True)),
+        out=_target(_scalar(call, real.out), _zero_point(call, real.out + 1, codes[0])),
         attrs=call.attrs,
+        function=real.op if form.unit == "lookup" else "",
+        condition=call.optional(0) if form.unit == "where" else None,
         channels_last=last,
-        op=call.op,
-    )
-
-
-def _function(call: Call) -> Unit:
-    return Unit(
-        kind="lookup",
-        operands=(_operand(call, 0),),
-        out=_result(call, 3),
-        attrs=call.attrs,
-        function=operators.of(call.op).plain,
-        op=call.op,
-    )
-
-
-def _softmax(call: Call) -> Unit:
-    return Unit(
-        kind="softmax",
-        operands=(_operand(call, 0),),
-        out=_result(call, 3),
-        attrs=call.attrs,
-        opset=call.integer("opset", 13),
-        op=call.op,
-    )
-
-
-def _concat(call: Call) -> Unit:
-    scale, zero_point = _scalar(call, 0), _scalar(call, 1)
-    parts = tuple(_operand(call, position) for position in range(2, len(call.inputs), 3))
-    return Unit(kind="concat", operands=parts, out=_target(scale, zero_point), attrs=call.attrs, op=call.op)
-
-
-def _where(call: Call) -> Unit:
-    return Unit(
-        kind="where",
-        operands=(_operand(call, 1), _operand(call, 4)),
-        out=_target(_scalar(call, 7), _scalar(call, 8)),
-        condition=call.array(0),
+        opset=call.integer("opset", 13 if form.hides_low else 1000),
         op=call.op,
     )
 
@@ -245,19 +195,5 @@ def _dequantize(call: Call) -> Unit | None:
     )
 
 
-_READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType(
-    {
-        "conv": _conv,
-        "linear": _linear,
-        "add": _pair,
-        "mul": _pair,
-        "average_pool": _pool,
-        "global_average_pool": _pool,
-        "reduce_mean": _pool,
-        "lookup": _function,
-        "softmax": _softmax,
-        "concat": _concat,
-        "where": _where,
-    }
-)
-"""What reads a unit, by the kind of its operator's real form; names of the two domains do not collide."""
+_READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType({"conv": _conv, "linear": _linear})
+"""What reads units whose operands have scales along channels, by kind."""

@@ -73,7 +73,7 @@ def test_what_is_computed_between_codes_is_read_by_kind():
     kinds = {row.unit for row in ROWS if row.unit and not row.clamps}
     assert kinds == set(unit_codes._READERS)
     real = {operators.of(row.real.op).unit for row in ROWS if row.real and not row.converts_codes}
-    assert real == set(unit_calls._READERS)
+    assert set(unit_calls._READERS) < real <= kinds
 
 
 def test_what_takes_codes_can_be_replayed_on_real_numbers():

@@ -9,6 +9,7 @@ from qdebug.model.operators.operator import Gate, Operator, RealForm, Sums
 from qdebug.model.operators.queries import (
     channels_of,
     clamp_bounds,
+    coded_inputs,
     fused_activation,
     names_where,
     of,
@@ -27,6 +28,7 @@ __all__ = [
     "Sums",
     "channels_of",
     "clamp_bounds",
+    "coded_inputs",
     "fused_activation",
     "in_words_of_onnx",
     "is_foreign",

@@ -18,6 +18,7 @@ from qdebug.model.operators.table import ROWS
 __all__ = [
     "channels_of",
     "clamp_bounds",
+    "coded_inputs",
     "fused_activation",
     "names_where",
     "of",
@@ -107,6 +108,20 @@ def turns_channels(node: Node) -> bool:
 def operands(node: Node) -> tuple[str, ...]:
     """Return the inputs of a node whose elements go into its result: not axes, extents, pads or bounds."""
     return node.inputs[:1] if of(node.op).data == (0,) else node.inputs
+
+
+def coded_inputs(op: str, count: int) -> tuple[int, ...]:
+    """Return the positions of the codes that an operator carries scales for; scale and zero point follow each.
+
+    Args:
+        op: The operator.
+        count: The number of inputs that a node of it has.
+    """
+    real = of(op).real
+    if real is None:
+        return ()
+    positions, data = real.positions(count), of(real.op).data
+    return tuple(positions[place] for place in data) if data else positions
 
 
 def titled_input(node: Node, title: int) -> str:
