@@ -26,6 +26,7 @@ from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.compare import Comparison
 from qdebug.analysis.declarations.declared import Declared
 from qdebug.analysis.declarations.dynamic_check import DynamicCheck, lost_to_rounding
+from qdebug.analysis.results.finding import Finding
 from qdebug.analysis.results.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording
@@ -72,18 +73,13 @@ class DeclarationCheck:
         self._reference, self._backend = reference, backend
         self._declared = Declared(reference, backend, pairs, runs=runs)
         self._dynamic = DynamicCheck(reference, backend, self._declared)
-        self._unchecked: dict[str, str] = {}
 
     def segment(self, pair: Pair) -> Segment | None:
         """Find what leads to a compared tensor in either graph, see `Declared.segment`."""
         return self._declared.segment(pair)
 
-    def unchecked(self, tensor: str) -> str | None:
-        """Say why `difference` could not tell of a tensor whether the graphs declare the same; None if it could."""
-        return self._unchecked.get(tensor)
-
-    def unheld(self, node: Node, segment: Segment) -> str | None:
-        """Say which constant of a node its format cannot hold; None if there is none."""
+    def unheld(self, node: Node, segment: Segment) -> Finding | None:
+        """Find a constant of a node that its format cannot hold; None if there is none."""
         return None if segment.wide else self._declared.unheld(node, segment)
 
     def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
@@ -139,8 +135,8 @@ class DeclarationCheck:
         """Tell whether nodes may read codes that nobody says they do."""
         return has_loose(self._backend.graph) and computes_with_codes(self._backend)
 
-    def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
-        """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
+    def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> Finding | None:
+        """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""
         places = recorded_places(self._reference, self._backend, entry)
         place = next(places, None)
         if node is None or segment is None or not segment.nodes or place is None:
@@ -154,10 +150,13 @@ class DeclarationCheck:
 
     def difference(
         self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
-    ) -> str | None:
-        """Say what the graphs declare differently, if it changes this tensor by more than rounding does.
+    ) -> tuple[Finding | None, str | None]:
+        """Find what the graphs declare differently, if it changes this tensor by more than rounding does.
 
         Looked at for the first sample and the worst one.
+
+        Returns:
+            The difference, None if none was found; and why that could not be told, None if it could.
         """
         worst = comparison.stats.worst_sample if comparison.stats else None
         places = list(recorded_places(self._reference, self._backend, entry))[:1]
@@ -166,9 +165,9 @@ class DeclarationCheck:
         if self._declared.dynamic.handles(entry.pair, segment) and (
             wrong := self._dynamic.wrong(node, segment, places)
         ):
-            return wrong
+            return wrong, None
         if not segment.wide and self._declared.same(entry.pair, node, segment):
-            return None
+            return None, None
         why = self._why_not(entry, node, segment, attribution)
         found = None
         if why is None:
@@ -176,10 +175,10 @@ class DeclarationCheck:
                 found = self._found(entry, node, segment, attribution, places)
             except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
-        if why is not None:
-            self._unchecked[entry.tensor] = why
         formats = () if found is None else self.rounded_factors(entry, segment)
-        return f"{found}; {rounded_first(formats)}" if formats else found
+        if found is not None and formats:
+            found = replace(found, sentence=f"{found.sentence}; {rounded_first(formats)}")
+        return found, why
 
     def rounded_factors(self, entry: PlannedNode, segment: Segment | None) -> tuple[str, ...]:
         """Give the short formats to which a product may have rounded its factors, by a replay of the reference's nodes.
@@ -227,8 +226,8 @@ class DeclarationCheck:
         segment: Segment,
         attribution: Attribution,
         places: Sequence[tuple[int, int]],
-    ) -> str | None:
-        """Give the first difference that is found at some samples and steps."""
+    ) -> Finding | None:
+        """Return the first difference that is found at some samples and steps."""
         if not segment.wide and (said := self._other_bias(entry, node, segment, attribution, places)):
             return said
         if self._declared.dynamic.handles(entry.pair, segment):
@@ -248,8 +247,8 @@ class DeclarationCheck:
         segment: Segment,
         attribution: Attribution,
         places: Sequence[tuple[int, int]],
-    ) -> str | None:
-        """Say that a bias in no codes is not the reference's, if it makes more than rounding what is summed up does."""
+    ) -> Finding | None:
+        """Find whether a bias in no codes is not the reference's, with more effect than rounding what is summed up."""
         found = None if entry.quant is not None else self._declared.other_bias(node, segment)
         if found is None:
             return None
@@ -260,15 +259,15 @@ class DeclarationCheck:
                 return found[1]
         return None
 
-    def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
-        """Say that too little is left of a product once its weights are rounded to codes."""
+    def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
+        """Find whether too little is left of a product once its weights are rounded to codes."""
         if not self._declared.multiplies_codes(node):
             return None
         theirs, ours = self._replayed(entry, node, segment, place)
         if ours.shape != theirs.shape:
             return None
         with np.errstate(invalid="ignore", over="ignore"):
-            return lost_to_rounding(norm(theirs), norm(np.subtract(theirs, ours, dtype=np.float64)), "weights")
+            return lost_to_rounding(entry, norm(theirs), norm(np.subtract(theirs, ours, dtype=np.float64)), "weights")
 
     def _replayed(
         self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]
@@ -356,7 +355,7 @@ class DeclarationCheck:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
         return in_reference_order(array, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
 
-    def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
+    def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
         theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
         stored = self._backend.load(entry.tensor, *place)
@@ -379,7 +378,7 @@ class DeclarationCheck:
         inside = self._rounding_inside(entry, segment, theirs.shape, place) if coded else None
         if inside is None or norm(difference + inside) > share * norm(theirs):
             return self._declared.difference(node, segment)
-        return lost_to_rounding(norm(theirs), norm(inside), "data")
+        return lost_to_rounding(entry, norm(theirs), norm(inside), "data")
 
     def _rounding_inside(
         self, entry: PlannedNode, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]

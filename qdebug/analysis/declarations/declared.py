@@ -29,6 +29,7 @@ from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.constant_check import ConstantCheck
 from qdebug.analysis.declarations.segments import SegmentFinder, main_node
 from qdebug.analysis.declarations.unheld import unheld
+from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.model import Node, Recording
 from qdebug.replay.real_form import real_form, takes_codes
 
@@ -256,7 +257,7 @@ class Declared:
         """Tell whether a constant of a node is provably not the reference's, see `ConstantCheck.are_other`."""
         return self._constants.are_other(node, segment)
 
-    def other_bias(self, node: Node, segment: Segment) -> tuple[float, str] | None:
+    def other_bias(self, node: Node, segment: Segment) -> tuple[float, Finding] | None:
         """Tell by how much a bias of real numbers is not the reference's, see `ConstantCheck.other_bias`."""
         return self._constants.other_bias(node, segment)
 
@@ -277,43 +278,59 @@ class Declared:
         steps = {name: self._replay.backend.half_steps(name) for name in constants}
         return constant_spread(lambda given: compute(node, form, opset, given)[tensor], values, steps)
 
-    def unheld(self, node: Node, segment: Segment) -> str | None:
-        """Say which constant of a node its format cannot hold; None if there is none."""
+    def unheld(self, node: Node, segment: Segment) -> Finding | None:
+        """Find a constant of a node that its format cannot hold; None if there is none."""
         main = main_node(node, segment)
         return None if main is None else unheld(self._reference, self._backend, main, node)
 
-    def difference(self, node: Node, segment: Segment) -> str:
-        """Say in a clause what the graphs declare differently."""
+    def difference(self, node: Node, segment: Segment) -> Finding:
+        """Return what the graphs declare differently, where the results are known to differ."""
         form, _ = real_form(node, self._backend.graph.opset)
         main = main_node(node, segment)
         if segment.wide:
-            known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
-            read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
-            said = self._constants.weight_said(segment)
-            return f"{own} on {read} does not do what {known or 'no node'} of the reference does{said}"
+            return self._difference_wide(node, segment)
         if main is None:
             known = " + ".join(n.op for n in segment.nodes)
-            return f"{node.op} stands where the reference has {known or 'no node'}"
+            said = f"{node.op} stands where the reference has {known or 'no node'}"
+            return _difference(FindingKind.OPERATOR, node, said)
         theirs, _ = real_form(main, self._reference.graph.opset)
         attrs = _differing_attrs(form, theirs)
         if attrs:
             name = attrs[0]
-            return f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
+            said = f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
+            return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
         others = [each for each in segment.nodes if each is not main]
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
-        said = self.unheld(node, segment) or ("" if scaled else self._constants.said(form, theirs, segment))
-        if not said and segment.elsewhere:
-            said = self._operands_said(form, theirs)
+        found = self.unheld(node, segment) or (None if scaled else self._constants.different(form, theirs, segment))
+        if found is None and segment.elsewhere:
+            found = self._different_operands(form, theirs)
+        if found is not None:
+            return found
         extra = [n.op for n in segment.nodes if n is not main]
-        return said or f"it does not do what {' + '.join([main.op, *extra])} does"
+        return _difference(FindingKind.OPERATOR, node, f"it does not do what {' + '.join([main.op, *extra])} does")
 
-    def _operands_said(self, ours: Node, theirs: Node) -> str:
+    def _difference_wide(self, node: Node, segment: Segment) -> Finding:
+        known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
+        read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
+        said = f"{own} on {read} does not do what {known or 'no node'} of the reference does"
+        weight = self._constants.different_weight(segment)
+        if weight is None:
+            return _difference(FindingKind.OPERATOR, node, said)
+        return replace(weight, sentence=f"{said}; {weight.sentence}")
+
+    def _different_operands(self, ours: Node, theirs: Node) -> Finding | None:
         root = self._ref.classes.root
         mine = [self._pairs[name].reference for name in self._be.classes.data_inputs(ours) if name in self._pairs]
         missing = [n for n in self._ref.classes.data_inputs(theirs) if root(n) not in set(map(root, mine))]
         if not missing or not mine:
-            return ""
-        return f"it reads {' and '.join(map(repr, dict.fromkeys(mine)))}, and not {missing[0]!r} as the reference does"
+            return None
+        read = " and ".join(map(repr, dict.fromkeys(mine)))
+        said = f"it reads {read}, and not {missing[0]!r} as the reference does"
+        return _difference(FindingKind.OPERAND, ours, said, evidence=missing[0])
+
+
+def _difference(kind: FindingKind, node: Node, sentence: str, *, evidence: str | None = None) -> Finding:
+    return Finding(kind=kind, role=Role.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
 
 
 def _differing_attrs(one: Node, other: Node) -> Sequence[str]:

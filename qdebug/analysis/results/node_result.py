@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from qdebug.analysis.alignment.pairs import Match
+from qdebug.analysis.results.finding import Finding
 from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.analysis.results.status import Status
 from qdebug.model import QuantParams
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["NodeResult", "SampleError", "SampleResult", "Status"]
+__all__ = ["Finding", "NodeResult", "SampleError", "SampleResult", "Status"]
 
 _METRICS = (
     "max_abs",
@@ -107,6 +108,7 @@ class NodeResult:
         metrics: The error over all samples; None if incomparable.
         introduced: Error this node adds; None until it is known.
         propagated: Error that reaches it through its inputs; None until it is known.
+        findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
             that its format cannot hold; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
@@ -138,6 +140,7 @@ class NodeResult:
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None
+    findings: tuple[Finding, ...] = ()
     declared: str | None = None
     attribution_note: str | None = None
     unchecked: str | None = None
@@ -167,6 +170,7 @@ class NodeResult:
             "metrics": _metrics_dict(self.metrics),
             "introduced": _metrics_dict(self.introduced),
             "propagated": _metrics_dict(self.propagated),
+            "findings": [finding.to_dict() for finding in self.findings],
             "declared": self.declared,
             "attribution_note": self.attribution_note,
             "gain": self.gain,
