@@ -10,33 +10,14 @@ from qdebug.analysis.results.finding import Finding
 from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.analysis.results.status import Status
 from qdebug.model import QuantParams
+from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["Finding", "NodeResult", "SampleError", "SampleResult", "Status"]
 
-_METRICS = (
-    "max_abs",
-    "mean_abs",
-    "rmse",
-    "max_rel",
-    "zero_refs",
-    "rel_l2",
-    "sqnr_db",
-    "cosine",
-    "max_lsb",
-    "lsb_bias",
-    "mismatches",
-    "nonfinite",
-)
-_COUNTS = (
-    "count",
-    "matched_nonfinite",
-    "beyond_tolerance",
-    "reference_min",
-    "reference_max",
-    "backend_min",
-    "backend_max",
-)
+_PLAIN = tuple(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
+"""Fields of `ErrorStats` in the order of the JSON keys."""
+_RAILS = tuple(spec.name for spec in METRICS if spec.group is MetricGroup.SATURATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,14 +168,12 @@ class NodeResult:
 def _metrics_dict(stats: ErrorStats | None) -> dict[str, Any] | None:
     if stats is None:
         return None
-    plain: dict[str, Any] = {name: getattr(stats, name) for name in _METRICS}
+    plain: dict[str, Any] = {name: getattr(stats, name) for name in _PLAIN}
     plain["worst_index"] = None if stats.worst_index is None else list(stats.worst_index)
-    plain["worst_sample"] = stats.worst_sample
-    return plain | {name: getattr(stats, name) for name in _COUNTS}
+    return plain
 
 
 def _rails_dict(rails: Rails | None) -> dict[str, int] | None:
     if rails is None:
         return None
-    names = ("at_qmin", "at_qmax", "clipped_low", "clipped_high", "floor", "total")
-    return {name: getattr(rails, name) for name in names}
+    return {name: getattr(rails, name) for name in _RAILS}
