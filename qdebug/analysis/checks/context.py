@@ -73,7 +73,7 @@ class NodeContext:
     def __init__(self, runs: Runs, entry: PlannedNode, comparison: Comparison, limits: Limits) -> None:
         self.runs, self.entry, self.comparison, self.limits = runs, entry, comparison, limits
         self.node: Node | None = runs.backend.graph.producer(entry.tensor)
-        self.segment: Segment | None = None if self.node is None else runs.declared.segment(entry.pair)
+        self.segment: Segment | None = None if self.node is None else runs.declared.segments.of(entry.pair)
 
     # As a `Measured`
 

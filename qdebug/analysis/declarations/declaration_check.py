@@ -18,6 +18,7 @@ from qdebug.analysis.attribution.attribute import Attribution, attribute
 from qdebug.analysis.attribution.band import norm, unit_roundoff
 from qdebug.analysis.attribution.code_spans import folded_clamp, span_before
 from qdebug.analysis.attribution.dynamic import SPAN
+from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.own_replay import replay
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
@@ -60,6 +61,9 @@ class DeclarationCheck:
         backend: The backend run.
         pairs: All pairs of the alignment.
         runs: What is known of both graphs; derived from the recordings if None.
+
+    Attributes:
+        segments: Finds what leads to a compared tensor in either graph.
     """
 
     def __init__(
@@ -72,11 +76,8 @@ class DeclarationCheck:
     ) -> None:
         self._reference, self._backend = reference, backend
         self._declared = Declared(reference, backend, pairs, runs=runs)
+        self.segments = self._declared.segments
         self._dynamic = DynamicCheck(reference, backend, self._declared)
-
-    def segment(self, pair: Pair) -> Segment | None:
-        """Find what leads to a compared tensor in either graph, see `Declared.segment`."""
-        return self._declared.segment(pair)
 
     def unheld(self, node: Node, segment: Segment) -> Finding | None:
         """Find a constant of a node that its format cannot hold; None if there is none."""
@@ -110,10 +111,10 @@ class DeclarationCheck:
         self, entry: PlannedNode, segment: Segment, *, instead: bool = False, rounding: bool = True
     ) -> Attribution:
         def by_reference_nodes(sample: int, step: int) -> np.ndarray:
-            return self._declared.replay(entry.pair, segment, sample=sample, step=step)
+            return self._declared.replays.values(entry.pair, segment, sample=sample, step=step)
 
         def wandering(sample: int, step: int) -> np.ndarray:
-            return self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+            return self._declared.replays.wandering(entry.pair, segment, sample=sample, step=step)
 
         found = attribute(
             self._reference,
@@ -142,7 +143,7 @@ class DeclarationCheck:
         if node is None or segment is None or not segment.nodes or place is None:
             return None
         try:
-            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         except (KernelError, RecordingError):
             return None
         ours = in_reference_order(self._backend.load(entry.tensor, *place), entry.pair.backend_view, theirs.shape)
@@ -193,7 +194,7 @@ class DeclarationCheck:
         stored = self._backend.load(entry.tensor, *place)
 
         def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
-            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1], rounded=rounded)
+            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1], rounded=rounded)
             ours = in_reference_order(stored, entry.pair.backend_view, theirs.shape)
             if not _one_shape(ours.shape, theirs.shape):
                 return False
@@ -249,7 +250,7 @@ class DeclarationCheck:
         places: Sequence[tuple[int, int]],
     ) -> Finding | None:
         """Find whether a bias in no codes is not the reference's, with more effect than rounding what is summed up."""
-        found = None if entry.quant is not None else self._declared.other_bias(node, segment)
+        found = None if entry.quant is not None else self._declared.constants.other_bias(node, segment)
         if found is None:
             return None
         for place in places:
@@ -274,7 +275,7 @@ class DeclarationCheck:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Give what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
         sample, step = place
-        theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
+        theirs = self._declared.replays.values(entry.pair, segment, sample=sample, step=step)
         ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
         stored = self._backend.load(entry.tensor, sample, step).shape
         if not same_elements(ours.shape, stored):  # not all was said of what it does
@@ -318,7 +319,7 @@ class DeclarationCheck:
             return found if told else None
 
         def wandering() -> np.ndarray:
-            known = self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+            known = self._declared.replays.wandering(entry.pair, segment, sample=sample, step=step)
             return known if spread is None else np.hypot(known, spread)
 
         found = excess(1.0)
@@ -327,7 +328,7 @@ class DeclarationCheck:
             found = found if known is None else excess(1.0, known)
             return found is not None and exceeds(found, wandering())
         found = excess(_LIKELY)
-        if found is None or not self._declared.other_constants(node, segment):
+        if found is None or not self._declared.constants.are_other(node, segment):
             return False
         known = self._beside_weight(entry, segment, ours, place)
         found = found if known is None else excess(_LIKELY, known)
@@ -357,7 +358,7 @@ class DeclarationCheck:
 
     def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
-        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         stored = self._backend.load(entry.tensor, *place)
         ours = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
         ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
@@ -373,7 +374,9 @@ class DeclarationCheck:
             share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
         if not norm(difference) > share * norm(theirs):
             return None
-        if not exceeds(difference, self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])):
+        if not exceeds(
+            difference, self._declared.replays.wandering(entry.pair, segment, sample=place[0], step=place[1])
+        ):
             return None
         inside = self._rounding_inside(entry, segment, theirs.shape, place) if coded else None
         if inside is None or norm(difference + inside) > share * norm(theirs):
@@ -385,7 +388,7 @@ class DeclarationCheck:
     ) -> np.ndarray | None:
         """Give what rounding to the backend's codes within a part makes of its result; None where it is not known."""
         try:
-            return self._declared.rounding_inside(entry.pair, segment, shape, place).reshape(shape)
+            return rounding_inside(self._declared.be, entry.pair, segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):
             return None
 

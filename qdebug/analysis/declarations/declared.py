@@ -7,7 +7,7 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,6 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.constant_error import known_errors, scales_by_constants
 from qdebug.analysis.attribution.constant_spread import constant_spread
 from qdebug.analysis.attribution.dynamic_replay import DynamicReplay
-from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.reference_replay import ReferenceReplay
 from qdebug.analysis.attribution.rounding import real_values
@@ -63,6 +62,10 @@ class Declared:
         runs: What is known of both graphs; derived from the recordings if None.
 
     Attributes:
+        be: The backend run.
+        replays: Replays the reference's nodes on what the backend recorded.
+        segments: Finds what leads to a compared tensor in either graph.
+        constants: Holds the constants of both sides against each other.
         dynamic: Replays what the backend computes with codes of a scale chosen at run time.
     """
 
@@ -75,25 +78,21 @@ class Declared:
         runs: tuple[Run, Run] | None = None,
     ) -> None:
         known = runs or (Run.of(reference), Run.of(backend))
-        self._ref, self._be = known[0].read_through(reference), known[1].read_through(backend)
+        self._ref, self.be = known[0].read_through(reference), known[1].read_through(backend)
         self._reference, self._backend = reference, backend
         self._pairs = by_backend(pairs)
         layouts = {**layouts_of(self._ref), **reference_views(pairs)}
-        self._replay = ReferenceReplay(self._ref, self._be, pairs=self._pairs, layouts=layouts)
-        self.dynamic = DynamicReplay(self._be, self._replay.backend)
-        self._segments = SegmentFinder(self._ref, self._be, pairs)
-        self._constants = ConstantCheck(self._ref, self._be, self._replay)
-
-    def segment(self, pair: Pair) -> Segment | None:
-        """Find what leads to a compared tensor in either graph, see `SegmentFinder.of`."""
-        return self._segments.of(pair)
+        self.replays = ReferenceReplay(self._ref, self.be, pairs=self._pairs, layouts=layouts)
+        self.dynamic = DynamicReplay(self.be, self.replays.backend)
+        self.segments = SegmentFinder(self._ref, self.be, pairs)
+        self.constants = ConstantCheck(self._ref, self.be, self.replays)
 
     def same(self, pair: Pair, node: Node, segment: Segment) -> bool:
         """Tell whether a backend node is declared exactly as its one reference node, operands included."""
         if segment.wide:
             return False
         if not segment.nodes:
-            return self._be.classes.handed_on(node) is not None or self._clamped_before(node, pair)
+            return self.be.classes.handed_on(node) is not None or self._clamped_before(node, pair)
         theirs = segment.nodes[0]
         if len(segment.nodes) != 1 or pair.reference not in theirs.outputs:
             return False
@@ -109,7 +108,7 @@ class Declared:
 
     def _clamped_before(self, node: Node, pair: Pair) -> bool:
         """Tell whether a backend's Relu or Clip does what the reference's codes, or its node before, have done."""
-        bounds = bounds_of(self._be, node)
+        bounds = bounds_of(self.be, node)
         before = self._pairs.get(node.inputs[0]) if node.inputs else None
         if bounds is None or before is None:
             return False
@@ -120,7 +119,7 @@ class Declared:
         """Tell whether two operands are partners, or constants with equal real values."""
         if not ours or not theirs:
             return ours == theirs
-        if self._be.classes.folds(ours) and self._ref.classes.folds(theirs):
+        if self.be.classes.folds(ours) and self._ref.classes.folds(theirs):
             held = self._backend.has(ours) and self._reference.has(theirs)
             return not held or np.array_equal(real_values(self._backend, ours), real_values(self._reference, theirs))
         partner = self._pairs.get(ours)
@@ -138,7 +137,7 @@ class Declared:
         tensors = self._backend.graph.tensors
         names = {name for node in segment.own for name in (*node.inputs, *node.outputs) if name}
         return any(takes_codes(node) for node in segment.own) or any(
-            tensors[form].quant is not None for name in names for form in self._be.classes.members(name)
+            tensors[form].quant is not None for name in names for form in self.be.classes.members(name)
         )
 
     def multiplies_codes(self, node: Node) -> bool:
@@ -146,23 +145,11 @@ class Declared:
         form, _ = real_form(node, self._backend.graph.opset)
         if form.op not in PRODUCTS:
             return False
-        weights = [name for name in form.inputs[1:2] if name and self._be.classes.folds(name)]
-        return any(self._replay.backend.levels(name) is not None for name in weights)
-
-    def replay(
-        self,
-        pair: Pair,
-        segment: Segment,
-        *,
-        sample: int,
-        step: int,
-        rounded: Callable[[np.ndarray], np.ndarray] | None = None,
-    ) -> np.ndarray:
-        """Replay a segment's nodes of the reference, see `ReferenceReplay.values`."""
-        return self._replay.values(pair, segment, sample=sample, step=step, rounded=rounded)
+        weights = [name for name in form.inputs[1:2] if name and self.be.classes.folds(name)]
+        return any(self.replays.backend.levels(name) is not None for name in weights)
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray | None:
-        """Replay as `replay` does, but with the backend's weight, of which each element is the reference's rounded.
+        """Replay the reference's nodes with the backend's weight, each element of which is the reference's rounded.
 
         What rounding it makes of sums is then known and no matter of chance: of many weights left near nothing and data
         of one sign the errors add up.
@@ -176,22 +163,12 @@ class Declared:
         ours, _ = real_form(found[0][0], self._backend.graph.opset)
         theirs, _ = real_form(found[1][0], self._reference.graph.opset)
         others = [node for node in segment.nodes if node is not found[1][0]]
-        if not known_errors((self._ref, self._be), (theirs, ours), others, self._replay.backend.half_steps):
+        if not known_errors((self._ref, self.be), (theirs, ours), others, self.replays.backend.half_steps):
             return None
         weight = real_values(self._backend, ours.inputs[1])
         if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")):
             weight = np.swapaxes(weight, -1, -2)
-        return self._replay.values(pair, segment, sample=sample, step=step, instead={theirs.inputs[1]: weight})
-
-    def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
-        """Estimate what rounding makes of a segment, see `ReferenceReplay.wandering`."""
-        return self._replay.wandering(pair, segment, sample=sample, step=step)
-
-    def rounding_inside(
-        self, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
-    ) -> np.ndarray:
-        """Give what rounding to the backend's own codes adds within a segment, see `own_codes.rounding_inside`."""
-        return rounding_inside(self._be, pair, segment, shape, place)
+        return self.replays.values(pair, segment, sample=sample, step=step, instead={theirs.inputs[1]: weight})
 
     def rounding(self, node: Node, segment: Segment, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
@@ -206,8 +183,8 @@ class Declared:
             RecordingError: An input was not recorded.
         """
         form, opset = real_form(node, self._backend.graph.opset)
-        constants = [name for name in form.inputs if name and self._be.classes.folds(name)]
-        if form.op not in PRODUCTS and not any(np.any(self._replay.backend.half_steps(name)) for name in constants):
+        constants = [name for name in form.inputs if name and self.be.classes.folds(name)]
+        if form.op not in PRODUCTS and not any(np.any(self.replays.backend.half_steps(name)) for name in constants):
             return 0.0
         if form.op in MOVES_VALUES:
             return self._moved_rounding(node, constants, sample=sample, step=step)
@@ -215,18 +192,18 @@ class Declared:
             return None
         if form.op in ("Add", "Sub"):  # what a constant is added to does not scale its rounding
             form = replace(form, op="Add")
-        main, half_steps = main_node(node, segment), self._replay.backend.half_steps
+        main, half_steps = main_node(node, segment), self.replays.backend.half_steps
         known: Mapping[str, np.ndarray] = {}
         if main is not None and form.op in PRODUCTS:
             theirs, _ = real_form(main, self._reference.graph.opset)
             others = [each for each in segment.nodes if each is not main]
-            known = known_errors((self._ref, self._be), (theirs, form), others, half_steps)
+            known = known_errors((self._ref, self.be), (theirs, form), others, half_steps)
         values: dict[str, np.ndarray] = {}
         rounded = False
         for slot, name in enumerate(form.inputs):
             if not name:
                 continue
-            if self._be.classes.folds(name):
+            if self.be.classes.folds(name):
                 steps = known[name] if name in known else half_steps(name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
@@ -249,21 +226,9 @@ class Declared:
         for name in filter(None, form.inputs):
             values[name] = real_values(self._backend, name, sample, step)
             if values[name].dtype.kind == "f":  # indices and extents stay
-                rounded = self._replay.backend.half_steps(name) if name in constants else np.zeros((), np.float32)
+                rounded = self.replays.backend.half_steps(name) if name in constants else np.zeros((), np.float32)
                 values[name] = np.broadcast_to(rounded, values[name].shape)
         return compute(node, form, opset, values)[form.outputs[0]]
-
-    def other_constants(self, node: Node, segment: Segment) -> bool:
-        """Tell whether a constant of a node is provably not the reference's, see `ConstantCheck.are_other`."""
-        return self._constants.are_other(node, segment)
-
-    def other_bias(self, node: Node, segment: Segment) -> tuple[float, Finding] | None:
-        """Tell by how much a bias of real numbers is not the reference's, see `ConstantCheck.other_bias`."""
-        return self._constants.other_bias(node, segment)
-
-    def other_weight(self, segment: Segment) -> bool:
-        """Tell whether the weight of a segment is provably not the reference's, see `ConstantCheck.weight_is_other`."""
-        return self._constants.weight_is_other(segment)
 
     def spread(self, node: Node, tensor: str, *, sample: int, step: int) -> np.ndarray:
         """Estimate what rounding a node's constants makes of one of its outputs, where `rounding` knows no bound.
@@ -274,8 +239,8 @@ class Declared:
         """
         form, opset = real_form(node, self._backend.graph.opset)
         values = {name: real_values(self._backend, name, sample, step) for name in form.inputs if name}
-        constants = [name for name, array in values.items() if self._be.classes.folds(name) and array.dtype.kind == "f"]
-        steps = {name: self._replay.backend.half_steps(name) for name in constants}
+        constants = [name for name, array in values.items() if self.be.classes.folds(name) and array.dtype.kind == "f"]
+        steps = {name: self.replays.backend.half_steps(name) for name in constants}
         return constant_spread(lambda given: compute(node, form, opset, given)[tensor], values, steps)
 
     def unheld(self, node: Node, segment: Segment) -> Finding | None:
@@ -301,7 +266,7 @@ class Declared:
             return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
         others = [each for each in segment.nodes if each is not main]
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
-        found = self.unheld(node, segment) or (None if scaled else self._constants.different(form, theirs, segment))
+        found = self.unheld(node, segment) or (None if scaled else self.constants.different(form, theirs, segment))
         if found is None and segment.elsewhere:
             found = self._different_operands(form, theirs)
         if found is not None:
@@ -313,14 +278,14 @@ class Declared:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
         read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
         said = f"{own} on {read} does not do what {known or 'no node'} of the reference does"
-        weight = self._constants.different_weight(segment)
+        weight = self.constants.different_weight(segment)
         if weight is None:
             return _difference(FindingKind.OPERATOR, node, said)
         return replace(weight, sentence=f"{said}; {weight.sentence}")
 
     def _different_operands(self, ours: Node, theirs: Node) -> Finding | None:
         root = self._ref.classes.root
-        mine = [self._pairs[name].reference for name in self._be.classes.data_inputs(ours) if name in self._pairs]
+        mine = [self._pairs[name].reference for name in self.be.classes.data_inputs(ours) if name in self._pairs]
         missing = [n for n in self._ref.classes.data_inputs(theirs) if root(n) not in set(map(root, mine))]
         if not missing or not mine:
             return None

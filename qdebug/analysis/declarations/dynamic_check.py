@@ -91,7 +91,7 @@ class DynamicCheck:
             KernelError: A node cannot be replayed.
             RecordingError: A constant or an input was not recorded.
         """
-        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         ours = self._dynamic.values(entry.pair, segment, theirs.shape, place)
         if not same_elements(ours.shape, theirs.shape):
             return self._declared.difference(node, segment)
@@ -100,7 +100,7 @@ class DynamicCheck:
         if span != (None, None):
             theirs = np.clip(theirs, *span)
         difference = _minus(theirs, ours)
-        known = self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])
+        known = self._declared.replays.wandering(entry.pair, segment, sample=place[0], step=place[1])
 
         def allowed(*, any_scale: bool) -> np.ndarray:
             weights = self._dynamic.of_weights(entry.pair, segment, theirs.shape, place, any_scale=any_scale)
@@ -113,7 +113,7 @@ class DynamicCheck:
             if coarse is None or exceeds(difference, allowed(any_scale=True)):
                 return self._declared.difference(node, segment)
             return coarse_constant(node, "weight", *coarse)
-        if likely and self._declared.other_weight(segment):
+        if likely and self._declared.constants.weight_is_other(segment):
             return self._declared.difference(node, segment)
         if self._raw_codes(entry, segment):
             return None
@@ -127,7 +127,7 @@ class DynamicCheck:
         """Give by how much a replay is off beside what its weight's rounding makes; all of it where that is unknown."""
         theirs = self._declared.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
         if theirs is None:
-            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         span = span_before(self._reference.graph, entry.reference_tensor)
         return _minus(theirs if span == (None, None) else np.clip(theirs, *span), ours)
 
