@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from qdebug.analysis.alignment.expand import expanded
-from qdebug.analysis.alignment.ops import ACTIVATIONS, KEEPS_VALUES, plain_op
-from qdebug.model import Graph, Node, QuantParams, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
+from qdebug.model.operators import Sums
 
 __all__ = ["LAYOUT_CHANGES", "source_tensors"]
 
@@ -23,9 +23,6 @@ LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput", "Reshape", "Squeeze
 _FLOAT_COPY = "InsertedPrecisionFreeCast_"
 """What the name begins with of a float32 tensor that ONNX Runtime computes in place of one of float16
 (insert_cast_transformer.cc): its processor kernels know no float16."""
-
-_TWO_DIMENSIONS = frozenset({"Gemm", "MatMul", "DynamicQuantizeLinear"})
-"""What reads a tensor that ONNX Runtime reshapes for a Gemm: that, or what prepares codes for it."""
 
 _WINDOW = ("kernel_shape", "strides", "dilations")
 """Attributes that the layout optimizer takes over as they are.
@@ -118,7 +115,8 @@ def _codes_of(tensor: str, source: Graph) -> str | None:
         if source.tensors[tensor].quant is not None:
             return tensor
         readers = source.consumers(tensor)
-        if len(readers) != 1 or plain_op(readers[0]) not in ACTIVATIONS | {"QuantizeLinear", "Add"}:
+        row = None if len(readers) != 1 else operators.plain(readers[0])
+        if row is None or not (row.activation or row.quantizes or (row.adds and row.commutes)):
             return None
         tensor = readers[0].outputs[0]
     return None
@@ -132,13 +130,17 @@ def _is_moved(ours: QuantParams | None, theirs: QuantParams | None) -> bool:
 
 
 def _read_by_products(tensor: str, graph: Graph) -> bool:
-    """Tell whether nothing but products of two dimensions reads a tensor, as itself or in codes."""
+    """Tell whether nothing but products of two dimensions reads a tensor, as itself or in codes.
+
+    ONNX Runtime reshapes it for them, or for what prepares codes for them.
+    """
     waiting, found = [tensor], False
     while waiting:
         for reader in graph.consumers(waiting.pop()):
-            if reader.op in KEEPS_VALUES:
+            row = operators.plain(reader)
+            if operators.of(reader.op).keeps_values:
                 waiting.append(reader.outputs[0])
-            elif plain_op(reader) not in _TWO_DIMENSIONS:
+            elif not (row.sums is Sums.MATRIX or row.gives_scale):
                 return False
             else:
                 found = True
@@ -148,7 +150,7 @@ def _read_by_products(tensor: str, graph: Graph) -> bool:
 def _computed(tensor: str, source: Graph) -> bool:
     """Tell whether a tensor of the source, seen through its codes, is made by a node that does not just arrange it."""
     node = source.producer(tensor)
-    while node is not None and node.op in KEEPS_VALUES | {"Cast"}:
+    while node is not None and (operators.of(node.op).keeps_values or operators.of(node.op).casts):
         node = source.producer(node.inputs[0])
     return node is not None and node.op not in LAYOUT_CHANGES
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.model import Node
+from qdebug.model import Node, operators
 
 __all__ = ["blockwise_weight", "rounded_in_blocks", "rounds_data"]
 
@@ -25,7 +25,7 @@ def rounds_data(node: Node) -> bool:
 
     Its accuracy level says so; whether it does depends on the runtime and the CPU.
     """
-    return node.op == "MatMulNBits" and node.attrs.get("accuracy_level") == _INT8
+    return operators.of(node.op).packs_weight and node.attrs.get("accuracy_level") == _INT8
 
 
 def rounded_in_blocks(x: np.ndarray, block: int) -> np.ndarray:

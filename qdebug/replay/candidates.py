@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.model import operators
 from qdebug.replay.interpolate import is_bilinear
 from qdebug.replay.requantizations import real_program, requantizations, whole_program
 from qdebug.replay.unit import Unit
@@ -274,19 +275,19 @@ def _resized(traits: _Traits) -> Iterator[Variant]:
 
 def _functions(traits: _Traits) -> Iterator[Variant]:
     """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
-    forms = (*(("mlas",) if traits.function == "Sigmoid" else ()), "table", "table-fma", "stepped")
-    for form in forms:
+    own = operators.of(traits.function).forms
+    for form in (*(("mlas",) if "mlas" in own else ()), "table", "table-fma", "stepped"):
         for end in _REAL_ENDS:
             yield Variant(form=form, requantize=steps_of(end))
     for end in (*_REAL_ENDS, "div,trunc,zp,sat", "div,floor,zp,sat"):
         yield Variant(form="table", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
-    if traits.function in ("Sigmoid", "Tanh") and traits.powers_of_two:
+    if "fixed" in own and traits.powers_of_two:
         form = "fixed31" if traits.types[0].itemsize == 1 else "fixed16"
         yield Variant(form=form, requantize=steps_of("shr.away,zp,sat"))
-    if traits.function == "HardSwish" and traits.types[0].itemsize == 1:
+    if "hswish16" in own and traits.types[0].itemsize == 1:
         for rounding in ("away", "up"):
             yield Variant(form="hswish16", requantize=steps_of(f"shr.{rounding},zp,sat"))
-    if traits.function == "LeakyRelu":
+    if "leaky" in own:
         for program in (*_WHOLE_PROGRAMS, _GLOW):
             number = Multiplier(number="glow" if program == _GLOW else "q31", expression="xw/y")
             for order in ("xw/y", "d:xw/y"):

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model import operators
 from qdebug.replay.columns import Columns
 from qdebug.replay.given import GIVEN, whole_of
 from qdebug.replay.scaling import Fixed, Scales, fixed, float_multiplier, real_multiplier, scales_of
@@ -102,7 +103,7 @@ def _of_unit(variant: Variant, unit: Unit, columns: Columns | None, multipliers:
         found = replace(found, bias="int32", requantize=_without(found.requantize, "bias"))
     if not np.any(unit.out.zero_point) and found.form != "offset":  # which adds more by the step
         found = replace(found, requantize=_without(found.requantize, "zp"))
-    if found.form == "mlas" and unit.function != "Sigmoid":
+    if found.form == "mlas" and "mlas" not in operators.of(unit.function).forms:
         found = replace(found, form="table")
     if found.form == "taps" and not (unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")):
         found = replace(found, form="real")

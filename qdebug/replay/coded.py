@@ -10,26 +10,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.model import Graph, Node, QuantParams, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.evaluate import compute
 from qdebug.replay.unit_codes import Coded, unit_of_codes
 
 __all__ = ["computes_on_codes", "run_coded"]
-
-_COMPUTES = frozenset(
-    {"Conv", "ConvTranspose", "FusedConv", "Gemm", "FusedGemm", "MatMul", "Add", "Sub", "Mul", "Div", "AveragePool"}
-    | {"GlobalAveragePool", "ReduceMean", "Softmax", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu"}
-    | {"Erf", "Gelu", "Softplus", "Softsign", "Mish", "Selu", "Celu", "Relu", "Swish", "ThresholdedRelu", "Exp", "Log"}
-    | {"Sqrt", "Reciprocal", "Sin", "Cos"}
-)
-"""Operators that never mean the codes themselves."""
-_MOVES = frozenset({"MaxPool", "GlobalMaxPool", "Concat", "Where", "Resize", "Upsample", "Identity", "Reshape"})
-_MOVES |= {"Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Expand", "Tile"}
-"""Operators that give codes of the same scale when they are run on the codes."""
-_SET = {"Clip": (1, 2), "Pad": (2,)}
-"""Operators with values beside the data: where these are codes, the operator works on codes."""
 
 
 def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = None) -> bool:
@@ -47,19 +34,18 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
     coded = [info for info in infos if _coded(info)]
     if out is None or not _coded(out) or not coded:
         return False
-    if node.op in _COMPUTES:
+    row = operators.of(node.op)
+    if not row.unit or row.exact:
+        return False
+    if row.rescales or row.least is not None:
         return True
-    if node.op in _SET:
-        settings = [graph.tensors[node.inputs[p]] for p in _SET[node.op] if p < len(node.inputs) and node.inputs[p]]
+    if row.in_codes:  # where these are codes, it works on codes
+        settings = [graph.tensors[node.inputs[p]] for p in row.in_codes if p < len(node.inputs) and node.inputs[p]]
         return not any(info.dtype is not None and is_integer(info.dtype) for info in settings)
-    if (
-        arithmetic is not None
-        and arithmetic.interpolates
-        and node.op == "Resize"
-        and node.attrs.get("mode") == "linear"
-    ):
+    blends = row.resizes and node.attrs.get("mode") == "linear"
+    if blends and arithmetic is not None and arithmetic.interpolates:
         return True
-    return node.op in _MOVES and any(info.quant != out.quant for info in coded)
+    return any(info.quant != out.quant for info in coded)
 
 
 def run_coded(

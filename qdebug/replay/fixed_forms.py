@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.model import operators
 from qdebug.numerics.fixedpoint import multiply_high, quantize_multiplier, saturate_to, shift_left, shift_right
 from qdebug.replay.columns import Columns
 from qdebug.replay.fixed_math import exp_of_negative, logistic_of, reciprocal_of_one_plus, tanh_of
@@ -44,7 +45,7 @@ def hard_swish(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """
     del columns, variant
     operand = unit.operands[0]
-    if unit.kind != "lookup" or unit.function != "HardSwish" or operand.codes.dtype.itemsize > 1:
+    if unit.kind != "lookup" or "hswish16" not in operators.of(unit.function).forms or operand.codes.dtype.itemsize > 1:
         raise ValueError("16-bit fixed point is for HardSwish of 8-bit codes")
     fine = np.asarray(np.float32(1 / 2**_FINER) * operand.scale.astype(np.float32))
     to_output, last = _short_multiplier(np.asarray(fine / unit.out.scale.astype(np.float32)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.replay.columns import Columns
 from qdebug.replay.operations import Operation, Start, load, nested, number_type
 from qdebug.replay.precision import limits
@@ -88,7 +88,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
     del columns
     if unit.kind != "lookup":
         raise ValueError("a table has one operand and one function")
-    approximated = variant.form == "mlas" and unit.function == "Sigmoid"  # the only one with an approximation here
+    approximated = variant.form == "mlas" and "mlas" in operators.of(unit.function).forms
     double = variant.multiplier.number == "f64" and variant.form == "table"
     dtype = np.float64 if double else np.float32
     operand = unit.operands[0]
@@ -115,7 +115,7 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Requantize each centred code by the program `operand`, with one multiplier above 0 and one below."""
-    if unit.function != "LeakyRelu":
+    if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("two multipliers are for LeakyRelu")
     operand = unit.operands[0]
     dtype = number_type(variant.multiplier)

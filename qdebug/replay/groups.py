@@ -10,29 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from qdebug.model import AttrValue, Graph, Node
+from qdebug.model import AttrValue, Graph, Node, operators
 from qdebug.model.dtypes import is_integer
 
-__all__ = ["FUSED_ACTIVATIONS", "Group", "find_groups", "fuse"]
+__all__ = ["Group", "find_groups", "fuse"]
 
-FUSED_ACTIVATIONS = ("Relu", "Clip")
-"""Operators that go into the node before them: on codes they only move the ends of the range."""
-
-_DATA: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div"), (0, 1))
-    | dict.fromkeys(("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "Resize", "Pad", "Softmax"), (0,))
-    | dict.fromkeys(("Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Erf", "Gelu"), (0,))
-    | dict.fromkeys(("Softplus", "Softsign", "Mish", "Selu", "Celu", "Relu", "Clip", "Identity"), (0,))
-    | dict.fromkeys(("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand"), (0,))
-    | {"Where": (1, 2), "Concat": ()}
-)
-"""Operators that are folded, and which of their inputs are codes then; Concat takes any number."""
-
-_MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand"})
-_TAKES_BIAS = frozenset({"Conv", "ConvTranspose", "Gemm"})
-_TAKES_ACTIVATION = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "AveragePool"})
+_CLAMPED = frozenset({"conv", "linear", "add", "sub", "mul", "div", "average_pool"})
+"""Kinds of units that a clamp goes into: on codes it only moves the ends of the range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,7 +63,8 @@ def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> Grap
     if not groups:
         return graph
     last = {group.members[-1].name: group.node for group in groups}
-    folded = {node.name for group in groups for node in group.members if node.op != "DequantizeLinear"}
+    members = [node for group in groups for node in group.members]
+    folded = {node.name for node in members if not operators.of(node.op).dequantizes}
     nodes = [last.get(node.name, node) for node in graph.nodes if node.name in last or node.name not in folded]
     nodes = _without_unread(nodes, graph.outputs)
     used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*graph.inputs, *graph.outputs}
@@ -96,18 +82,20 @@ def _without_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
     """Leave out dequantizations whose results nobody reads any more."""
     read = Counter(name for node in nodes for name in node.inputs)
     read.update(outputs)
-    return [node for node in nodes if node.op != "DequantizeLinear" or any(read[name] for name in node.outputs)]
+    return [node for node in nodes if not operators.of(node.op).dequantizes or any(map(read.__getitem__, node.outputs))]
 
 
 def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]:
     for node in graph.nodes:
-        if node.domain not in ("", "ai.onnx") or node.op not in _DATA or not node.outputs:
+        row = operators.of(node.op)
+        if node.domain not in ("", "ai.onnx") or not row.folds or not node.outputs:
             continue
         inputs, before = _codes_in(graph, node)
         if inputs is None:
             continue
         after = _chain(graph, node)
-        if after is None or (node.op in _MOVES and not _same_quant(graph, inputs[0], after[-1].outputs[0])):
+        moves = row.moves and not row.keeps_values and row.data == (0,)
+        if after is None or (moves and not _same_quant(graph, inputs[0], after[-1].outputs[0])):
             continue
         attrs = _activation(after[0], constants) if len(after) > 1 else {}
         if attrs is None:
@@ -129,14 +117,16 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
 
 def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
     """Give a node's inputs with codes in place of their dequantization, and the nodes that dequantize them."""
-    data = _DATA[node.op] or tuple(range(len(node.inputs)))
+    row = operators.of(node.op)
+    data = row.data or tuple(range(len(node.inputs)))
     if max(data, default=0) >= len(node.inputs):
         return None, []
     inputs, before = list(node.inputs), []
     for position, name in enumerate(node.inputs):
-        optional = position == 2 and node.op in _TAKES_BIAS
+        optional = position == row.bias
         source = graph.producer(name) if name and (position in data or optional) else None
-        read = source.inputs[0] if source is not None and source.op == "DequantizeLinear" and source.inputs else ""
+        real = source is not None and operators.of(source.op).dequantizes
+        read = source.inputs[0] if source is not None and real and source.inputs else ""
         if source is not None and read and _coded(graph, read, wide=optional):
             inputs[position] = read
             before.append(source)
@@ -149,10 +139,11 @@ def _chain(graph: Graph, node: Node) -> list[Node] | None:
     """Give what follows a node up to the quantization of its result: an activation if there is one, QuantizeLinear."""
     following = _only_reader(graph, node)
     chain = [] if following is None else [following]
-    if following is not None and following.op in FUSED_ACTIVATIONS and node.op in _TAKES_ACTIVATION:
+    clamped = operators.of(node.op).unit in _CLAMPED
+    if following is not None and clamped and operators.of(following.op).clamps:
         following = _only_reader(graph, following)
         chain += [] if following is None else [following]
-    if following is None or following.op != "QuantizeLinear" or not _coded(graph, following.outputs[0]):
+    if following is None or not operators.of(following.op).quantizes or not _coded(graph, following.outputs[0]):
         return None
     return chain
 
@@ -182,14 +173,8 @@ def _same_quant(graph: Graph, one: str, other: str) -> bool:
 
 def _activation(node: Node, constants: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
     """Give the attributes of a fused activation; None where its bounds are not known."""
-    if node.op == "Relu":
-        return {"activation": "Relu"}
-    bounds = []
-    for position, (name, default) in enumerate((("min", -float("inf")), ("max", float("inf"))), start=1):
-        value = node.attrs.get(name, default)
-        if len(node.inputs) > position and node.inputs[position]:
-            if node.inputs[position] not in constants:
-                return None
-            value = constants[node.inputs[position]]
-        bounds.append(float(value))  # type: ignore[arg-type]  # bounds of Clip are numbers
-    return {"activation": "Clip", "activation_params": (bounds[0], bounds[1])}
+    bounds = operators.clamp_bounds(node, constants)
+    if bounds is None:
+        return None
+    params: dict[str, AttrValue] = {"activation_params": bounds} if operators.of(node.op).bounded else {}
+    return {"activation": node.op, **params}

@@ -7,31 +7,10 @@ that reads the data alone, which is what a replay in reference arithmetic runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
-from qdebug.model import AttrValue, Node
+from qdebug.model import AttrValue, Node, operators
 
 __all__ = ["real_form", "takes_codes"]
-
-_DATA_INPUTS: Mapping[str, tuple[str, tuple[int, ...]]] = MappingProxyType(
-    {
-        "QuantizeLinear": ("Identity", (0,)),
-        "DequantizeLinear": ("Identity", (0,)),
-        "QLinearConv": ("Conv", (0, 3, 8)),
-        "QLinearMatMul": ("MatMul", (0, 3)),
-        "QGemm": ("Gemm", (0, 3, 6)),
-        "QLinearAdd": ("Add", (0, 3)),
-        "QLinearMul": ("Mul", (0, 3)),
-        "QLinearWhere": ("Where", (0, 1, 4)),
-        "QLinearAveragePool": ("AveragePool", (0,)),
-        "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
-        "QLinearReduceMean": ("ReduceMean", (0,)),
-        "QLinearSigmoid": ("Sigmoid", (0,)),
-        "QLinearLeakyRelu": ("LeakyRelu", (0,)),
-        "QLinearSoftmax": ("Softmax", (0,)),
-    }
-)
-"""Quantized operator -> the operator on real numbers, and the positions of its data among the inputs."""
 
 _STANDARD_OPSET = 13
 """Version of the standard operators that contributed operators are defined after."""
@@ -47,16 +26,14 @@ def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, 
     Returns:
         The node, with the same name and outputs, and the operator sets that it is to be read by.
     """
-    if node.op == "QLinearConcat":
-        return _standard(node, "Concat", node.inputs[2::3], node.attrs), _at_least(opset)
-    known = _DATA_INPUTS.get(node.op)
-    if known is None:
+    real = operators.of(node.op).real
+    if real is None:
         return node, opset
-    op, positions = known
+    positions = range(real.data[0], len(node.inputs), real.step) if real.step else real.data
     inputs = tuple(node.inputs[p] if p < len(node.inputs) else "" for p in positions)
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
-    return _standard(node, op, inputs, node.attrs), _at_least(opset)
+    return _standard(node, real.op, inputs, node.attrs), _at_least(opset)
 
 
 def _standard(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, AttrValue]) -> Node:
@@ -69,4 +46,4 @@ def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
 
 def takes_codes(node: Node) -> bool:
     """Tell whether an operator without real form computes on the codes themselves, with scales of its own."""
-    return node.op.startswith("DynamicQuantize") or "Integer" in node.op or node.op == "MatMulNBits"
+    return operators.of(node.op).takes_codes

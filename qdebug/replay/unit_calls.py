@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.model import operators
 from qdebug.replay.precision import is_real, onnx_dtype, widen
 from qdebug.replay.registry import Call
 from qdebug.replay.spreading import spread
@@ -21,8 +22,17 @@ def unit_of_call(call: Call) -> Unit | None:
     Raises:
         KernelError: A required operand or a scale is missing, or an attribute has a wrong type.
     """
-    reader = _READERS.get(call.op)
+    row = operators.of(call.op)
+    if row.quantizes or row.dequantizes:
+        return _quantize(call) if row.quantizes else _dequantize(call)
+    reader = _READERS.get(_kind(call))
     return None if reader is None else reader(call)
+
+
+def _kind(call: Call) -> str:
+    """Return the kind of what a quantized operator computes; empty for an operator that carries no scales."""
+    real = operators.of(call.op).real
+    return "" if real is None else operators.of(real.op).unit
 
 
 def _filterwise(values: np.ndarray, axes: int) -> np.ndarray:
@@ -110,6 +120,10 @@ def _gemm(call: Call) -> Unit | None:
     )
 
 
+def _linear(call: Call) -> Unit | None:
+    return _matmul(call) if operators.of(call.op).bias is None else _gemm(call)
+
+
 def _scalar(call: Call, position: int) -> np.ndarray:
     return call.array(position).reshape(())
 
@@ -132,7 +146,7 @@ def _result(call: Call, position: int) -> Target:
 
 def _pair(call: Call) -> Unit:
     return Unit(
-        kind={"QLinearAdd": "add", "QLinearMul": "mul"}[call.op],
+        kind=_kind(call),
         operands=(_operand(call, 0), _operand(call, 3)),
         out=_result(call, 6),
         op=call.op,
@@ -142,13 +156,8 @@ def _pair(call: Call) -> Unit:
 def _pool(call: Call) -> Unit:
     x = call.array(0)
     last = bool(call.integer("channels_last"))
-    kinds = {
-        "QLinearAveragePool": "average_pool",
-        "QLinearGlobalAveragePool": "global_average_pool",
-        "QLinearReduceMean": "reduce_mean",
-    }
     return Unit(
-        kind=kinds[call.op],
+        kind=_kind(call),
         operands=(_operand(call, 0, np.moveaxis(x, -1, 1) if last else x),),
         out=_result(call, 3),
         attrs=call.attrs,
@@ -163,7 +172,7 @@ def _function(call: Call) -> Unit:
         operands=(_operand(call, 0),),
         out=_result(call, 3),
         attrs=call.attrs,
-        function=call.op.removeprefix("QLinear"),
+        function=operators.of(call.op).plain,
         op=call.op,
     )
 
@@ -238,17 +247,17 @@ def _dequantize(call: Call) -> Unit | None:
 
 _READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType(
     {
-        "QLinearConv": _conv,
-        "QLinearMatMul": _matmul,
-        "QGemm": _gemm,
-        "QLinearConcat": _concat,
-        "QLinearWhere": _where,
-        "QLinearSoftmax": _softmax,
-        "QuantizeLinear": _quantize,
-        "DequantizeLinear": _dequantize,
+        "conv": _conv,
+        "linear": _linear,
+        "add": _pair,
+        "mul": _pair,
+        "average_pool": _pool,
+        "global_average_pool": _pool,
+        "reduce_mean": _pool,
+        "lookup": _function,
+        "softmax": _softmax,
+        "concat": _concat,
+        "where": _where,
     }
-    | dict.fromkeys(("QLinearAdd", "QLinearMul"), _pair)
-    | dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearReduceMean"), _pool)
-    | dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu"), _function)
 )
-"""Operator -> what reads its unit; names of the two domains do not collide."""
+"""What reads a unit, by the kind of its operator's real form; names of the two domains do not collide."""

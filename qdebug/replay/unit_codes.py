@@ -12,23 +12,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.model import AttrValue, Node, QuantParams
+from qdebug.model import AttrValue, Node, QuantParams, operators
 from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model.operators import Sums
 from qdebug.replay.registry import Call
 from qdebug.replay.spreading import spread
 from qdebug.replay.unit import Operand, Target, Unit, target_of
 
-__all__ = ["Coded", "known_operators", "rescales", "unit_of_codes"]
+__all__ = ["Coded", "unit_of_codes"]
 
 Bounds = tuple[float | None, float | None]
 """Least and largest real value that a fused activation lets through; None where it has no bound."""
 
 _SAME_SCALE = 2.0**-18
-_FUNCTIONS = (
-    "Sigmoid Tanh LeakyRelu HardSigmoid HardSwish Elu Selu Celu Gelu Erf Softplus Softsign Mish Swish ThresholdedRelu "
-    "Exp Log Sqrt Abs Neg Reciprocal Sin Cos Floor Ceil Round"
-)
-_MOVES = "Identity Reshape Transpose Squeeze Unsqueeze Flatten Slice Gather Expand Tile DepthToSpace SpaceToDepth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,7 +104,8 @@ def unit_of_codes(
     Returns:
         The unit; None if the operator is not one that is computed on codes, or its inputs are not all codes.
     """
-    reader = _READERS.get(node.op)
+    row = operators.of(node.op)
+    reader = _clamp if row.clamps else _READERS.get(row.unit)
     if reader is None:
         return None
     version = (opset or {}).get(node.domain, 1000)
@@ -172,7 +169,7 @@ def _conv(request: _Request) -> Unit | None:
     x, weight = request.operand(0, turn=request.last), request.operand(1)
     if x is None or weight is None or len(request.inputs) > 3 or x.scale.size > 1:
         return None
-    transposed = request.node.op == "ConvTranspose"
+    transposed = operators.of(request.node.op).sums is Sums.SCATTER
     axis = 1 if transposed else 0
     if weight.scale.size > 1 and weight.scale.size != weight.scale.shape[axis]:
         return None
@@ -190,18 +187,14 @@ def _activation(request: _Request) -> Bounds | None:
     """Give the bounds of an activation that the node itself names; None if it is more than bounds."""
     call = request.call()
     name = call.text("activation")
-    if name in ("", "Relu"):
-        return (0.0 if name else None), None
+    row = operators.of(name)
+    if not name or row.least is not None:
+        return row.least, None
     params = [float(value) for value in np.asarray(request.node.attrs.get("activation_params", ())).reshape(-1)]
-    return (params[0], params[1]) if name == "Clip" and len(params) == 2 else None
+    return (params[0], params[1]) if row.bounded and len(params) == 2 else None
 
 
-def _matmul(request: _Request) -> Unit | None:
-    a, b = request.operand(0), request.operand(1)
-    return None if a is None or b is None else _linear(request, a, b, None, None)
-
-
-def _gemm(request: _Request) -> Unit | None:
+def _linear(request: _Request) -> Unit | None:
     a, b = request.operand(0), request.operand(1)
     call = request.call()
     if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
@@ -213,13 +206,9 @@ def _gemm(request: _Request) -> Unit | None:
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
         a = Operand(codes=a.codes, scale=np.asarray(a.scale * alpha), zero_point=a.zero_point)
-    bias, bias_scale = _bias(request, 2, a.scale.astype(np.float64) * b.scale.astype(np.float64))
-    return _linear(request, a, b, bias, bias_scale)
-
-
-def _linear(
-    request: _Request, a: Operand, b: Operand, bias: np.ndarray | None, bias_scale: np.ndarray | None
-) -> Unit | None:
+    bias, bias_scale = None, None
+    if request.given(2) is not None:
+        bias, bias_scale = _bias(request, 2, a.scale.astype(np.float64) * b.scale.astype(np.float64))
     along = (a.scale.ndim and a.scale.shape[-1] > 1) or (b.scale.ndim > 1 and b.scale.shape[-2] > 1)
     bounds = _activation(request)
     if a.codes.ndim < 2 or b.codes.ndim < 2 or along or bounds is None:
@@ -231,12 +220,12 @@ def _pair(request: _Request) -> Unit | None:
     bounds = _activation(request)
     if bounds is None:
         return None
-    return _made(request, request.node.op.lower(), (request.operand(0), request.operand(1)), bounds=bounds)
+    unit = operators.of(request.node.op).unit
+    return _made(request, unit, (request.operand(0), request.operand(1)), bounds=bounds)
 
 
 def _pool(request: _Request) -> Unit | None:
-    kinds = {"AveragePool": "average_pool", "GlobalAveragePool": "global_average_pool"}
-    kind = kinds.get(request.node.op, "max_pool")
+    kind = operators.of(request.node.op).unit
     operand = request.operand(0, turn=request.last)
     function = request.node.op if kind == "max_pool" else ""
     bounds = _activation(request)
@@ -256,9 +245,10 @@ def _mean(request: _Request) -> Unit | None:
 
 
 def _clamp(request: _Request) -> Unit | None:
-    """Read Relu and Clip: a change of scale with bounds."""
-    if request.node.op == "Relu":
-        return _made(request, "requantize", (request.operand(0),), bounds=(0.0, None))
+    """Read a clamp: a change of scale with bounds."""
+    row = operators.of(request.node.op)
+    if row.least is not None:
+        return _made(request, "requantize", (request.operand(0),), bounds=(row.least, None))
     ends: list[float | None] = []
     for position, name in ((1, "min"), (2, "max")):
         coded = request.given(position)
@@ -312,7 +302,7 @@ def _pad(request: _Request) -> Unit | None:
             ratio = np.rint(value.values.reshape(()) / data.scale.reshape(-1)[0]).astype(np.int32)
             operand = Operand(codes=ratio, scale=data.scale, zero_point=np.zeros((), np.int32))
         operands.append(operand)
-    return _made(request, "pad", operands, function="Pad", settings=_settings(request, 1, 3))
+    return _made(request, "pad", operands, function=request.node.op, settings=_settings(request, 1, 3))
 
 
 def _move(request: _Request) -> Unit | None:
@@ -320,35 +310,24 @@ def _move(request: _Request) -> Unit | None:
     operand = request.operand(0)
     if operand is None or operand.scale.size > 1:
         return None
-    function = "" if request.node.op == "Identity" else request.node.op
+    function = "" if operators.of(request.node.op).keeps_values else request.node.op
     return _made(request, "requantize", (operand,), function=function, settings=settings)
 
 
 _READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
     {
-        **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv"), _conv),
-        **dict.fromkeys(("Gemm", "FusedGemm"), _gemm),
-        **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _pair),
-        **dict.fromkeys(("AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool"), _pool),
-        **dict.fromkeys(("Relu", "Clip"), _clamp),
-        **dict.fromkeys(("Resize", "Upsample"), _resize),
-        **dict.fromkeys(_FUNCTIONS.split(), _function),
-        **dict.fromkeys(_MOVES.split(), _move),
-        "MatMul": _matmul,
-        "ReduceMean": _mean,
-        "Softmax": _softmax,
-        "Concat": _concat,
-        "Where": _where,
-        "Pad": _pad,
+        **dict.fromkeys(("add", "sub", "mul", "div"), _pair),
+        **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _pool),
+        "concat": _concat,
+        "conv": _conv,
+        "linear": _linear,
+        "lookup": _function,
+        "pad": _pad,
+        "reduce_mean": _mean,
+        "requantize": _move,
+        "resize": _resize,
+        "softmax": _softmax,
+        "where": _where,
     }
 )
-
-
-def known_operators() -> tuple[str, ...]:
-    """List the operators that are read on codes, as ONNX names them."""
-    return tuple(_READERS)
-
-
-def rescales(op: str) -> bool:
-    """Tell whether an operator on codes needs scales: it does more than to move codes, or to choose among them."""
-    return _READERS.get(op) in (_conv, _gemm, _matmul, _pair, _function, _softmax, _mean) or op.endswith("AveragePool")
+"""What reads a unit, by `Operator.unit`."""

@@ -6,15 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from qdebug.model import operators
 from qdebug.report.repro_arrays import ArrayPool, plain_dtype
 from qdebug.report.repro_code import reference_code
 from qdebug.report.repro_parts import RECORDED, RUNS, head, plain, put_together, quoted, running, where_run
 from qdebug.workflow.repro import Reproducer
 
 __all__ = ["reproducer_text"]
-
-_CARRIES_SCALES = ("QLinear", "QGemm", "QuantizeLinear", "DequantizeLinear")
-"""How the names of operators begin that ONNX Runtime runs on codes as they are."""
 
 _TESTS = """
 def test_the_backend_gives_the_codes_of_the_reference():
@@ -78,7 +76,7 @@ def _backend(found: Reproducer, pool: ArrayPool) -> str | None:
         return None
     op, domain, attrs, opset = node.op, node.domain, dict(node.attrs), found.opset
     inputs, constant = found.inputs, found.constant
-    if not found.whole or not op.startswith(_CARRIES_SCALES):
+    if not found.whole or operators.of(op).real is None:
         if found.unit.kind != "conv" or found.unit.bias_scale is not None:
             return None
         op, domain, opset, attrs = "QLinearConv", "", 13, dict(found.unit.attrs)

@@ -27,22 +27,16 @@ from qdebug.analysis.alignment.layouts import with_layouts
 from qdebug.analysis.alignment.leftover import Search, leftovers
 from qdebug.analysis.alignment.names import Evidence, NameJudge, Namesakes
 from qdebug.analysis.alignment.node_match import Answer, NodeMatcher
-from qdebug.analysis.alignment.ops import (
-    goes_into_weights,
-    operands,
-    plain_op,
-    same_family,
-    says_nothing,
-)
+from qdebug.analysis.alignment.ops import goes_into_weights, says_nothing
 from qdebug.analysis.alignment.pairs import Alignment, Match, View
 from qdebug.analysis.alignment.scopes import found_by_scopes
 from qdebug.analysis.alignment.value_classes import Run, tensor_order
 from qdebug.errors import AlignmentError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
+from qdebug.model.operators import operands, same_family
 
 __all__ = ["align", "align_runs"]
 
-_NEUTRAL = frozenset({"Add", "Sub", "Mul", "Div"})
 _STAGES = 90
 """Into how many parts the walk is divided for who wants to know how far it is."""
 
@@ -233,13 +227,15 @@ class _Aligner:
 
     def _add_before_clamp(self, tensor: str, reference: str, before: str) -> None:
         clamp = self.ref.graph.producer(reference)
-        op, name = ("Relu", reference) if clamp is None else (clamp.op, clamp.name)
+        if clamp is None:
+            return
+        op, name = clamp.op, clamp.name
         self._clamped_later[tensor] = reference
         if before in self.ref.recorded:
             reason = f"the backend leaves {op} to the codes that follow: compared with what enters {name!r}"
             self.found.add(tensor, before, Match.FUSED, reason)
             return
-        bounds = None if clamp is None else bounds_of(self.ref, clamp)
+        bounds = bounds_of(self.ref, clamp)
         view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
         reason = f"{'same name' if tensor == reference else 'the same tensor'}; {op} applied to the backend's values"
         self.found.add(tensor, reference, Match.EXACT, f"{reason} first", view)
@@ -260,7 +256,7 @@ class _Aligner:
 
     def _by_structure(self, tensor: str, node: Node) -> Answer | None:
         """Look for the reference node that does the same on the partners of a node's inputs."""
-        if node.op == "Transpose" and self._is_turned_copy(node):
+        if operators.of(node.op).transposes and self._is_turned_copy(node):
             reason = f"{node.inputs[0]!r} with its dimensions turned"
             return Answer(tensor=self.found[node.inputs[0]].reference, reason=reason)
         sources = [self.found.get(name) for name in self.be.classes.data_inputs(node)]
@@ -291,7 +287,8 @@ class _Aligner:
             return True
         readers = self.ref.classes.consumers(pair.reference)
         return not any(
-            plain_op(n) == "Transpose" and not self._claims.is_claimed(n.outputs[0], node.outputs[0]) for n in readers
+            operators.plain(n).transposes and not self._claims.is_claimed(n.outputs[0], node.outputs[0])
+            for n in readers
         )
 
     def _by_absorption(self, tensor: str, node: Node) -> bool:
@@ -300,15 +297,15 @@ class _Aligner:
         pair = self.found.get(inputs[0]) if len(inputs) == 1 else None
         if pair is None or pair.backend in self.be.graph.inputs:
             return False
-        if pair.match is Match.EXACT and node.op not in ("Relu", "Clip"):
+        clamps, inside = operators.of(node.op).clamps, False
+        if pair.match is Match.EXACT and not clamps:
             return False
-        if any(same_family(plain_op(n), plain_op(node)) for n in self.ref.classes.consumers(pair.reference)):
+        if any(same_family(n, node) for n in self.ref.classes.consumers(pair.reference)):
             return False
-        inside = False
-        if node.op in ("Relu", "Clip"):
+        if clamps:
             bounds = bounds_of(self.be, node)
             inside = clamped_inside(self.ref, pair.reference, self.be, inputs[0], bounds)
-        if node.op in ("Relu", "Clip") and not inside:
+        if clamps and not inside:
             form = self._clamps.after_codes(tensor, pair.reference)
             coded = [m for m in self.ref.classes.members(pair.reference) if codes_clamp(self.ref, m, bounds)]
             if bounds is None or not coded:
@@ -339,7 +336,7 @@ class _Aligner:
         node = self.ref.graph.producer(reference)
         if node is None or not goes_into_weights(reader, node):
             return False
-        if reader.op in ("Mul", "Div") and self._claims.scaled_later(tensor, reference):
+        if operators.of(reader.op).neutral == 1 and self._claims.scaled_later(tensor, reference):
             return False
         return any(name and self.ref.classes.folds(name) for name in operands(node))
 
@@ -365,7 +362,8 @@ class _Aligner:
         """Give a tensor the partner of the tensor it is another form of."""
         source = self.be.classes.handed_on(node) or node.inputs[0]
         pair = self.found.get(source)
-        if plain_op(node) in _NEUTRAL | {"Slice"} and self._by_name(tensor, Evidence.WEAK):
+        row = operators.plain(node)
+        if (row.neutral is not None or row.slices) and self._by_name(tensor, Evidence.WEAK):
             return  # what changes nothing here may change something in the reference
         if pair is not None and self._is_turned_output(tensor, pair.reference) and self._by_name(tensor, Evidence.WEAK):
             return
@@ -375,8 +373,8 @@ class _Aligner:
             return
         reference = self._clamped_later.get(source, pair.reference)
         self._clamped_later[tensor] = reference
-        forms = {"QuantizeLinear": "codes of", "DequantizeLinear": "real values of the codes"}
-        self._add_form(tensor, reference, f"{forms.get(node.op, 'same values as')} {source!r}")
+        said = "codes of" if row.quantizes else "real values of the codes" if row.dequantizes else "same values as"
+        self._add_form(tensor, reference, f"{said} {source!r}")
 
     def _is_turned_output(self, tensor: str, reference: str) -> bool:
         """Tell whether an output of both networks is a reference tensor turned: the backend turned it further up."""
@@ -385,7 +383,7 @@ class _Aligner:
         turn = self.ref.graph.producer(self.ref.classes.root(tensor))
         return (
             turn is not None
-            and turn.op == "Transpose"
+            and operators.of(turn.op).transposes
             and self.ref.classes.root(turn.inputs[0]) == self.ref.classes.root(reference)
         )
 

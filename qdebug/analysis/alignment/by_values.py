@@ -16,10 +16,10 @@ from itertools import permutations
 import numpy as np
 
 from qdebug.analysis.alignment.node_match import Answer
-from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, plain_op
 from qdebug.analysis.alignment.pairs import Match
 from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loose
 from qdebug.analysis.alignment.value_classes import Run
+from qdebug.model import operators
 from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
 
@@ -149,7 +149,7 @@ class ValueMatcher:
             reference: The reference tensor of that name.
         """
         node, clamp = self._be.recording.graph.producer(tensor), self._ref.graph.producer(reference)
-        if clamp is None or clamp.op not in ("Relu", "Clip") or not any(clamp.inputs):
+        if clamp is None or not operators.of(clamp.op).clamps or not any(clamp.inputs):
             return None
         if tensor in self._be.graph.outputs:
             return None
@@ -205,7 +205,7 @@ def _in_turn(run: Run, tensor: str) -> Iterator[str]:
     size = math.prod(shape_of(run.recording, tensor))
     for _ in range(_IN_A_ROW):
         readers = [node for node in run.classes.consumers(tensor) if not run.classes.of_shape(node.outputs[0])]
-        if len(readers) != 1 or plain_op(readers[0]) not in GO_INTO_WEIGHTS | ACTIVATIONS:
+        if len(readers) != 1 or not operators.plain(readers[0]).folded_before:
             return
         tensor = readers[0].outputs[0]
         if run.recording.has(tensor) and math.prod(shape_of(run.recording, tensor)) == size:

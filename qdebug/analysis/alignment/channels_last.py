@@ -15,18 +15,15 @@ from itertools import permutations
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import plain_op
 from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.alignment.vocabulary import kinds_of
-from qdebug.model import Node
+from qdebug.model import Node, operators
+from qdebug.model.operators import kinds_of
 from qdebug.model.outline import outline_of, shape_of
 from qdebug.numerics.affine import dequantize
 
 __all__ = ["moved_shape", "with_channels_second"]
 
-_TELLING = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "SpaceToDepth"})
-"""Operators in whose results channels have a place of their own."""
 _LEAST, _MOST = 3, 5
 """Numbers of dimensions among which one is of channels."""
 _LOOKED_AT = 1 << 24
@@ -63,7 +60,7 @@ def with_channels_second(pairs: Iterable[Pair], ref: Run, be: Run) -> tuple[Pair
     for pair in pairs:
         order = None
         node = be.graph.producer(pair.backend)
-        if node is not None and node.op == "Shape" and any(name in turned for name in node.inputs):
+        if node is not None and operators.of(node.op).gives_extents and any(name in turned for name in node.inputs):
             continue  # the extents of a tensor that is turned are others
         if _plain(pair) and (last or pair.match is Match.DATA or _turns_unsaid(pair, ref, be)):
             order = _order(pair, last or "backend", turned, ref, be)
@@ -91,7 +88,7 @@ def _told(pair: Pair, ref: Run, be: Run) -> str | None:
     """Give the side whose tensor has channels last, as far as the extents of a convolution's or pool's result tell."""
     node = be.graph.producer(pair.backend)
     fed = pair.backend in be.graph.inputs and pair.reference in ref.graph.inputs
-    if not (fed or (node is not None and plain_op(node) in _TELLING)) or not _plain(pair):
+    if not (fed or (node is not None and operators.plain(node).spatial)) or not _plain(pair):
         return None
     theirs, ours = _shape(ref, pair.reference), _shape(be, pair.backend)
     if theirs is None or ours is None or theirs == ours or len(ours) < 3 or len(theirs) != len(ours):
@@ -108,7 +105,7 @@ def _turns_unsaid(pair: Pair, ref: Run, be: Run) -> bool:
 
 
 def _is_turn_unsaid(node: Node) -> bool:
-    return plain_op(node) == "Transpose" and "perm" not in node.attrs
+    return operators.plain(node).transposes and "perm" not in node.attrs
 
 
 def _plain(pair: Pair) -> bool:

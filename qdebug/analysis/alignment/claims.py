@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from qdebug.analysis.alignment.code_clamps import CodeClamps
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.names import Evidence, NameJudge, Namesakes
-from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, MOVES_VALUES, PRODUCTS, plain_op
 from qdebug.analysis.alignment.value_classes import Run
+from qdebug.model import operators
 
 __all__ = ["Claims"]
 
@@ -56,13 +56,13 @@ class Claims:
         """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
         seen = tensor
         first = self._be.graph.producer(tensor)
-        merged = {"Transpose"} if first is not None and first.op == "Transpose" else ACTIVATIONS | GO_INTO_WEIGHTS
+        turned = first is not None and operators.of(first.op).transposes
         for _ in range(4):
-            readers = [node for node in self._be.classes.consumers(seen) if node.op != "Shape"]
+            readers = [node for node in self._be.classes.consumers(seen) if not operators.of(node.op).gives_extents]
             if len(readers) != 1 or len(self._be.classes.data_inputs(readers[0])) != 1:
                 return False
-            reader = readers[0]
-            if reader.op not in merged:
+            reader, row = readers[0], operators.of(readers[0].op)
+            if not (row.transposes if turned else row.folded_before):
                 return False
             seen = reader.outputs[0]
             forms = self._be.classes.members(seen)
@@ -89,7 +89,7 @@ class Claims:
         root = self._ref.classes.root
         ends = {root(reference)}
         for reader in self._ref.classes.consumers(reference):
-            if reader.op == "Reshape":
+            if operators.of(reader.op).regroups:
                 ends.add(root(reader.outputs[0]))
         return root(other) in ends
 
@@ -104,7 +104,8 @@ def _factors_behind(run: Run, tensor: str) -> set[float]:
     waiting = [tensor]
     for _ in range(_MOVED):
         readers = [reader for name in waiting for reader in run.classes.consumers(name)]
-        factors = [reader.attrs.get("alpha", 1.0) for reader in readers if plain_op(reader) in PRODUCTS]
+        rows = [(operators.plain(reader), reader) for reader in readers]
+        factors = [reader.attrs.get("alpha", 1.0) for row, reader in rows if row.product]
         found |= {float(factor) for factor in factors if isinstance(factor, int | float)}
-        waiting = [name for reader in readers if plain_op(reader) in MOVES_VALUES for name in reader.outputs if name]
+        waiting = [name for row, reader in rows if row.moves for name in reader.outputs if name]
     return found

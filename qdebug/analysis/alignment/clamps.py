@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import MOVES_VALUES, SUMS_OF_CODES, clamp_bounds, operands, says_nothing
+from qdebug.analysis.alignment.ops import says_nothing
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.alignment.vocabulary import is_foreign
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.model.dtypes import is_integer
+from qdebug.model.operators import clamp_bounds, is_foreign, operands
 from qdebug.numerics.affine import dequantize
 
 __all__ = ["bounds_of", "clamped_inside", "code_span", "codes_clamp", "is_after_codes", "is_codes_without_scale"]
@@ -82,7 +82,7 @@ def is_after_codes(run: Run, tensor: str) -> bool:
         node = run.graph.producer(tensor)
         if node is None:
             return False
-        if node.op == "DequantizeLinear":
+        if operators.of(node.op).dequantizes:
             return True
         source = run.classes.handed_on(node)
         if source is None:
@@ -102,9 +102,10 @@ def is_codes_without_scale(run: Run, tensor: str) -> bool:
     while waiting:
         name = waiting.pop()
         for node in run.graph.consumers(name):
-            if node.op in SUMS_OF_CODES and name in node.inputs[:2]:
+            row = operators.of(node.op)
+            if row.sums_codes and name in node.inputs[:2]:
                 return True
-            made = set(node.outputs) - seen - {""} if node.op in MOVES_VALUES and name in operands(node) else set()
+            made = set(node.outputs) - seen - {""} if row.moves and name in operands(node) else set()
             waiting += made
             seen |= made
     return False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from qdebug.analysis.alignment.clamps import bounds_of, code_span, codes_clamp, is_after_codes
-from qdebug.analysis.alignment.ops import GO_INTO_WEIGHTS, KEEPS_VALUES, plain_op, same_family
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.model import Node
+from qdebug.model import Node, operators
+from qdebug.model.operators import same_family
 
 __all__ = ["CodeClamps"]
 
@@ -24,20 +24,20 @@ class CodeClamps:
     def before_clamp(self, tensor: str, reference: str) -> str | None:
         """Give the input of the reference's Relu or Clip whose work the backend leaves to the codes that follow."""
         theirs = self._ref.graph.producer(reference)
-        if theirs is None or theirs.op not in ("Relu", "Clip"):
+        if theirs is None or not operators.of(theirs.op).clamps:
             return None
         ours = self._be.graph.producer(tensor)
         if ours is None or is_after_codes(self._be, tensor):
             return None
-        if same_family(plain_op(ours), theirs.op):
+        if same_family(ours, theirs):
             return None
         before = self._ref.graph.producer(theirs.inputs[0])
-        passed = GO_INTO_WEIGHTS | KEEPS_VALUES
-        while before is not None and before.op in passed and len(self._ref.classes.data_inputs(before)) == 1:
-            if same_family(plain_op(before), plain_op(ours)):
-                break
+        while before is not None and not same_family(before, ours):
+            row = operators.of(before.op)
+            if not (row.goes_into_weights or row.keeps_values) or len(self._ref.classes.data_inputs(before)) != 1:
+                return None
             before = self._ref.graph.producer(self._ref.classes.data_inputs(before)[0])
-        if before is None or not same_family(plain_op(before), plain_op(ours)):
+        if before is None:
             return None
         return theirs.inputs[0] if self._codes_follow(tensor, theirs) else None
 
@@ -46,20 +46,20 @@ class CodeClamps:
         bounds = bounds_of(self._ref, clamp)
         readers = self._be.graph.consumers(tensor)
         return bool(readers) and all(
-            node.op == "QuantizeLinear" and codes_clamp(self._be, node.outputs[0], bounds) for node in readers
+            operators.of(node.op).quantizes and codes_clamp(self._be, node.outputs[0], bounds) for node in readers
         )
 
     def clamp_after(self, tensor: str, reference: str) -> str | None:
         """Give the result of the reference's Relu or Clip that the codes of a backend tensor's readers stand for."""
         readers = self._ref.classes.consumers(reference)
-        if len(readers) != 1 or readers[0].op not in ("Relu", "Clip") or is_after_codes(self._be, tensor):
+        if len(readers) != 1 or not operators.of(readers[0].op).clamps or is_after_codes(self._be, tensor):
             return None
         return readers[0].outputs[0] if self._codes_follow(tensor, readers[0]) else None
 
     def is_clamped_later(self, tensor: str, reference: str, clamp: Node) -> bool:
         """Tell whether the reference leaves a backend's Relu or Clip to the codes that a tensor turns into."""
-        theirs = self._ref.graph.producer(reference) if clamp.op in ("Relu", "Clip") else None
-        if theirs is None or same_family(plain_op(theirs), clamp.op):
+        theirs = self._ref.graph.producer(reference) if operators.of(clamp.op).clamps else None
+        if theirs is None or same_family(theirs, clamp):
             return False
         form = self.after_codes(tensor, reference)
         coded = [m for m in self._ref.classes.members(form) if codes_clamp(self._ref, m, bounds_of(self._be, clamp))]
@@ -81,7 +81,9 @@ class CodeClamps:
     def span_of_readers(self, tensor: str) -> tuple[float, float] | None:
         """Give the range of the codes that all that reads a backend tensor makes of it; None if there is not one."""
         readers = self._be.graph.consumers(tensor)
-        spans = {code_span(self._be, node.outputs[0]) for node in readers if node.op == "QuantizeLinear"}
-        if not readers or len(spans) != 1 or any(node.op != "QuantizeLinear" for node in readers):
+        if not readers or not all(operators.of(node.op).quantizes for node in readers):
+            return None
+        spans = {code_span(self._be, node.outputs[0]) for node in readers}
+        if len(spans) != 1:
             return None
         return spans.pop()

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import plain_op, turns_channels
 from qdebug.analysis.alignment.pairs import Pair, View, block_of
 from qdebug.analysis.alignment.turning import (
     CHANNELS_SECOND,
@@ -28,10 +27,10 @@ from qdebug.analysis.alignment.turning import (
     without_dimensions,
 )
 from qdebug.analysis.alignment.value_classes import Run, tensor_order
-from qdebug.analysis.alignment.vocabulary import kinds_of
 from qdebug.errors import KernelError
-from qdebug.model import Node, QuantParams
+from qdebug.model import Node, QuantParams, operators
 from qdebug.model.kept import kept_of
+from qdebug.model.operators import kinds_of, turns_channels
 from qdebug.model.outline import shape_of
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.spilled import in_c_order
@@ -48,10 +47,6 @@ __all__ = [
 
 _NO_SIZE = np.dtype("V0")
 """Of arrays that are only shapes."""
-_ENDS_LAYOUT = frozenset({"Reshape", "Flatten", "Unsqueeze", "Gemm", "QGemm", "MatMul", "QLinearMatMul"})
-"""Operators whose result has dimensions of its own."""
-_TURNS = frozenset({"Transpose", "ReorderInput", "ReorderOutput"})
-"""Operators that turn dimensions, or arrange channels in blocks."""
 
 
 def in_reference_order(
@@ -250,7 +245,7 @@ def _may_turn(run: Run) -> bool:
     graph = run.recording.graph
     layouts = {info.layout for info in graph.tensors.values()}
     return any(
-        node.op in _TURNS or node.op.startswith("Nhwc") or "channels_last" in node.attrs
+        operators.of(node.op).turns or operators.of(node.op).channels_last or "channels_last" in node.attrs
         for node in kinds_of(graph.nodes)
     ) or any(block_of(layout) is not None for layout in layouts)
 
@@ -277,7 +272,7 @@ def _said(layout: View) -> str:
 
 def _moved(tensor: str, node: Node, sides: Sides) -> View | None:
     """Give the layout of a tensor as far as it hangs on where the other run turns its partner; None if it does not."""
-    if plain_op(node) == "Transpose" and node.inputs:
+    if operators.plain(node).transposes and node.inputs:
         return turned_by(tensor, node.inputs[0], sides)
     return turned_later_by(tensor, node, sides)
 
@@ -286,27 +281,28 @@ def _layout_of(tensor: str, node: Node, sides: Sides) -> View | None:
     """Give the order of a tensor's dimensions as the run's own graph tells it; blocks of channels aside."""
     run, other, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
     source = node.inputs[0] if node.inputs else ""
-    if node.op == "ReorderOutput":
+    row = operators.of(node.op)
+    if row.from_blocks:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
         return View(transpose=composed(last, layouts.get(source, View()).transpose))
     if turns_channels(node):
         return _turned(layouts.get(source), node)
-    if node.op != "ReorderInput" and keeps_last(node):
+    if not row.to_blocks and keeps_last(node):
         order = kept_last(node, _rank(tensor, run))
         if order is not None:
             return View(transpose=order)
-    if node.op == "Transpose" and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
+    if row.transposes and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
         return _turned(layouts.get(source), node)
     readers = run.graph.consumers(tensor)
-    if node.op == "Transpose" and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
+    if row.transposes and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
         rank = len(perm) if isinstance(perm := node.attrs.get("perm"), tuple) else 0
         return View(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
-    if node.op == "Unsqueeze" and source in layouts and not run.classes.changes_layout(node):
+    if row.inserts and source in layouts and not run.classes.changes_layout(node):
         partner = other.graph.producer(partners[tensor]) if tensor in partners else None
         return with_dimensions(layouts[source], node, partner, (other, run))
-    if node.op in _ENDS_LAYOUT and not run.classes.changes_layout(node):
+    if operators.plain(node).own_dimensions and not run.classes.changes_layout(node):
         return None
-    if node.op == "Transpose" and source in layouts and tensor not in partners:
+    if row.transposes and source in layouts and tensor not in partners:
         return _turned(layouts[source], node)  # what nothing answers to was most likely put in, to turn this back
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
     return without_dimensions(before, node, run) if before is not None and drops_dimensions(node) else before
@@ -321,7 +317,7 @@ def _rank(tensor: str, run: Run) -> int:
 
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:
-    return keeps_last(reader) and reader.op != "ReorderOutput" and reader.inputs[0] == tensor
+    return keeps_last(reader) and not operators.of(reader.op).from_blocks and reader.inputs[0] == tensor
 
 
 def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: Run) -> bool:

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qdebug.analysis.alignment.found import add_partner
-from qdebug.analysis.alignment.ops import MOVES_VALUES, says_nothing
+from qdebug.analysis.alignment.ops import says_nothing
 from qdebug.analysis.alignment.pairs import Kind, Pair, Side, Unmatched
 from qdebug.analysis.alignment.region import between, why_unchecked
 from qdebug.analysis.alignment.value_classes import Run, ValueClasses
-from qdebug.model import Recording
+from qdebug.model import Recording, operators
 from qdebug.model.outline import Outline, outline_of
 
 __all__ = ["Search", "leftovers", "said_unchecked"]
 
 _UNCHECKED = "nothing checked that both do the same in it"
-
-_ARRANGES = frozenset({"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +185,7 @@ def _only_moves(tensor: str, classes: ValueClasses, paired: set[str]) -> bool:
 
     def moved(name: str) -> bool:
         node = graph.producer(name)
-        return node is not None and (node.op in MOVES_VALUES or classes.handed_on(node) is not None)
+        return node is not None and (operators.of(node.op).moves or classes.handed_on(node) is not None)
 
     return moved(tensor) and all(
         classes.of_shape(output)
@@ -225,7 +223,7 @@ def _leads_to_compared(tensor: str, classes: ValueClasses, paired: set[str]) -> 
 def _arranged(classes: ValueClasses, tensor: str) -> str:
     """Give the root of what a tensor is an arrangement of, all elements and no more; of itself if of nothing."""
     node = classes.graph.producer(tensor)
-    while node is not None and node.op in _ARRANGES:
+    while node is not None and operators.of(node.op).arranges:
         tensor = classes.root(node.inputs[0])
         node = classes.graph.producer(tensor)
     return classes.root(tensor)

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from qdebug.analysis.alignment.found import Found
-from qdebug.analysis.alignment.ops import MOVES_VALUES, alike, plain_op, same_family, says_nothing
+from qdebug.analysis.alignment.ops import alike, says_nothing
 from qdebug.analysis.alignment.region import between
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import FAR, weight_distance
-from qdebug.model import Node
+from qdebug.model import Node, operators
 
 __all__ = ["Evidence", "NameJudge", "Namesakes"]
 
@@ -144,29 +144,26 @@ class NameJudge:
         if theirs is None or theirs[1] != fed:
             return False, False
         mine, other = (
-            _operators(run, name, part[0])
-            for run, name, part in ((self._be, tensor, ours), (self._ref, reference, theirs))
+            _rows(run, name, part[0]) for run, name, part in ((self._be, tensor, ours), (self._ref, reference, theirs))
         )
-        if (mine[0] in MOVES_VALUES) != (other[0] in MOVES_VALUES) and sorted(mine) != sorted(other):
+        if mine[0].moves != other[0].moves and sorted(row.name for row in mine) != sorted(row.name for row in other):
             return False, False
         return True, bool(ours[0] or theirs[0])
 
     def used_alike(self, tensor: str, reference: str) -> bool:
         """Tell whether nodes of one operator read a backend tensor and a reference tensor, or none reads either."""
         ours, theirs = (
-            {plain_op(node) for node in run.classes.consumers(name)}
+            {operators.plain(node).family for node in run.classes.consumers(name)}
             for run, name in ((self._be, tensor), (self._ref, reference))
         )
-        if not ours or not theirs:
-            return not ours and not theirs
-        return any(same_family(one, other) for one in ours for other in theirs)
+        return not ours.isdisjoint(theirs) or not (ours or theirs)
 
     def _far(self, ours: Node, theirs: Node) -> bool:
         distance = weight_distance(self._ref, theirs, self._be, ours)
         return distance is not None and not np.less(distance, FAR)
 
 
-def _operators(run: Run, tensor: str, inside: Iterable[str]) -> list[str]:
-    """Give the operators that make a tensor and those in between, its own first."""
+def _rows(run: Run, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
+    """Return the plain operators that make a tensor and those in between, its own first."""
     nodes = {node.name: node for name in (tensor, *inside) if (node := run.graph.producer(name)) is not None}
-    return [plain_op(node) for node in nodes.values()]
+    return [operators.plain(node) for node in nodes.values()]

@@ -9,33 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.analysis.alignment.clamps import bounds_of, clamped_inside, codes_clamp
-from qdebug.analysis.alignment.ops import (
-    ACTIVATIONS,
-    MOVES_VALUES,
-    alike,
-    goes_into_weights,
-    operands,
-    plain_op,
-    same_family,
-)
+from qdebug.analysis.alignment.ops import alike, goes_into_weights
 from qdebug.analysis.alignment.pairs import Match
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import FAR, same_scalar, weight_distance, weight_of
-from qdebug.model import Node
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums, operands
 from qdebug.model.outline import shape_of
 
 __all__ = ["Answer", "NodeMatcher"]
 
-_COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean"})
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
-_CLAMPS = ("Relu", "Clip")
-_TURNED_EITHER_WAY = frozenset({"Add", "Sub", "Mul", "Div"}) | ACTIVATIONS
-"""Operators that do the same before a Transpose and after it."""
-_PICKED_BY = {"Slice": (1, 2), "Gather": (1,)}
-"""Inputs that say which elements an operator picks."""
 _LEFT_ASIDE = 4
 """Nodes in a row that are left aside where a node is looked for behind a tensor."""
-_GIVE_EXTENTS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _TELLING = 16
 """Elements from which a weight tells a node from others."""
 _TAKEN_IN = 4
@@ -83,7 +69,7 @@ class NodeMatcher:
         ]
         slot = node.outputs.index(tensor)
         candidates = [c for c in candidates if slot < len(c.outputs) and c.outputs[slot]]
-        if node.op in _GIVE_EXTENTS:
+        if operators.of(node.op).reshapes:
             candidates = [self._in_shape_of(tensor, candidate) for candidate in candidates]
         if self.be.of_shape(tensor):  # extents may be picked in another order, for a tensor that is turned
             candidates = [c for c in candidates if self.same_kind(c.outputs[slot], tensor)]
@@ -91,14 +77,16 @@ class NodeMatcher:
         chosen = self._choose(node, fresh or self._by_attributes(node, candidates))
         if chosen is None:
             if not candidates:
-                return Answer(tensor=None, reason=f"no {plain_op(node)} of the reference reads the same tensors")
+                return Answer(
+                    tensor=None, reason=f"no {operators.plain(node).name} of the reference reads the same tensors"
+                )
             names = ", ".join(repr(c.name) for c in candidates[:4])
             return Answer(
                 tensor=None, reason=f"{len(candidates)} reference nodes fit equally well: {names}", undecided=True
             )
         weighted = any(name and self.be.folds(name) for name in operands(node))
         output, folded = self.through_folded(tensor, chosen.outputs[slot], into_weights=weighted)
-        quantized = node.op != plain_op(node) and self.be.graph.tensors[tensor].quant is not None
+        quantized = node.op != operators.plain(node).name and self.be.graph.tensors[tensor].quant is not None
         whole = " + ".join([chosen.op, *(n.op for n in folded)])
         reason = f"{node.op} reads and does what {whole} {chosen.name!r} does"
         if folded:
@@ -114,7 +102,7 @@ class NodeMatcher:
         for _ in range(_TAKEN_IN):
             if self.same_kind(here.outputs[0], tensor):
                 return here
-            readers = [r for r in self.ref.consumers(here.outputs[0]) if r.op in _GIVE_EXTENTS]
+            readers = [r for r in self.ref.consumers(here.outputs[0]) if operators.of(r.op).reshapes]
             if len(readers) != 1:
                 break
             here = readers[0]
@@ -126,16 +114,18 @@ class NodeMatcher:
         A Conv is in the order of its operator: it is looked for behind every Transpose. What is done to each element
         may be done before one as well, but only if nothing else reads the source.
         """
-        if plain_op(node) == "Conv":
-            turned = [reader.outputs[0] for reader in self.ref.consumers(source) if reader.op == "Transpose"]
+        row = operators.plain(node)
+        if row.sums is Sums.FILTER:
+            readers = self.ref.consumers(source)
+            turned = [reader.outputs[0] for reader in readers if operators.of(reader.op).transposes]
             return self.find(node, tensor, [source], taken, turned) if turned else None
-        behind = self.behind_turn(source) if plain_op(node) in _TURNED_EITHER_WAY else None
+        behind = self.behind_turn(source) if row.activation or row.neutral is not None else None
         return None if behind is None or taken(behind) else self.find(node, tensor, [behind], taken)
 
     def _reads_same(self, node: Node, other: Node, sources: Sequence[str]) -> bool:
         if not alike(node, other):
             return False
-        in_order = plain_op(node) not in _COMMUTATIVE
+        in_order = not operators.plain(node).commutes
         return self.ref.alike(sources, self.ref.data_inputs(other), in_order=in_order)
 
     # -- several candidates --------------------------------------------------------------------------------------
@@ -171,15 +161,16 @@ class NodeMatcher:
 
     def _by_rules(self, node: Node, candidates: Sequence[Node]) -> list[Node]:
         """Keep those that pick the same places: axes may differ where one side turns its tensors."""
-        if node.op not in _PICKED_BY:
+        slots = operators.of(node.op).picked_by
+        if not slots:
             return []
-        ours = [self._places(self._runs[1], node, slot) for slot in _PICKED_BY[node.op]]
+        ours = [self._places(self._runs[1], node, slot) for slot in slots]
         return [
             other
             for other in candidates
             if all(
                 one is not None and np.array_equal(one, theirs)
-                for slot, one in zip(_PICKED_BY[node.op], ours, strict=True)
+                for slot, one in zip(slots, ours, strict=True)
                 if (theirs := self._places(self._runs[0], other, slot)) is not None
             )
         ]
@@ -212,7 +203,7 @@ class NodeMatcher:
             readers = self.ref.consumers(output)
             if len(readers) != 1 or not self._reads_only(readers[0], output):
                 return
-            bends = plain_op(readers[0]) in ACTIVATIONS
+            bends = operators.plain(readers[0]).activation
             if not bends and not goes_into_weights(readers[0], ours):
                 return
             output = readers[0].outputs[0]
@@ -233,7 +224,7 @@ class NodeMatcher:
         folded: list[Node] = []
         while True:
             readers = self.ref.consumers(output)
-            if len(readers) != 1 or not (into_weights or readers[0].op in _CLAMPS):
+            if len(readers) != 1 or not (into_weights or operators.of(readers[0].op).clamps):
                 return output, folded
             reader = readers[0]
             if not self._reads_only(reader, output):
@@ -263,7 +254,7 @@ class NodeMatcher:
     def behind_turn(self, output: str) -> str | None:
         """Give what the one reader of a reference tensor makes of it if that turns it: a backend may do so later."""
         readers = self.ref.consumers(output)
-        return readers[0].outputs[0] if len(readers) == 1 and readers[0].op == "Transpose" else None
+        return readers[0].outputs[0] if len(readers) == 1 and operators.of(readers[0].op).transposes else None
 
     def _done_later(self, tensor: str, node: Node) -> bool:
         """Tell whether the backend does what a reference node does right after a tensor.
@@ -275,8 +266,9 @@ class NodeMatcher:
             readers = [reader for name in waiting for reader in self.be.consumers(name)]
             if any(self._does_the_same(reader, node, by_constants=moved) for reader in readers):
                 return True
-            moved = moved or any(reader.op in MOVES_VALUES for reader in readers)
-            waiting = [reader.outputs[0] for reader in readers if plain_op(reader) in ACTIVATIONS | MOVES_VALUES]
+            moved = moved or any(operators.of(reader.op).moves for reader in readers)
+            rows = [(operators.plain(reader), reader) for reader in readers]
+            waiting = [reader.outputs[0] for row, reader in rows if row.activation or row.moves]
         return False
 
     def _does_the_same(self, ours: Node, theirs: Node, *, by_constants: bool = False) -> bool:
@@ -284,7 +276,7 @@ class NodeMatcher:
 
         A sum of two tensors does not add a constant, and one that adds another constant does something else.
         """
-        if not same_family(plain_op(ours), plain_op(theirs)) or len(self.be.data_inputs(ours)) != 1:
+        if not operators.same_family(ours, theirs) or len(self.be.data_inputs(ours)) != 1:
             return False
         sides = self._runs[0], theirs, self._runs[1], ours
         distance = weight_distance(*sides)
@@ -294,7 +286,7 @@ class NodeMatcher:
 
     def _is_clamped(self, tensor: str, activation: Node) -> bool:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
-        if activation.op not in _CLAMPS:
+        if not operators.of(activation.op).clamps:
             return False
         bounds = bounds_of(self._runs[0], activation)
         if codes_clamp(self._runs[1], tensor, bounds):

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.node_match import NodeMatcher
-from qdebug.analysis.alignment.ops import PRODUCTS, plain_op, says_nothing
+from qdebug.analysis.alignment.ops import says_nothing
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.model import Graph
+from qdebug.model import Graph, operators
 
 __all__ = ["found_by_scopes", "modules_of"]
 
@@ -45,7 +45,7 @@ def found_by_scopes(found: Found, ref: Run, be: Run) -> Iterator[tuple[str, str,
             if backend in found or reference in found.taken or not matcher.same_kind(reference, backend):
                 continue
             maker = scoped.graph.producer(scoped.classes.root(result))
-            if maker is not None and plain_op(maker) in PRODUCTS:
+            if maker is not None and operators.plain(maker).product:
                 near = {*names[place + 1 : place + 1 + _AHEAD], *siblings[name.rpartition(".")[0]]} - {name}
                 near -= {other for other in near if other in (found if scoped is ref else found.taken)}
                 if any(other not in scopes.results and among.same_kind(result, other) for other in near):

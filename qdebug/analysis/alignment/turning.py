@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from qdebug.analysis.alignment.ops import ACTIVATIONS, GO_INTO_WEIGHTS, SUMS_OF_CODES, plain_op, same_family
 from qdebug.analysis.alignment.pairs import View
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of
 
 __all__ = [
@@ -28,25 +27,16 @@ __all__ = [
 
 CHANNELS_SECOND = (0, 3, 1, 2)
 """How four dimensions are turned whose channels come last."""
-_ARRANGES = frozenset({"Transpose", "ReorderInput", "ReorderOutput"})
-_ORDERED = frozenset(
-    {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "LpPool"}
-    | {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN", "MatMul", "FusedMatMul", "Gemm"}
-    | {"DepthToSpace", "SpaceToDepth", "LSTM", "GRU", "RNN"}
-)
-"""Operators that know their dimensions by place: what they read is in their order on either side."""
-_BY_PLACE = frozenset({"MatMul", "Gemm", "Reshape", "Flatten", "LSTM", "GRU", "RNN"})
-"""Of these what no framework has in another order than ONNX: no channels that could come last."""
 _TURNS_INSIDE = ("transA", "transB", "layout")
-"""Attributes by which such an operator reads dimensions in another order."""
+"""Attributes by which an operator that knows its dimensions by place reads them in another order."""
 _STEPS = 4
 """Nodes in a row that may make real numbers of sums of codes: a cast, a scale, a bias, a clamp."""
 
 
 def drops_dimensions(node: Node) -> bool:
     """Tell whether a node gives fewer dimensions than it reads: a Squeeze, or a reduction that keeps none."""
-    reduces = node.op.startswith(("Reduce", "ArgM")) and node.attrs.get("keepdims", 1) == 0
-    return node.op == "Squeeze" or reduces
+    row = operators.of(node.op)
+    return row.drops or (row.reduces and node.attrs.get("keepdims", 1) == 0)
 
 
 def without_dimensions(before: View, node: Node, run: Run) -> View | None:
@@ -89,12 +79,13 @@ def _axes(node: Node, run: Run) -> tuple[int, ...]:
         return (said,)
     if isinstance(said, tuple):
         return tuple(int(axis) for axis in said if isinstance(axis, int))
-    if node.op.startswith("ArgM"):
-        return (0,)
+    row = operators.of(node.op)
+    if row.picks_index and row.reduces:
+        return (row.default_axis,)
     if len(node.inputs) > 1 and node.inputs[1]:
         known = run.graph.is_constant(node.inputs[1]) and run.recording.has(node.inputs[1])
         return tuple(int(axis) for axis in run.recording.load(node.inputs[1]).reshape(-1)) if known else ()
-    if node.op == "Squeeze" and node.inputs[0] in run.recorded and run.recording.has(node.inputs[0]):
+    if row.drops and node.inputs[0] in run.recorded and run.recording.has(node.inputs[0]):
         return tuple(axis for axis, extent in enumerate(shape_of(run.recording, node.inputs[0])) if extent == 1)
     return ()
 
@@ -132,7 +123,7 @@ def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
         The layout, perhaps one that changes nothing; None if the other run turns nothing there.
     """
     other, run, partners = sides.other, sides.run, sides.partners
-    if tensor not in partners or plain_op(node) in _ARRANGES:
+    if tensor not in partners or operators.plain(node).turns:
         return None
     coded = _sums_of_codes(node, sides)
     maker = coded or node
@@ -140,7 +131,7 @@ def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
     theirs = None if made is None else other.graph.producer(made)
     if theirs is None:
         return None
-    ordered = plain_op(maker) in _ORDERED
+    ordered = operators.plain(maker).ordered
     if ordered and (after is not None or coded is not None):
         return View(transpose=composed(kept_last(maker, len(after or ())), after))
     sources = {other.classes.root(partners[name]): name for name in run.classes.data_inputs(maker) if name in partners}
@@ -193,9 +184,9 @@ def _read_by_place(tensor: str, sides: Sides) -> bool:
     """
     run, other, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
-        answers = partners.get(reader.outputs[0]) if plain_op(reader) in _BY_PLACE else None
+        answers = partners.get(reader.outputs[0]) if operators.plain(reader).reads_by_place else None
         theirs = None if answers is None else other.graph.producer(other.classes.root(answers))
-        if theirs is None or plain_op(theirs) != plain_op(reader):
+        if theirs is None or operators.plain(theirs).name != operators.plain(reader).name:
             continue
         if any(theirs.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
             continue
@@ -208,9 +199,9 @@ def _read_by_place(tensor: str, sides: Sides) -> bool:
 
 def turn_of(node: Node | None) -> tuple[int, ...] | None:
     """Give for each dimension after a Transpose which of its input's it is; None if that is not known, or no turn."""
-    if node is None or plain_op(node) != "Transpose":
+    if node is None or not operators.plain(node).transposes:
         return None
-    perm = CHANNELS_SECOND if node.op == "ReorderInput" else node.attrs.get("perm")
+    perm = CHANNELS_SECOND if operators.turns_channels(node) else node.attrs.get("perm")
     return tuple(axis for axis in perm if isinstance(axis, int)) if isinstance(perm, tuple) else None
 
 
@@ -221,7 +212,7 @@ def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
 
 def keeps_last(node: Node) -> bool:
     """Tell whether a runtime lets a node read or write channels last."""
-    return bool(node.attrs.get("channels_last")) or node.op.startswith("Nhwc")
+    return bool(node.attrs.get("channels_last")) or operators.of(node.op).channels_last
 
 
 def kept_last(node: Node, rank: int) -> tuple[int, ...] | None:
@@ -237,9 +228,10 @@ def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
         makers = [run.graph.producer(name) for name in fed if name not in sides.partners]
         if len(makers) != len(fed):
             return None
-        known = [maker for maker in makers if maker is not None and (maker.op in SUMS_OF_CODES or maker.op == "Cast")]
-        known += [maker for maker in makers if maker is not None and maker.op in GO_INTO_WEIGHTS]
-        if not known or known[0].op in SUMS_OF_CODES:
+        rows = [(operators.of(maker.op), maker) for maker in makers if maker is not None]
+        known = [maker for row, maker in rows if row.sums_codes or row.casts]
+        known += [maker for row, maker in rows if row.goes_into_weights]
+        if not known or operators.of(known[0].op).sums_codes:
             return known[0] if known else None
         node = known[0]
     return None
@@ -247,7 +239,7 @@ def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
 
 def _alike(run: Run, tensor: str, node: Node) -> bool:
     maker = run.graph.producer(tensor)
-    return maker is not None and same_family(plain_op(maker), plain_op(node))
+    return maker is not None and operators.same_family(maker, node)
 
 
 def _unturned(
@@ -271,7 +263,7 @@ def _unturned(
     while not ends(at):
         node = run.graph.producer(at)
         data = () if node is None else run.classes.data_inputs(node)
-        if folded and node is not None and node.op in GO_INTO_WEIGHTS | ACTIVATIONS and len(data) == 1:
+        if folded and node is not None and operators.of(node.op).folded_before and len(data) == 1:
             at = run.classes.root(data[0])
             continue
         turn = turn_of(node)

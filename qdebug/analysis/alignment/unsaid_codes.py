@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from qdebug.analysis.alignment.ops import plain_op, says_nothing
-from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign, kinds_of
-from qdebug.model import Graph, Node, Recording, Role
+from qdebug.analysis.alignment.ops import says_nothing
+from qdebug.model import Graph, Node, Recording, Role, operators
+from qdebug.model.operators import in_words_of_onnx, is_foreign, kinds_of
 
 __all__ = ["computes_with_codes", "has_loose", "is_loose"]
 
-_CODED = frozenset({"QuantizeLinear", "DequantizeLinear", "FakeQuantize"})
 _CODES = frozenset({"int8", "uint8", "int4", "uint4"})
 
 
@@ -29,7 +28,8 @@ def computes_with_codes(recording: Recording) -> bool:
         recording: The run.
     """
     graph = recording.graph
-    if any(plain_op(in_words_of_onnx(node)) in _CODED for node in kinds_of(graph.nodes)):
+    rows = (operators.plain(in_words_of_onnx(node)) for node in kinds_of(graph.nodes))
+    if any(row.converts_codes or row.fake_quantizes for row in rows):
         return True
     return any(
         info.quant is not None or (info.dtype in _CODES and info.role is not Role.CONSTANT)

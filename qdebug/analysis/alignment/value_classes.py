@@ -11,21 +11,16 @@ from functools import cached_property, partial
 import numpy as np
 
 from qdebug.analysis.alignment.expand import expanded
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, turns_channels
-from qdebug.analysis.alignment.vocabulary import in_words_of_onnx
-from qdebug.model import Graph, Node, Recording, Role
+from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
 from qdebug.model.large_graph import LargeGraph
 from qdebug.model.name_maps import NameGroups, NameLinks, NameSet
+from qdebug.model.operators import in_words_of_onnx, turns_channels
 from qdebug.model.outline import outline_of, shape_of
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
 __all__ = ["Run", "ValueClasses", "tensor_order"]
-
-
-_GIVE_EXTENTS = frozenset({"Shape", "ShapeOf", "SHAPE"})
-"""Operators that give a tensor's extents: of ONNX, OpenVINO and TensorFlow Lite."""
 
 
 class ValueClasses:
@@ -80,17 +75,19 @@ class ValueClasses:
         """Derive what a node's outputs hang on from what its inputs do."""
         fed = [tensor for tensor in node.inputs if tensor]
         made = [tensor for tensor in node.outputs if tensor]
-        if (fed or node.op == "Constant") and folded.issuperset(fed):
+        row = operators.named(node.op)
+        if (fed or row.constant) and folded.issuperset(fed):
             folded.update(made)
-        elif node.op in _GIVE_EXTENTS or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
+        elif row.gives_extents or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
             shapes.update(made)
 
     def _group(self, node: Node, root: dict[str, str], members: dict[str, list[str]]) -> None:
         """Put what a node only hands on into the class of what it reads."""
-        if node.op == "Transpose":
+        row = operators.of(node.op)
+        if row.transposes:
             self._follow_turn(node)
         source = self.handed_on(node)
-        if source in self._turned and (node.op in KEEPS_VALUES or node.op == "Cast"):
+        if source in self._turned and (row.keeps_values or row.casts):
             self._turned[node.outputs[0]] = self._turned[source]
         if source and node.outputs and node.outputs[0]:
             first = root.get(source, source)
@@ -114,19 +111,22 @@ class ValueClasses:
 
     def handed_on(self, node: Node) -> str | None:
         """Give the tensor whose values a node hands on as its first output; None if it computes something else."""
-        if node.op in _HANDING_ON:
+        row = operators.of(node.op)
+        if row.keeps_values or row.arranges or row.casts:
             if node.name in self._turned_back:
                 return self._turned_back[node.name]
             if turns_channels(node):
                 return None
             source = node.inputs[0] if node.inputs else ""
-            if source and (node.op in KEEPS_VALUES or self._changes_format(node) or self.changes_layout(node)):
+            if source and (row.keeps_values or self._changes_format(node) or self.changes_layout(node)):
                 return source
         return self.neutral.get(node.name)
 
     def changes_layout(self, node: Node) -> bool:
         """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
-        if node.op not in _ARRANGES or not (node.inputs and node.inputs[0] and node.outputs and node.outputs[0]):
+        if not operators.of(node.op).arranges or not (
+            node.inputs and node.inputs[0] and node.outputs and node.outputs[0]
+        ):
             return False
         before, after = (self.graph.tensors[name] for name in (node.inputs[0], node.outputs[0]))
         if before.stands_for is None and after.stands_for is None:
@@ -135,7 +135,7 @@ class ValueClasses:
 
     def _changes_format(self, node: Node) -> bool:
         """Tell whether a node only casts real numbers from one float format to another, or to the format they have."""
-        if node.op != "Cast" or not (node.outputs and node.outputs[0]):
+        if not operators.of(node.op).casts or not (node.outputs and node.outputs[0]):
             return False
         before, after = (self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
         if before is None or after is None:
@@ -227,10 +227,6 @@ def _attrs_key(node: Node) -> Hashable:
     return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in node.attrs.items())
 
 
-_ARRANGES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze"})
-_HANDING_ON = KEEPS_VALUES | _ARRANGES | {"Cast"}
-
-_NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}
 _NEUTRAL_HAIR = 1e-6
 """How far a quantized 1 may be off through the rounding of its scale."""
 _NEUTRAL_MOST = 4096
@@ -291,20 +287,22 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     constants = {name: name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
     read: dict[Hashable, np.ndarray] = {}
     for node in graph.nodes:
-        if node.op in _ARRANGES and node.inputs and node.inputs[0] in constants:
+        row = operators.of(node.op)
+        if row.arranges and node.inputs and node.inputs[0] in constants:
             constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may be known at run time alone
-        if node.op == "Slice":
+        if row.slices:
             if _takes_all(recording, node, read):
                 found[node.name] = node.inputs[0]
             continue
         if constants.keys().isdisjoint(node.inputs):
             continue
         form, _ = real_form(in_words_of_onnx(node), graph.opset)
-        if form.op not in _NEUTRAL or len(form.inputs) != 2 or "activation" in form.attrs:
+        done = operators.of(form.op)
+        if done.neutral is None or len(form.inputs) != 2 or "activation" in form.attrs:
             continue
         held = {slot: constants[name] for slot, name in enumerate(form.inputs) if name in constants}
         slots = [slot for slot, name in held.items() if recording.has(name)]
-        if len(slots) != 1 or (slots == [0] and form.op in ("Div", "Sub")):
+        if len(slots) != 1 or (slots == [0] and not done.commutes):
             continue
         name = held[slots[0]]
         if math.prod(shape_of(recording, name)) > _NEUTRAL_MOST:
@@ -314,7 +312,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
             quant = graph.tensors[name].quant
             values = np.asarray(dequantize(constant, quant), np.float64)
             hair = 0.0 if quant is None else _NEUTRAL_HAIR
-            if bool(np.all(np.abs(values - _NEUTRAL[form.op]) <= hair)):
+            if bool(np.all(np.abs(values - done.neutral) <= hair)):
                 found[node.name] = form.inputs[1 - slots[0]]
     return found
 

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import block_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.errors import KernelError
-from qdebug.model import Node
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
 from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.blockwise_weight import blockwise_weight
@@ -26,7 +26,7 @@ _ROUNDED = 0.01
 
 def weight_of(run: Run, node: Node) -> np.ndarray | None:
     """Give the largest recorded constant that a node reads, as real values; None if it reads no more than a scalar."""
-    if node.op == "MatMulNBits":
+    if operators.of(node.op).packs_weight:
         return _of_blocks(run, node)
     largest = _largest(run, node)
     return None if largest is None or largest.size <= 1 else largest
@@ -69,7 +69,7 @@ def in_plain_order(run: Run, node: Node, weight: np.ndarray) -> np.ndarray:
         weight: Its weight, with padding channels if it has some.
     """
     blocks = [block_of(run.graph.tensors[name].layout) for name in (node.inputs[0], node.outputs[0]) if name]
-    block = blocks[-1] if len(blocks) > 1 and plain_op(node) == "Conv" else None
+    block = blocks[-1] if len(blocks) > 1 and operators.plain(node).sums is Sums.FILTER else None
     if block is None or weight.ndim != 4 or weight.shape[0] % block:
         return weight
     outputs, inputs, *kernel = weight.shape
@@ -98,7 +98,7 @@ def weight_distance(ref: Run, theirs: Node, be: Run, ours: Node) -> float | None
     one, other = weight_of(be, ours), weight_of(ref, theirs)
     if one is None or other is None:
         return None
-    return _distance(other, one, product=plain_op(ours) in PRODUCTS)
+    return _distance(other, one, product=operators.plain(ours).product)
 
 
 def _distance(reference: np.ndarray, backend: np.ndarray, *, product: bool) -> float:

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 import ml_dtypes
 import numpy as np
 
-from qdebug.analysis.alignment.ops import MOVES_VALUES
 from qdebug.errors import KernelError
-from qdebug.model import Node
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.short_formats import held_format
 from qdebug.replay.registry import run_node
@@ -45,18 +45,7 @@ _OFFSET = 4.0
 """Units of 1 that a Sigmoid may be off: it is computed as 1/2 and something, however near 0 (MLAS, logistic.cpp)."""
 _OWN = 16.0
 """Units that an element may be off by the rounding of what it is made of; a division may multiply by a reciprocal."""
-_TERMS = frozenset({"Add", "Sub", "Sum"})
-_ELEMENTWISE = _TERMS | MOVES_VALUES | {"Mul", "Div", "Relu", "Neg", "Abs"}
-
-_PRODUCTS = frozenset({"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
-_HOLDS_BACK = frozenset({"Relu", "LeakyRelu", "Clip"})
-"""Activations that round nothing themselves, and whose results differ by no more than what they are given."""
 _FACTORS = frozenset({"alpha", "beta"})
-
-_SUMS = frozenset(
-    {"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Add", "Sum", "Mean"}
-    | {"AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
-)
 
 
 def unit_roundoff(dtype: np.dtype) -> float:
@@ -105,11 +94,10 @@ def allowed_error(
         unit: Unit roundoff of the coarser of the formats involved.
     """
     size = norm(output)
-    if node.op == "Sigmoid":
+    row = operators.of(node.op)
+    if row.rounds_like_one:
         return min(_OTHER * unit, _MOST) * size + _OFFSET * unit * math.sqrt(output.size)
-    if node.op not in _SUMS:
-        return min(_OTHER * unit, _MOST) * size
-    sums = _magnitudes(node, values, opset)
+    sums = None if row.sums is None else _magnitudes(node, values, opset)
     if sums is None:
         return min(_OTHER * unit, _MOST) * size
     magnitudes = norm(sums)
@@ -135,10 +123,11 @@ def beyond_own_terms(
     Returns:
         The count; 0 for operators of which no such bound is known.
     """
-    if node.op not in _ELEMENTWISE or "activation" in node.attrs or recorded.shape != output.shape:
+    row = operators.of(node.op)
+    if not row.rounds_by_element or "activation" in node.attrs or recorded.shape != output.shape:
         return 0
     terms: list[np.ndarray] = []
-    if node.op in _TERMS:
+    if row.adds:
         terms = [np.broadcast_to(values[name], output.shape) for name in filter(None, node.inputs)]
         if any(not term.flags.c_contiguous for term in terms):  # copied as a whole, but in what they are kept in
             terms = [np.ascontiguousarray(term) for term in terms]
@@ -179,7 +168,9 @@ def beyond_own_sums(
     Returns:
         The count; 0 for operators of which no such bound is known.
     """
-    known = node.op in _PRODUCTS and node.attrs.get("activation", "Relu") in _HOLDS_BACK
+    known = operators.of(node.op).sums in (Sums.FILTER, Sums.MATRIX)
+    if "activation" in node.attrs:
+        known = known and operators.of(str(node.attrs["activation"])).contracts
     if not known or recorded.shape != output.shape or not output.size:
         return 0
     most = _LAMBDA * (math.sqrt(_terms(node, values, output)) + 1) * unit
@@ -230,7 +221,7 @@ def narrow_sums_error(
         opset: Version of each operator set.
         unit: Unit roundoff of the format.
     """
-    sums = _magnitudes(node, values, opset) if node.op in _SUMS else None
+    sums = None if operators.of(node.op).sums is None else _magnitudes(node, values, opset)
     if sums is None:
         return None
     return unit * (1.5 * norm(sums) + 0.5 * math.sqrt(_terms(node, values, output)) * norm(output))
@@ -259,16 +250,16 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
 
 def _terms(node: Node, values: Mapping[str, np.ndarray], output: np.ndarray) -> float:
     """Give the number of terms of each sum."""
-    arrays = [values[name] for name in node.inputs if name]
-    if node.op in ("Conv", "FusedConv", "ConvTranspose"):
+    arrays, sums = [values[name] for name in node.inputs if name], operators.of(node.op).sums
+    if sums in (Sums.FILTER, Sums.SCATTER):
         weight = arrays[1]
         return float(weight.size / weight.shape[0]) + 1
-    if node.op in ("Gemm", "FusedGemm", "MatMul", "FusedMatMul"):
+    if sums is Sums.MATRIX:
         shape = arrays[0].shape
         summed = -2 if node.attrs.get("transA") and len(shape) > 1 else -1
         return float(shape[summed] + 1) if shape else 1
-    if node.op in ("GlobalAveragePool", "ReduceMean", "ReduceSum"):
+    if sums is Sums.AXES:
         return max(arrays[0].size / max(output.size, 1), 1)
-    if node.op == "AveragePool":
+    if sums is Sums.WINDOW:
         return float(np.prod(np.asarray(node.attrs.get("kernel_shape", 1))))
     return len(arrays)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from qdebug.analysis.alignment.expand import parts_of
-from qdebug.analysis.alignment.ops import clamp_bounds, fused_activation
 from qdebug.analysis.attribution.plan import PlannedNode
-from qdebug.model import Graph, Node, QuantParams, Recording
+from qdebug.model import Graph, Node, QuantParams, Recording, operators
+from qdebug.model.operators import clamp_bounds, fused_activation
 from qdebug.numerics.blocks import Clamp
 
 __all__ = ["folded_clamp", "span_before", "uniform_span"]
@@ -15,11 +15,11 @@ def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -
     """Give the interval of the reference's Relu or Clip that the backend computes along with its node."""
     theirs = _producer_of_values(reference.graph, entry.reference_tensor)
     ours = backend.graph.producer(entry.tensor)
-    if theirs is None or ours is None or ours.op == "DequantizeLinear":
+    if theirs is None or ours is None or operators.of(ours.op).dequantizes:
         return None
-    if fused_activation(theirs) in ("Relu", "Clip"):
+    if operators.of(fused_activation(theirs) or "").clamps:
         theirs = parts_of(theirs)[-1]
-    if theirs.op not in ("Relu", "Clip") or ours.op == theirs.op:
+    if not operators.of(theirs.op).clamps or ours.op == theirs.op:
         return None
     return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
 
@@ -35,12 +35,13 @@ def uniform_span(quant: QuantParams | None) -> Clamp:
 def span_before(graph: Graph, tensor: str) -> Clamp:
     """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
     node = graph.producer(tensor)
-    coded = node.inputs[0] if node is not None and node.inputs and node.op == "DequantizeLinear" else tensor
+    real = node is not None and operators.of(node.op).dequantizes
+    coded = node.inputs[0] if node is not None and node.inputs and real else tensor
     return uniform_span(graph.tensors[coded].quant)
 
 
 def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
     node = graph.producer(tensor)
-    while node is not None and node.op in ("QuantizeLinear", "DequantizeLinear", "Identity"):
+    while node is not None and operators.of(node.op).keeps_values:
         node = graph.producer(node.inputs[0]) if node.inputs else None
     return node

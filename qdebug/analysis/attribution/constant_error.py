@@ -10,16 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import plain_op
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.rounding import SINGLE, real_values
 from qdebug.analysis.attribution.segment import Segment
-from qdebug.model import Node
+from qdebug.model import Node, operators
 
 __all__ = ["hair", "known_errors", "scales_by_constants", "shared_constants"]
 
-_SCALES_NOTHING = frozenset({"Add", "Sub", "Sum", "Relu", "Clip", "Max", "Min", "QuantizeLinear", "DequantizeLinear"})
-"""Operators that may read constants beside a product without changing what the error of its weight means."""
 _HAIR = 1e-6
 """Error of a real value that was kept in float32, relative to it."""
 
@@ -74,7 +71,7 @@ def known_errors(
 
 def scales_by_constants(run: Run, nodes: Sequence[Node]) -> bool:
     """Tell whether constants of nodes may be folded into the weight of the product that they stand beside."""
-    scaling = [node for node in nodes if plain_op(node) not in _SCALES_NOTHING]
+    scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
     return any(run.classes.folds(name) for node in scaling for name in node.inputs if name)
 
 

@@ -15,11 +15,11 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
 from qdebug.replay.registry import run_node
 
-__all__ = ["SPAN", "DynamicNoise", "is_dynamic", "quantizes_data", "run_dynamic"]
+__all__ = ["SPAN", "DynamicNoise", "quantizes_data", "run_dynamic"]
 
 SPAN = 3.0
 """Half steps that a value is moved by at most: in the mean, three times the error of one rounding."""
@@ -42,14 +42,9 @@ class DynamicNoise:
     weights: Mapping[str, np.ndarray | float] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def is_dynamic(node: Node) -> bool:
-    """Tell whether a node is one of those that this replays."""
-    return node.op in _KERNELS
-
-
 def quantizes_data(node: Node) -> bool:
     """Tell whether a node chooses a scale by the data it reads."""
-    return node.op.startswith("DynamicQuantize") or rounds_data(node)
+    return operators.of(node.op).chooses_scale or rounds_data(node)
 
 
 def run_dynamic(
@@ -58,7 +53,7 @@ def run_dynamic(
     """Compute the outputs of a node on real numbers.
 
     Args:
-        node: A node that `is_dynamic`.
+        node: A node whose operator takes codes.
         opset: Version of each operator set.
         values: Its inputs: real data, or codes with their scale and zero point; constants as they are stored.
         noise: What to disturb it by; None for nothing.

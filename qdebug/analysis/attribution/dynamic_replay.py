@@ -9,14 +9,14 @@ import numpy as np
 from qdebug.analysis.alignment.layouts import in_reference_order
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.dynamic import DynamicNoise, is_dynamic, quantizes_data, run_dynamic
+from qdebug.analysis.attribution.dynamic import DynamicNoise, quantizes_data, run_dynamic
 from qdebug.analysis.attribution.dynamic_steps import DynamicSteps
 from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.rounding import Rounding, real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node
-from qdebug.replay.real_form import real_form, takes_codes
+from qdebug.model import Node, operators
+from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
 __all__ = ["DynamicReplay"]
@@ -52,13 +52,13 @@ class DynamicReplay:
             pair: The pair that the segment leads to.
             segment: The segment.
         """
-        if not any(is_dynamic(node) for node in segment.own):
+        if not any(operators.of(node.op).takes_codes for node in segment.own):
             return False
-        if segment.own[-1].op == "DynamicQuantizeLinear" and pair.backend in segment.own[-1].outputs[1:]:
+        if operators.of(segment.own[-1].op).gives_scale and pair.backend in segment.own[-1].outputs[1:]:
             return False
         for node in segment.own:
             form, _ = real_form(node, self._be.recording.graph.opset)
-            if not is_dynamic(node) and (takes_codes(node) or not has_kernel(form.op, form.domain)):
+            if not operators.of(node.op).takes_codes and not has_kernel(form.op, form.domain):
                 return False
         return True
 
@@ -116,7 +116,7 @@ class DynamicReplay:
         """Give half a step, in codes, of each weight of a segment's own nodes."""
         found: dict[str, np.ndarray | float] = {}
         for node in segment.own:
-            for name in node.inputs if is_dynamic(node) else ():
+            for name in node.inputs if operators.of(node.op).takes_codes else ():
                 if not name or not self._be.classes.folds(name) or not self._be.recording.has(name):
                     continue
                 quant = self._be.recording.graph.tensors[name].quant
@@ -159,7 +159,7 @@ class DynamicReplay:
         known: dict[str, np.ndarray] = {}
         opset = self._be.recording.graph.opset
         for node in segment.own:
-            if is_dynamic(node):
+            if operators.of(node.op).takes_codes:
                 known |= run_dynamic(node, opset, self._fed(node, node, known, place), noise)
                 continue
             form, versions = real_form(node, opset)
@@ -177,7 +177,7 @@ class DynamicReplay:
         for name in filter(None, form.inputs):
             if name in known:
                 values[name] = known[name]
-            elif not takes_codes(node):
+            elif not operators.of(node.op).takes_codes:
                 values[name] = real_values(recording, name, *place)
             elif recording.has(name, *place):
                 values[name] = recording.load(name, *place)

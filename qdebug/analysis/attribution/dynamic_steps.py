@@ -14,12 +14,11 @@ import numpy as np
 
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.band import beyond_own_terms
-from qdebug.analysis.attribution.dynamic import is_dynamic
 from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
@@ -31,11 +30,6 @@ _UNITS = 16.0
 """Units that scaling a sum and adding a bias may be off; a product of three may be taken in any order."""
 _NEAR = 2.0**-18
 """How near a tie, relative to its number of steps, a value is rounded either way: some multiply by a reciprocal."""
-_SUMS = frozenset({"MatMulInteger", "ConvInteger"})
-_SCALED = {"MatMulIntegerToFloat": 6, "DynamicQuantizeMatMul": 4}
-"""Operators that scale their sums themselves, and which input is their bias."""
-_EXACT = frozenset({"DynamicQuantizeLinear", *_SUMS, *_SCALED})
-"""Operators of which it is known to the last unit what they compute of their codes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +53,7 @@ class WrongStep:
 
     def said(self, last: Node) -> str:
         """Say it in a clause about a node, which is that one or the last one of the part."""
-        what = "sums" if self.node.op in _SUMS else "elements"
+        what = "sums" if operators.of(self.node.op).sums_codes else "elements"
         who = "it" if self.node is last else f"{self.node.op} {self.node.name!r}"
         return f"{who} gives {self.wrong} of {self.count} {what} that are not those of its inputs"
 
@@ -97,24 +91,26 @@ class DynamicSteps:
         outputs = [name for name in node.outputs if name and recording.has(name, *place)]
         if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
             return None
-        if not is_dynamic(node):
+        row = operators.of(node.op)
+        if not row.takes_codes:
             return self._of_plain(node, outputs[0], place)
-        if node.op not in _EXACT or not has_kernel(node.op, node.domain):
+        known = row.sums_codes or row.scales_sums or row.gives_scale  # to the last unit, of their codes
+        if not known or not has_kernel(node.op, node.domain):
             return None
         values = {name: recording.load(name, *place) for name in node.inputs if name}
         recorded = recording.load(outputs[0], *place)
-        if node.op == "DynamicQuantizeLinear":
+        if row.gives_scale:
             return self._of_codes(node, values, place)
-        if node.op in _SUMS and (recorded.dtype.kind != "i" or values[node.inputs[0]].dtype.kind not in "iu"):
+        if row.sums_codes and recorded.dtype.kind != "i":
             return None  # shown as real values
-        if node.op == "MatMulIntegerToFloat" and values[node.inputs[0]].dtype.kind not in "iu":
+        if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
             return None
         made = run_node(node, values, recording.graph.opset)[outputs[0]]
         if made.shape != recorded.shape:
             return None
         with np.errstate(invalid="ignore"):  # what is not finite is judged before
             off = np.nan_to_num(np.abs(np.subtract(made, recorded, dtype=np.float64)), nan=0.0)
-        allowed = 0.0 if node.op in _SUMS else _allowed(node, values, made)
+        allowed = 0.0 if row.sums_codes else _allowed(node, values, made)
         return WrongStep(node=node, wrong=int(np.count_nonzero(off > allowed)), count=made.size)
 
     def _of_codes(self, node: Node, values: Mapping[str, np.ndarray], place: tuple[int, int]) -> WrongStep | None:
@@ -147,11 +143,11 @@ class DynamicSteps:
 
 def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> np.ndarray:
     """Bound what scaling exact sums and adding a bias rounds, and what codes beside a tie change."""
-    slot = _SCALED[node.op]
-    name = node.inputs[slot] if slot < len(node.inputs) else ""
+    row = operators.of(node.op)
+    name = node.inputs[row.bias] if row.bias is not None and row.bias < len(node.inputs) else ""
     bias = values[name].astype(np.float64) if name else np.zeros(())
     allowed = _UNITS * _SINGLE * (np.abs(made - bias) + np.abs(bias))
-    return allowed + _by_ties(node, values) if node.op == "DynamicQuantizeMatMul" else allowed
+    return allowed + _by_ties(node, values) if row.chooses_scale else allowed
 
 
 def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -16,9 +16,9 @@ from qdebug.analysis.attribution.own_replay import codes_shared, compute
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.numerics.affine import dequantize, quantize
-from qdebug.replay.real_form import real_form, takes_codes
+from qdebug.replay.real_form import real_form
 
 __all__ = ["rounding_inside"]
 
@@ -52,7 +52,7 @@ def _replayed(be: Run, pair: Pair, segment: Segment, place: tuple[int, int], *, 
     tensors, opset = be.recording.graph.tensors, be.recording.graph.opset
     known: dict[str, np.ndarray] = {}
     for node in segment.own:
-        if takes_codes(node):
+        if operators.of(node.op).takes_codes:
             raise KernelError(f"{node.op} computes with codes")
         form, versions = real_form(node, opset)
         inputs = {name: _read(be, form, name, known, place) for name in form.inputs if name}

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.model import Node, QuantParams, Recording
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.numerics.affine import dequantize
-from qdebug.replay.real_form import real_form, takes_codes
+from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
 __all__ = ["codes_shared", "compute", "inputs_of", "replay", "without_kernel"]
-
-_IN_CODES: Mapping[str, tuple[int, ...]] = MappingProxyType({"Pad": (2,), "Clip": (1, 2), "Max": (1,), "Min": (1,)})
-"""Which inputs of operators are in the codes of the first, where that is in codes."""
-
-_HOLDS_NODES = frozenset({"If", "Loop", "Scan"})
-"""Operators that run nodes of their own, which a recording says nothing of."""
 
 
 def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, step: int = 0) -> np.ndarray:
@@ -51,7 +44,7 @@ def inputs_of(recording: Recording, form: Node, sample: int, step: int) -> dict[
             if not recording.has(name, sample, step):
                 raise RecordingError(f"Its input {name!r} was not recorded.")
             quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
-            quant = None if takes_codes(form) else quant
+            quant = None if operators.of(form.op).takes_codes else quant
             values[name] = dequantize(recording.load(name, sample, step), quant)
     return values
 
@@ -66,7 +59,7 @@ def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | N
         form: The node.
         name: One of its inputs.
     """
-    if form.inputs.index(name) not in _IN_CODES.get(form.op, ()) or not recording.graph.is_constant(name):
+    if form.inputs.index(name) not in operators.of(form.op).in_codes or not recording.graph.is_constant(name):
         return None
     data = recording.graph.tensors[form.inputs[0]]
     return None if data.quant is None or data.quant.per_channel else data.quant
@@ -94,6 +87,6 @@ def compute(
 
 def without_kernel(node: Node) -> str:
     """Say why a node of an operator without kernel cannot be replayed."""
-    if node.op in _HOLDS_NODES and not node.domain:
+    if operators.of(node.op).holds_nodes and not node.domain:
         return f"the nodes inside this {node.op} were not recorded"
     return f"no kernel is known for {node.op}"

@@ -16,17 +16,16 @@ import numpy as np
 
 from qdebug.analysis.alignment.clamps import code_span
 from qdebug.analysis.alignment.layouts import in_reference_order, into_stored_order, plain_shape
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.band import allowed_error, held_unit, norm, stretches
 from qdebug.analysis.attribution.constant_error import shared_constants
-from qdebug.analysis.attribution.dynamic import SPAN, DynamicNoise, is_dynamic, run_dynamic
+from qdebug.analysis.attribution.dynamic import SPAN, DynamicNoise, run_dynamic
 from qdebug.analysis.attribution.own_replay import codes_shared, compute, without_kernel
 from qdebug.analysis.attribution.rounding import SINGLE, Rounding, real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
@@ -43,10 +42,6 @@ _SLICE = 16
 """Elements from which the error of one slice of a tensor is judged by itself."""
 _SLICES = 4.0
 """Times the expected square that a slice may have: its error may hang on one constant alone, and there are many."""
-_EXACT = MOVES_VALUES | KEEPS_VALUES | {"Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "Neg", "Abs", "Where"}
-"""Operators that round nothing."""
-_CODES = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast"})
-"""Operators that give a constant another format: it is moved by the step of that."""
 _DEEPEST = 32  # nodes in a row that make a constant; further up it is taken as it was recorded
 
 
@@ -195,12 +190,12 @@ class ReferenceReplay:
 
         The node itself sees each tensor in the order that the reference keeps it in.
         """
-        if node.op == "Cast" and self._ref.classes.handed_on(node) == next(iter(node.inputs), ""):
+        if operators.of(node.op).casts and self._ref.classes.handed_on(node) == next(iter(node.inputs), ""):
             source = values.by_root.get(self._ref.classes.root(node.inputs[0]), node.inputs[0])
             if source in values.known:  # to another float format: the same real numbers
                 values.known[node.outputs[0]] = values.known[source]
                 return
-        if is_dynamic(node):
+        if operators.of(node.op).takes_codes:
             self._run_dynamic(node, values)
             return
         recording = self._ref.recording
@@ -221,7 +216,7 @@ class ReferenceReplay:
             inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
         for name, exact in compute(node, form, opset, _factors_rounded(form, inputs, values.rounded)).items():
             made = exact
-            if values.noise is not None and exact.dtype.kind == "f" and form.op not in _EXACT:
+            if values.noise is not None and exact.dtype.kind == "f" and not operators.of(form.op).rounds_nothing:
                 allowed = allowed_error(form, inputs, exact, opset, SINGLE)
                 made = _disturbed(exact, allowed, values.noise)
             span = code_span(self._ref, name)
@@ -278,7 +273,7 @@ class ReferenceReplay:
         large angle is then off by far more than its own last digit.
         """
         node = self._ref.graph.producer(name)
-        if node is None or plain_op(node) in _CODES or values.depth >= _DEEPEST:
+        if node is None or operators.plain(node).changes_format or values.depth >= _DEEPEST:
             return None
         rounded = replace(noise, results=max(noise.results, noise.constants))
         above = replace(values, noise=rounded, depth=values.depth + 1)
@@ -293,7 +288,7 @@ def _factors_rounded(
     form: Node, inputs: Mapping[str, np.ndarray], rounded: Callable[[np.ndarray], np.ndarray] | None
 ) -> Mapping[str, np.ndarray]:
     """Round what a product multiplies."""
-    if rounded is None or form.op not in PRODUCTS:
+    if rounded is None or not operators.of(form.op).product:
         return inputs
     return {**inputs, **{name: rounded(inputs[name]) for name in form.inputs[:2]}}
 

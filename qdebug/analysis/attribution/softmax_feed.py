@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.model import Graph
+from qdebug.model import Graph, operators
 
 __all__ = ["softmax_axes", "which_count"]
 
@@ -25,7 +25,9 @@ def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None
         rank: Number of its dimensions.
     """
     readers = graph.consumers(tensor)
-    if not readers or tensor in graph.outputs or not rank or any(node.op != "Softmax" for node in readers):
+    if not readers or tensor in graph.outputs or not rank:
+        return None
+    if not all(operators.of(node.op).hides_low for node in readers):
         return None
     version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
     axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}

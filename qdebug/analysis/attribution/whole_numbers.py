@@ -10,37 +10,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, MOVES_VALUES, operands
 from qdebug.analysis.alignment.pairs import Pair
-from qdebug.model import Graph, Node
+from qdebug.model import Graph, Node, operators
 from qdebug.model.dtypes import is_integer, is_whole
+from qdebug.model.operators import operands
 
 __all__ = ["holds_whole_numbers", "picks_of_equals", "rounds_nothing", "rounds_to_integers"]
 
-_COMPARES = frozenset(
-    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"}
-)
-_PICKS = frozenset({"ArgMax", "ArgMin", "TopK"})
-_COUNTS = _COMPARES | {"ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Range", "SequenceLength", "Shape", "Size"}
-"""Operators that never give codes, whatever they read."""
-_COUNTS_BESIDE = frozenset({"MaxPool", "TopK", "Unique"})
-"""Operators whose first output alone is made of the elements that they read."""
-_SPREADS = frozenset(
-    {"Compress", "GatherElements", "GatherND", "MaxPool", "Pad", "ReverseSequence", "ScatterElements", "ScatterND"}
-    | {"DepthToSpace", "SpaceToDepth", "TopK", "Trilu", "Unique", "Where", "Relu", "Clip", "Max", "Min"}
-)
-"""Operators beside those that move values whose output is made of elements of what they read."""
-_ROUNDS_TO = frozenset(
-    {"AveragePool", "GlobalAveragePool", "GridSample", "ImageDecoder", "LpPool", "Mean", "Pow", "ReduceL2"}
-    | {"ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "Resize", "RoiAlign", "Upsample"}
-)
-"""Operators that compute with real numbers even where they read and give integers."""
 _CODE_BITS = 16
 """Bits up to which integers that an operator computes may be codes whose scale nobody told."""
 _SUM_BITS = 32
 """Bits up to which integers of which nobody said what they are made of may be codes, or sums of codes."""
-_CODED = ("Quantize", "QLinear", "Integer")
-"""Parts of the names of operators that give codes, or sums of codes."""
 _FARTHEST = 64  # nodes that are asked what a tensor is made of
 
 
@@ -86,40 +66,43 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
     node = graph.producer(tensor)
     if node is None:
         return None if bits <= _SUM_BITS and tensor not in graph.inputs else ()
-    if node.op != "DequantizeLinear" and any(word in node.op for word in _CODED):
+    row = operators.of(node.op)
+    if row.gives_codes:
         return None
-    if node.op in _COUNTS or (node.op in _COUNTS_BESIDE and tensor != node.outputs[0]):
+    if row.counts or (row.indices_beside and tensor != node.outputs[0]):
         return ()
     whole = tuple(name for name in operands(node) if name and is_whole(graph.tensors[name].dtype or ""))
-    if node.op in MOVES_VALUES | KEEPS_VALUES | _SPREADS or node.op == "Cast":
+    if row.moves or row.keeps_values or row.selects or row.casts:
         return whole
     return None if not whole and bits <= (_CODE_BITS if node.inputs else _SUM_BITS) else whole
 
 
 def rounds_to_integers(node: Node) -> bool:
     """Tell whether an operator that gives integers computes with real numbers, so that the next one may be as right."""
-    return node.op in _ROUNDS_TO and node.attrs.get("mode", "linear") != "nearest"
+    return operators.of(node.op).real_inside and node.attrs.get("mode", "linear") != "nearest"
 
 
 def rounds_nothing(node: Node) -> bool:
     """Tell whether an operator gives the same on any machine, given the same inputs."""
-    return node.op in MOVES_VALUES | KEEPS_VALUES | _SPREADS | _COUNTS | {"Cast", "Neg", "Abs", "Sign", "OneHot"}
+    row = operators.of(node.op)
+    return row.rounds_nothing or row.counts or row.casts
 
 
 def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.ndarray, recorded: np.ndarray) -> int:
     """Count the indices that differ from a replay's and point to an equal value: a tie that was decided otherwise.
 
     Args:
-        node: The node; of any but an ArgMax, ArgMin or TopK nothing is known.
+        node: The node; of any that picks no index nothing is known.
         values: Its inputs.
         replayed: The indices that a replay gives.
         recorded: Those that were recorded, in as many dimensions.
     """
     data = values.get(node.inputs[0])
     indices = [np.asarray(side, np.int64) for side in (replayed, recorded)]
-    if node.op not in _PICKS or data is None or not data.ndim or indices[0].shape != indices[1].shape:
+    row = operators.of(node.op)
+    if not row.picks_index or data is None or not data.ndim or indices[0].shape != indices[1].shape:
         return 0
-    axis = node.attrs.get("axis", -1 if node.op == "TopK" else 0)
+    axis = node.attrs.get("axis", row.default_axis)
     if not isinstance(axis, int) or not -data.ndim <= axis < data.ndim:
         return 0
     if indices[0].ndim == data.ndim - 1:  # an ArgMax that does not keep the dimension

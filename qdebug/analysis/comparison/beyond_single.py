@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.model import Node, QuantParams, Recording
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.numerics.affine import BLOCK, dequantize
 
 __all__ = ["beyond_single"]
@@ -25,7 +25,8 @@ def beyond_single(recording: Recording, node: Node | None, tensor: str, sample: 
     Returns:
         A clause, or None if there is no such code.
     """
-    read = node.inputs[0] if node is not None and node.op == "DequantizeLinear" and node.inputs else tensor
+    real = node is not None and operators.of(node.op).dequantizes
+    read = node.inputs[0] if node is not None and real and node.inputs else tensor
     for name in dict.fromkeys((tensor, read)):
         info = recording.graph.tensors.get(name)
         if info is None or info.quant is None or not _reaches(info.quant):

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, plain_op
 from qdebug.analysis.alignment.pairs import Pair
-from qdebug.model import Graph, Node, QuantParams
+from qdebug.model import Graph, Node, QuantParams, operators
 
 _Shape = tuple[int | None, ...]
 
 __all__ = ["axis_of_scales", "channel_axis"]
 
-_SECOND = (
-    *("Conv", "Pool", "BatchNorm", "InstanceNorm", "GroupNorm", "LRN", "PRelu"),
-    *("Resize", "Upsample", "DepthToSpace", "SpaceToDepth"),
-)
-"""Parts of the names of operators that have channels second, however many dimensions they have."""
-_LAST = (
-    *("MatMul", "Gemm", "FullyConnected", "InnerProduct", "Attention", "LSTM", "GRU", "RNN"),
-    *("LayerNorm", "RMSNorm", "Embed"),
-)
-"""Parts of the names of operators that have features last."""
-_KEEPS_PLACES = frozenset(
-    {"Slice", "Pad", "Concat", "Split", "Tile", "Softmax", "LogSoftmax", "CumSum", "ReverseSequence", "Trilu"}
-)
-"""Operators whose result has the dimensions of what they read."""
-_ARRANGES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _FARTHEST = 64  # nodes that are asked
 
 
@@ -99,12 +83,11 @@ def _of_operators(graph: Graph, tensor: str, shape: _Shape, left: int) -> int | 
 
 def _own(graph: Graph, node: Node, rank: int) -> int | None:
     """Give the dimension that a node's operator has channels in; None if it does not say."""
-    op = plain_op(node)
-    if any(word in op for word in _SECOND):
-        return rank - 1 if node.attrs.get("channels_last") or node.op.startswith("Nhwc") else 1
-    if any(word in op for word in _LAST) or (op == "Gather" and _picks_rows(graph, node)):
-        return rank - 1
-    return None
+    row, plain = operators.of(node.op), operators.plain(node)
+    channels = operators.channels_of(plain.name)
+    if channels == "second":
+        return rank - 1 if node.attrs.get("channels_last") or row.channels_last else 1
+    return rank - 1 if channels == "last" or (plain.gathers and _picks_rows(graph, node)) else None
 
 
 def _picks_rows(graph: Graph, node: Node) -> bool:
@@ -118,13 +101,14 @@ def _picks_rows(graph: Graph, node: Node) -> bool:
 def _source(graph: Graph, node: Node, shape: _Shape) -> tuple[str | None, _Shape]:
     """Give what a node has its dimensions from, and its extents; None where it makes dimensions of its own."""
     first = node.inputs[0] if node.inputs else ""
-    if not first or node.op.startswith("Reduce"):
+    row = operators.plain(node)
+    if not first or (row.reduces and not row.picks_index):
         return None, ()
-    if plain_op(node) == "Transpose" or node.op in _ARRANGES or node.op == "Gather":
+    if row.arranges or row.gathers:
         known = graph.tensors[first].shape
         return (None, ()) if known is None or graph.is_constant(first) else (first, known)
-    operands = (first,) if node.op in KEEPS_VALUES | _KEEPS_PLACES - {"Concat"} else node.inputs
-    shapes = {name: graph.tensors[name].shape for name in operands if name and not graph.is_constant(name)}
+    read = operators.operands(node)
+    shapes = {name: graph.tensors[name].shape for name in read if name and not graph.is_constant(name)}
     alike = [name for name, known in shapes.items() if known is not None and len(known) == len(shape)]
     alike = alike or [name for name, known in shapes.items() if known is None]
     return (alike[0], shapes[alike[0]] or shape) if alike else (None, ())
@@ -141,12 +125,13 @@ def _taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | 
     """
     if not 0 <= axis < len(before):
         return None
-    if plain_op(node) == "Transpose":
+    row = operators.plain(node)
+    if row.transposes:
         order = node.attrs.get("perm", tuple(reversed(range(len(before)))))
         return list(order).index(axis) if isinstance(order, tuple | list) and axis in order else None
-    if node.op in _ARRANGES:
+    if row.reshapes:
         return _rearranged(axis, before, after)
-    if node.op == "Gather":
+    if row.gathers:
         picked = node.attrs.get("axis", 0)
         picked = picked % len(before) if isinstance(picked, int) else axis
         return None if axis == picked else axis if axis < picked else axis + len(after) - len(before)

@@ -32,14 +32,13 @@ from qdebug.analysis.explaining.search import Finding, search
 from qdebug.analysis.explaining.units import Place, Units, UnitSource
 from qdebug.analysis.patterns.residual import Residual
 from qdebug.errors import KernelError, QdebugError, UsageError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.describe import describe
 from qdebug.replay.given import GIVEN
 from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
-from qdebug.replay.unit_codes import rescales
 from qdebug.replay.variant import Variant, parse_variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
@@ -47,8 +46,6 @@ __all__ = ["explain_recording", "siblings", "wanted"]
 _FRUITLESS = 6
 """Nodes of one operator for which unknown programs are searched in vain before the rest is spared that."""
 _SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
-_DEFINED = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Operators whose definition leaves nothing open where they are no unit: int32 codes, 8-bit floats, blocks."""
 _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
 _NEAR = 2.0**-7
@@ -129,7 +126,7 @@ def siblings(recording: Recording, tensors: Collection[str]) -> frozenset[str]:
 def _outputs(recording: Recording) -> Iterator[tuple[Node, str]]:
     """Go through the outputs of all nodes that compute something."""
     for node in recording.graph.nodes:
-        if node.op == "Constant":
+        if operators.of(node.op).constant:
             continue
         for tensor in node.outputs:
             if tensor and not recording.graph.is_constant(tensor):
@@ -184,7 +181,7 @@ def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) ->
         plain = replace(node, attrs={name: value for name, value in node.attrs.items() if name != "accuracy_level"})
         real = judge_float(recording, plain, tensor, at)
         found = real if real.within else found
-    if not found.within and rescales(node.op) and _bare_codes(recording, tensor, at[0]):
+    if not found.within and operators.plain(node).rescales and _bare_codes(recording, tensor, at[0]):
         said = f"nothing says how its output {tensor!r} is quantized"
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
     mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
@@ -214,7 +211,8 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
-    if not has_kernel(node.op, node.domain) or rescales(node.op) or not (same or node.op in _DEFINED):
+    row = operators.plain(node)  # Q and DQ leave nothing open where they are no unit: int32 codes, 8-bit floats, blocks
+    if not has_kernel(node.op, node.domain) or row.rescales or not (same or row.converts_codes):
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
     equal = total = 0
     for place in at:

@@ -14,24 +14,21 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import MOVES_VALUES
 from qdebug.analysis.attribution.band import allowed_error, narrow_sums_error, norm, unit_roundoff
 from qdebug.analysis.explaining.explanation import Band
 from qdebug.analysis.explaining.units import Place
 from qdebug.analysis.patterns.wrong_places import Layout, places
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
+from qdebug.model.operators import Sums
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
-from qdebug.replay.real_form import real_form, takes_codes
+from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
 __all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
 
 _SINGLE = 2.0**-24
-_SUMS = frozenset({"Conv", "FusedConv", "ConvTranspose", "Gemm", "FusedGemm", "MatMul", "FusedMatMul"})
-_EXACT = MOVES_VALUES | {"Cast", "Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "Neg", "Abs", "Where"}
-"""Operators that choose or convert values: there is one right answer."""
 _ORDERS = 3
 _EVERYWHERE = 0.2
 """Least median of an error by rounding, over its root mean square; 0.67 if it is normally distributed."""
@@ -129,7 +126,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         equal += int(np.count_nonzero((ours == replayed) | (_missing(ours) & _missing(replayed))))
         total += ours.size
         odd += int(np.count_nonzero(_finite(ours) != _finite(replayed)))
-        single.add(_difference(ours, replayed), 0.0 if node.op in _EXACT else allowed)
+        single.add(_difference(ours, replayed), 0.0 if _rounds_nothing(node) else allowed)
     match = equal / total if total else 1.0
     if equal == total:
         return FloatFinding(band=Band(precision="exact", ratio=0.0, exact=True), within=True, match=1.0, elements=total)
@@ -145,7 +142,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     for precision, ratio in case.coarser(at):
         if ratio <= 1:
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
-    if node.op in _EXACT:
+    if _rounds_nothing(node):
         return replace(found, reason=f"{total - equal} of {total} elements differ, and {node.op} rounds nothing")
     said = f"it is off by {single.ratio:.3g} times what rounding accounts for{case.where(at)}"
     return replace(found, reason=said)
@@ -188,7 +185,13 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
     number, _, what = precision.partition(" ")
     narrow = _ACCUMULATORS.get(number) if what == "accumulator" else None
     ours, replayed, allowed = case.compare(place, cast=_INPUTS.get(number), bias=what != "inputs", narrow=narrow)
-    return FloatReplay(recorded=ours, replayed=replayed, allowed=0.0 if node.op in _EXACT else allowed)
+    return FloatReplay(recorded=ours, replayed=replayed, allowed=0.0 if _rounds_nothing(node) else allowed)
+
+
+def _rounds_nothing(node: Node) -> bool:
+    """Tell whether an operator chooses or converts values, so that there is one right answer."""
+    row = operators.of(node.op)
+    return (row.rounds_nothing and not row.converts_codes) or row.casts
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
@@ -256,13 +259,13 @@ class _Case:
         found = {}
         for name in dict.fromkeys(self._form.inputs):
             if name:
-                quant = None if takes_codes(self._form) else self._recording.graph.tensors[name].quant
+                quant = None if operators.of(self._form.op).takes_codes else self._recording.graph.tensors[name].quant
                 found[name] = dequantize(self._recording.load(name, *place), quant)
         return found
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
         """Give the coarser precisions, the finest first, and how much of the error each allows is there."""
-        if self._form.op not in _SUMS:
+        if not operators.of(self._form.op).product:
             return
         for name, cast in _INPUTS.items():
             yield f"{name} inputs", self._ratio(at, cast=cast, bias=False)
@@ -273,7 +276,7 @@ class _Case:
 
     def rounding(self, place: Place) -> Iterator[str]:
         """Give the formats to which rounding the inputs first leaves no more than sums in float32 account for."""
-        if self._form.op not in _SUMS:
+        if not operators.of(self._form.op).product:
             return
         ours, replayed, allowed = self.compare(place)
         error = norm(_difference(ours, replayed))
@@ -342,10 +345,12 @@ def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
 
 def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:
     """Permute the terms of every sum alike in both operands; None where that is not known."""
-    if form.op == "Conv" and form.attrs.get("group", 1) == 1:
+    row = operators.of(form.op)
+    if row.sums is Sums.FILTER and form.attrs.get("group", 1) == 1:
         order = rng.permutation(arrays[1].shape[1])
         return [arrays[0][:, order], arrays[1][:, order], *arrays[2:]]
-    if form.op == "MatMul" and arrays[0].ndim >= 2 and arrays[1].ndim >= 2:
+    turned = form.attrs.get("transA") or form.attrs.get("transB")
+    if row.sums is Sums.MATRIX and row.bias is None and not turned and all(array.ndim >= 2 for array in arrays[:2]):
         order = rng.permutation(arrays[0].shape[-1])
         return [arrays[0][..., order], arrays[1][..., order, :], *arrays[2:]]
     return None

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.model import Graph, Node
+from qdebug.model import Graph, Node, operators
+from qdebug.model.operators import Sums
 
 __all__ = ["channels_last", "with_neighbours"]
 
 _FURTHEST = 32
 """Nodes that are asked for the layout of what they give."""
-_TURNS = frozenset({"Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "QGemm"})
-"""Operators whose output says nothing of the layout of their input."""
-_TELLS = frozenset({"Conv", "ConvTranspose", "QLinearConv", "FusedConv", "AveragePool", "MaxPool", "GlobalAveragePool"})
 
 
 def channels_last(graph: Graph, node: Node) -> bool:
@@ -30,10 +28,11 @@ def channels_last(graph: Graph, node: Node) -> bool:
         said = [graph.tensors[name].layout for name in asked.outputs if name in graph.tensors]
         if any(said):
             return any(layout is not None and layout.endswith("C") for layout in said)
-        if "channels_last" in asked.attrs or asked.op in _TELLS:
-            return bool(asked.attrs.get("channels_last"))
-        if asked.op in _TURNS:
-            continue
+        row = operators.plain(asked)
+        if "channels_last" in asked.attrs or row.windowed:
+            return bool(asked.attrs.get("channels_last")) or operators.of(asked.op).channels_last
+        if row.arranges or row.sums is Sums.MATRIX:
+            continue  # its output says nothing of the layout of its input
         before = [found for name in asked.inputs if (found := graph.producer(name)) and found.name not in seen]
         seen |= {found.name for found in before}
         waiting += before

@@ -15,31 +15,21 @@ from difflib import get_close_matches
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.model import Node, QuantParams, Recording
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.kept import kept_of
 from qdebug.replay.groups import Group, find_groups
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.unit import Unit
 from qdebug.replay.unit_calls import unit_of_call
-from qdebug.replay.unit_codes import Coded, known_operators, unit_of_codes
+from qdebug.replay.unit_codes import Coded, unit_of_codes
 
 __all__ = ["Place", "UnitSource", "Units"]
 
 _UNSAID = "Unknown"
 """Operator of a tensor that was recorded without saying what made it."""
-_ELSEWHERE = {
-    **dict.fromkeys(("fullyconnected", "innerproduct", "dense", "linear", "fc"), "Gemm"),
-    **dict.fromkeys(("relu6", "hardtanh"), "Clip"),
-    "logistic": "Sigmoid",
-    "eltwise": "Add",
-}
-"""Operators by names that other formats have for them, in letters and digits alone."""
-
 Place = tuple[int, int]
 """A sample and a step."""
-
-_CARRIES_SCALES = ("QLinear", "QuantizeLinear", "DequantizeLinear", "QGemm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,7 +171,7 @@ class Units:
     def quantized(self, node: Node, tensor: str) -> bool:
         """Tell whether a node gives codes, or carries scales: whether it is no float node."""
         info = self._recording.graph.tensors[tensor]
-        if node.op.startswith(_CARRIES_SCALES):
+        if operators.of(node.op).real is not None:
             return True
         return (
             info.quant is not None and is_integer(info.quant.dtype) and (info.dtype is None or is_integer(info.dtype))
@@ -209,27 +199,28 @@ class Units:
 
 def _bounds(recording: Recording) -> Mapping[str, np.ndarray]:
     """Load the constants that a Clip may take its bounds from."""
-    names = {name for node in recording.graph.nodes if node.op == "Clip" for name in node.inputs[1:] if name}
+    names = {
+        name for node in recording.graph.nodes if operators.of(node.op).bounded for name in node.inputs[1:] if name
+    }
     return {n: recording.load(n) for n in names if recording.graph.is_constant(n) and recording.has(n)}
 
 
 def _why_none(recording: Recording, node: Node) -> str:
     """Say why a node is no unit: an operator of another name, or operands that are no codes."""
-    ops = known_operators()
     if node.op == _UNSAID:
         return "nothing says which operator computes it."
     if not has_kernel(node.op, node.domain):
-        plain = {op.lower(): op for op in ops}
-        bare_name = re.sub("[^a-z0-9]", "", node.op.lower())
-        near = get_close_matches(re.sub("[0-9]", "", bare_name), plain, n=1, cutoff=0.7)
-        known = _ELSEWHERE.get(bare_name) or (plain[near[0]] if near else None)
-        meant = f"; ONNX has {known}" if known else ""
-        return f"The operator {node.op} is computed in no known quantized way{meant}."
+        plain = {op.lower(): op for op in operators.names_where(lambda row: row.unit)}
+        near = get_close_matches(re.sub("[^a-z]", "", node.op.lower()), plain, n=1, cutoff=0.7)
+        meant = operators.named(node.op)
+        known = meant.name if meant.unit else (plain[near[0]] if near else None)
+        hint = f"; ONNX has {known}" if known else ""
+        return f"The operator {node.op} is computed in no known quantized way{hint}."
     if not any(node.inputs):
         return f"nothing says what {node.op} reads."
     data = [name for name in node.inputs[:2] if name]
     bare = next((name for name in data if recording.graph.tensors[name].quant is None), None)
-    if node.op in ops and bare is not None:
+    if operators.of(node.op).unit and bare is not None:
         return f"nothing says how the input {bare!r} of {node.op} is quantized."
     return f"The operator {node.op} is computed in no known quantized way."
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qdebug.model import operators
 from qdebug.tui.nodes.planned import MadeRows, PlannedRow, PlannedRows, fields
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.events import Opened
@@ -121,7 +122,7 @@ def _is_of_constants(graph: Graph, tensor: str, known: dict[str, bool]) -> bool:
         if unknown and all(known.get(each, True) for each in needs):
             waiting += unknown
             continue
-        made = node is not None and (any(node.inputs) or node.op == "Constant")
+        made = node is not None and (any(node.inputs) or operators.of(node.op).constant)
         known[waiting.pop()] = made and all(known.get(each, False) for each in needs)
     return known[tensor]
 

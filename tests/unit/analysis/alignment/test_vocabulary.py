@@ -5,8 +5,8 @@ import pytest
 
 import qdebug
 from qdebug.analysis.alignment.align import align
-from qdebug.analysis.alignment.vocabulary import in_words_of_onnx, is_foreign, kinds_of
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.model.operators import in_words_of_onnx, is_foreign, kinds_of
 from qdebug.replay import run_node
 
 RNG = np.random.default_rng(3)

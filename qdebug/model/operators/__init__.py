@@ -1,0 +1,42 @@
+"""What is known of operators: a table with a row each, asked by name (`of`), by what a node does (`plain`) or words.
+
+`operators.of(node.op).moves` asks the operator as it was recorded, `operators.plain(node).product` what it does however
+it computes it, `operators.named(node.op)` the operator that a word of any framework means. A name that is not in the
+table has no traits. A new operator is a row of `qdebug.model.operators.table` and a kernel.
+"""
+
+from qdebug.model.operators.operator import Gate, Operator, RealForm, Sums
+from qdebug.model.operators.queries import (
+    channels_of,
+    clamp_bounds,
+    fused_activation,
+    names_where,
+    of,
+    operands,
+    plain,
+    same_family,
+    titled_input,
+    turns_channels,
+)
+from qdebug.model.operators.words import in_words_of_onnx, is_foreign, kinds_of, named
+
+__all__ = [
+    "Gate",
+    "Operator",
+    "RealForm",
+    "Sums",
+    "channels_of",
+    "clamp_bounds",
+    "fused_activation",
+    "in_words_of_onnx",
+    "is_foreign",
+    "kinds_of",
+    "named",
+    "names_where",
+    "of",
+    "operands",
+    "plain",
+    "same_family",
+    "titled_input",
+    "turns_channels",
+]

@@ -1,0 +1,319 @@
+"""What is known of an operator: one row of the table, and the few rules that follow from its traits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import MappingProxyType
+
+from qdebug.model.graph import AttrValue
+
+__all__ = ["Gate", "Operator", "RealForm", "Sums"]
+
+
+class Sums(Enum):
+    """What each element of a result is the sum of, which says how many terms it has."""
+
+    FILTER = auto()
+    """Products of the data in a window and a filter."""
+    SCATTER = auto()
+    """Products that a filter spreads over the result; how many meet in one element depends on its place."""
+    MATRIX = auto()
+    """Products of a row and a column."""
+    WINDOW = auto()
+    """The elements of a window."""
+    AXES = auto()
+    """All elements along some axes."""
+    OPERANDS = auto()
+    """One element of each operand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealForm:
+    """The operator on real numbers behind one that reads scales and zero points beside its data.
+
+    Args:
+        op: The operator on real numbers.
+        data: Positions of its inputs among those of the quantized operator.
+        step: Where there are any number of inputs: the distance from each to the next, from the one in `data` on.
+    """
+
+    op: str
+    data: tuple[int, ...]
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The gate of an activation that is defined as its input times a gate.
+
+    Args:
+        op: The operator that computes the gate.
+        attrs: Its attributes.
+        factor: Attribute of the activation that its input is multiplied by before the gate; empty for none.
+        usual: That factor where the attribute is left out.
+    """
+
+    op: str
+    attrs: Mapping[str, AttrValue] = field(default_factory=lambda: MappingProxyType({}))
+    factor: str = ""
+    usual: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator and its traits; an operator that is not in the table has none.
+
+    Args:
+        name: As ONNX or ONNX Runtime names it.
+        plain: The operator without how it is computed: Conv for QLinearConv.
+        family: The same for operators that can stand for each other, as Gemm and MatMul.
+        words: What other frameworks call it, in lower case without underscores, separated by spaces.
+        real: Its form on real numbers if it carries scales; None otherwise.
+
+        moves: Picks, repeats and arranges elements of its inputs, and computes nothing.
+        keeps_values: Its output stands for the same real numbers as its first input, be it in another format.
+        transposes: Turns dimensions.
+        to_blocks: Arranges channels in blocks.
+        from_blocks: Undoes that.
+        regroups: Gives the elements in the same order in dimensions of its own.
+        inserts: Puts dimensions of extent 1 in.
+        drops: Takes dimensions of extent 1 out.
+        slices: Takes a range of places along axes.
+        gathers: Picks places along an axis by indices, whose dimensions take the place of the axis.
+        moves_channels: Moves elements between channels and extents.
+        selects: Makes its first output of elements that it reads, chosen by their values or their places.
+        reduces: Takes axes out, or leaves them with extent 1.
+        picks_index: Gives the places of elements that it picks along an axis.
+        default_axis: The axis that it works along where the node states none.
+        indices_beside: Its outputs after the first are indices.
+        counts: Gives indices, extents or truth values: never codes, whatever it reads.
+        exact: Computes something that is never rounded.
+        casts: Gives the same numbers in another data type.
+        gives_extents: Gives the extents of what it reads.
+        constant: Gives the value of an attribute.
+        reads_nothing: Has no inputs.
+        holds_nodes: Runs nodes of its own, which are not part of the graph.
+
+        sums: What each element of its result is a sum of; None if of nothing, or if that is not known.
+        adds: Each element is a sum or a difference of one element of each operand.
+        neutral: The constant operand that changes nothing; None if there is none.
+        commutes: The order of its operands does not matter.
+        scales_channels: Multiplies each channel by one constant and adds another.
+        activation: An element-wise function that backends compute along with the node before.
+        least: The least value that it lets through, if that is fixed.
+        bounded: Clamps to its attributes `min` and `max`, or to its inputs 1 and 2.
+        contracts: Its results are no farther apart than what it reads.
+        parameters: Its attributes in the order of `activation_params` (ONNX Runtime, fused_activation.cc).
+        gate: What it multiplies its input by, if it is defined so.
+        hides_low: What lies far below the largest element along its axis counts for nothing.
+        rounds_like_one: Its result is rounded like a number of the size of 1, however small it is.
+        real_inside: Computes with real numbers even where it reads and gives integers.
+        windowed: Computes over windows of the dimensions after the channels.
+        resizes: Changes the extents of those dimensions by interpolation.
+        ordered: Knows its dimensions by their place: what it reads has the order that the operator defines.
+        recurrent: Runs over a sequence with a state.
+        gives_scores: Classifiers end in it.
+
+        quantizes: Makes codes of real numbers by a given scale.
+        dequantizes: Makes real numbers of codes.
+        fake_quantizes: Rounds real numbers to those that codes stand for.
+        gives_scale: Gives codes together with the scale and zero point that it has chosen for them.
+        chooses_scale: Rounds its data to codes of a scale chosen by their range.
+        takes_codes: Computes on codes with scales of its own, which are no part of the graph's quantization.
+        sums_codes: Gives sums of products of codes, and leaves it to others to make real numbers of them.
+        scales_sums: Makes real numbers of such sums itself.
+        packs_weight: Its weight is packed codes of a few bits, with a scale for each block.
+        unit: How it is computed between codes, a `Unit.kind`; empty if that is not known.
+        folds: Integer backends fold it with the DequantizeLinear before and the QuantizeLinear after.
+        forms: Arithmetics on codes that are known for this operator alone.
+        in_codes: Inputs that are in the codes of the first, where that is in codes: bounds, what is filled in.
+
+        data: Inputs whose elements go into its result; none for any number of them, None if all inputs may.
+        bias: Which input is the bias of a product.
+        added: Which input is added to its result.
+        mask: Which input is a mask whose ones are counted as the second output (ContribOperators.md).
+        titles: What its inputs are called where they are constants, in order.
+        places: Where the inputs stand that its plain operator has titles for, if not in their order.
+    """
+
+    name: str
+    plain: str = ""
+    family: str = ""
+    words: str = ""
+    real: RealForm | None = None
+
+    moves: bool = False
+    keeps_values: bool = False
+    transposes: bool = False
+    to_blocks: bool = False
+    from_blocks: bool = False
+    regroups: bool = False
+    inserts: bool = False
+    drops: bool = False
+    slices: bool = False
+    gathers: bool = False
+    moves_channels: bool = False
+    selects: bool = False
+    reduces: bool = False
+    picks_index: bool = False
+    default_axis: int = 0
+    indices_beside: bool = False
+    counts: bool = False
+    exact: bool = False
+    casts: bool = False
+    gives_extents: bool = False
+    constant: bool = False
+    reads_nothing: bool = False
+    holds_nodes: bool = False
+
+    sums: Sums | None = None
+    adds: bool = False
+    neutral: float | None = None
+    commutes: bool = False
+    scales_channels: bool = False
+    activation: bool = False
+    least: float | None = None
+    bounded: bool = False
+    contracts: bool = False
+    parameters: tuple[str, ...] = ()
+    gate: Gate | None = None
+    hides_low: bool = False
+    rounds_like_one: bool = False
+    real_inside: bool = False
+    windowed: bool = False
+    resizes: bool = False
+    ordered: bool = False
+    recurrent: bool = False
+    gives_scores: bool = False
+
+    quantizes: bool = False
+    dequantizes: bool = False
+    fake_quantizes: bool = False
+    gives_scale: bool = False
+    chooses_scale: bool = False
+    takes_codes: bool = False
+    sums_codes: bool = False
+    scales_sums: bool = False
+    packs_weight: bool = False
+    unit: str = ""
+    folds: bool = False
+    forms: tuple[str, ...] = ()
+    in_codes: tuple[int, ...] = ()
+
+    data: tuple[int, ...] | None = None
+    bias: int | None = None
+    added: int | None = None
+    mask: int | None = None
+    titles: tuple[str, ...] = ()
+    places: tuple[int, ...] = ()
+
+    @property
+    def product(self) -> bool:
+        """Whether it sums products of data and a weight, both real numbers."""
+        return self.sums in _PRODUCTS
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether it gives the same elements in the same order, in other dimensions."""
+        return self.regroups or self.inserts or self.drops
+
+    @property
+    def arranges(self) -> bool:
+        """Whether it gives the same elements, each once, in another order or other dimensions."""
+        return self.transposes or self.reshapes
+
+    @property
+    def turns(self) -> bool:
+        """Whether it turns dimensions, or arranges channels in blocks."""
+        return self.transposes or self.to_blocks or self.from_blocks
+
+    @property
+    def clamps(self) -> bool:
+        """Whether it holds its input to an interval, and changes nothing inside."""
+        return self.least is not None or self.bounded
+
+    @property
+    def extreme(self) -> bool:
+        """Whether it gives the largest or the smallest of its operands, element by element."""
+        return self.selects and self.commutes
+
+    @property
+    def goes_into_weights(self) -> bool:
+        """Whether backends fold it, with a constant, into the weight and the bias of the node before."""
+        return self.scales_channels or self.neutral is not None
+
+    @property
+    def spatial(self) -> bool:
+        """Whether it tells channels from the dimensions after them."""
+        return self.windowed or self.resizes or self.moves_channels
+
+    @property
+    def picked_by(self) -> tuple[int, ...]:
+        """Which inputs say the places that it picks."""
+        return (1, 2) if self.slices else (1,) if self.gathers else ()
+
+    @property
+    def folded_before(self) -> bool:
+        """Whether backends may compute it along with the node before, by constants or as an activation."""
+        return self.goes_into_weights or self.activation
+
+    @property
+    def leaves_scale(self) -> bool:
+        """Whether an error that it reads is as large in its result, whatever constants it reads beside it."""
+        return self.adds or self.clamps or self.extreme or self.converts_codes
+
+    @property
+    def reads_by_place(self) -> bool:
+        """Whether what it gives hangs on the order of dimensions, and no framework has another order for it."""
+        return self.regroups or self.recurrent or (self.ordered and self.sums is Sums.MATRIX)
+
+    @property
+    def rounds_by_element(self) -> bool:
+        """Whether each element is rounded in proportion to the one element of each input that it is made of."""
+        return self.moves or self.exact or self.adds or self.neutral is not None or self.least is not None
+
+    @property
+    def rounds_nothing(self) -> bool:
+        """Whether there is one right result in the data type of what it reads."""
+        return self.moves or self.keeps_values or self.selects or self.exact
+
+    @property
+    def own_dimensions(self) -> bool:
+        """Whether its result has dimensions of its own, of which the layout of its input says nothing."""
+        return self.regroups or self.inserts or self.sums is Sums.MATRIX
+
+    @property
+    def converts_codes(self) -> bool:
+        """Whether it only makes codes of real numbers by a given scale, or real numbers of codes."""
+        return self.quantizes or self.dequantizes
+
+    @property
+    def changes_format(self) -> bool:
+        """Whether it gives what it reads in another format, be it of codes or another data type."""
+        return self.converts_codes or self.gives_scale or self.casts
+
+    @property
+    def gives_codes(self) -> bool:
+        """Whether integers that it gives may be codes, or sums of codes."""
+        scaled = self.real is not None and not self.dequantizes
+        return scaled or self.takes_codes or self.fake_quantizes
+
+    @property
+    def rescales(self) -> bool:
+        """Whether it needs scales between codes: it does more than to move codes, or to choose among them."""
+        return self.unit in _RESCALES
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether a runtime has made it read and write channels last."""
+        return self.name.startswith("Nhwc")
+
+
+_PRODUCTS = (Sums.FILTER, Sums.SCATTER, Sums.MATRIX)
+_RESCALES = frozenset(
+    {"conv", "linear", "add", "sub", "mul", "div", "lookup", "softmax"}
+    | {"reduce_mean", "average_pool", "global_average_pool"}
+)
+"""Kinds of units that need scales."""

@@ -1,0 +1,162 @@
+"""Questions about operators: the row of a name, and what a node does by the row of its operator.
+
+They are asked for every node of graphs of a hundred thousand nodes: each is a look-up by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from qdebug.model.graph import Node
+from qdebug.model.operators.operator import Operator
+from qdebug.model.operators.table import ROWS
+
+__all__ = [
+    "channels_of",
+    "clamp_bounds",
+    "fused_activation",
+    "names_where",
+    "of",
+    "operands",
+    "plain",
+    "same_family",
+    "titled_input",
+    "turns_channels",
+]
+
+_PREFIX = re.compile(r"^(?:Nhwc)?(?:Fused)?(?:QLinear)?(?=[A-Z])")
+_SECOND = (
+    *("Conv", "Pool", "BatchNorm", "InstanceNorm", "GroupNorm", "LRN", "PRelu"),
+    *("Resize", "Upsample", "DepthToSpace", "SpaceToDepth"),
+)
+"""Parts of the names of operators that have channels second, however many dimensions they have."""
+_LAST = (
+    *("MatMul", "Gemm", "FullyConnected", "InnerProduct", "Attention", "LSTM", "GRU", "RNN"),
+    *("LayerNorm", "RMSNorm", "Embed"),
+)
+"""Parts of the names of operators that have features last."""
+
+
+def _completed(row: Operator) -> Operator:
+    """Return a row whose plain name and family are filled in."""
+    bare = row.plain or _PREFIX.sub("", row.name)
+    family = row.family or (bare if bare == row.name else _row(bare).family)
+    return replace(row, plain=bare, family=family)
+
+
+def _row(op: str) -> Operator:
+    return _completed(_LISTED.get(op) or Operator(name=op))
+
+
+_LISTED = {row.name: row for row in ROWS}
+_ROWS = {op: _row(op) for op in _LISTED}
+_PLAIN = {op: _ROWS[row.plain] for op, row in _ROWS.items()}
+
+
+@lru_cache(maxsize=4096)
+def _unknown(op: str) -> Operator:
+    return _row(op)
+
+
+def of(op: str) -> Operator:
+    """Return the row of an operator; a row without traits for a name that is not in the table.
+
+    Args:
+        op: The operator as ONNX or ONNX Runtime names it.
+    """
+    return _ROWS.get(op) or _unknown(op)
+
+
+def plain(node: Node) -> Operator:
+    """Return the row of what a node does, however it computes it: that of Conv for QLinearConv and FusedConv.
+
+    Args:
+        node: The node; one that arranges channels in blocks and also turns them is a Transpose.
+    """
+    if turns_channels(node):
+        return _TURNING
+    return _PLAIN.get(node.op) or of(_unknown(node.op).plain)
+
+
+_TURNING = next(row for row in _ROWS.values() if row.transposes)
+
+
+def same_family(one: Node, other: Node) -> bool:
+    """Tell whether what two nodes do can stand for each other, as Gemm and MatMul."""
+    return plain(one).family == plain(other).family
+
+
+def names_where(asked: Callable[[Operator], object]) -> frozenset[str]:
+    """Return the names of the operators in the table of which something holds.
+
+    Args:
+        asked: Tells it of a row.
+    """
+    return frozenset(row.name for row in _ROWS.values() if asked(row))
+
+
+def turns_channels(node: Node) -> bool:
+    """Tell whether a node that arranges channels in blocks also does a Transpose from channels last to second."""
+    return "channels_last" in node.attrs and of(node.op).to_blocks and bool(node.attrs["channels_last"])
+
+
+def operands(node: Node) -> tuple[str, ...]:
+    """Return the inputs of a node whose elements go into its result: not axes, extents, pads or bounds."""
+    return node.inputs[:1] if of(node.op).data == (0,) else node.inputs
+
+
+def titled_input(node: Node, title: int) -> str:
+    """Return an input of a node by its place among the titles of its plain operator; "" if the node has none.
+
+    Args:
+        node: The node.
+        title: The place in `Operator.titles`; inputs of an operator without titles stand in their order.
+    """
+    places = of(node.op).places
+    place = places[title] if title < len(places) else title
+    return node.inputs[place] if place < len(node.inputs) else ""
+
+
+def fused_activation(node: Node) -> str | None:
+    """Return the activation that is computed inside a node, or None."""
+    activation = node.attrs.get("activation")
+    return activation if isinstance(activation, str) and activation else None
+
+
+def clamp_bounds(node: Node, constants: Mapping[str, Any] | None = None) -> tuple[float, float] | None:
+    """Return the interval that a node clamps to; None if it clamps to none, or a bound is not known.
+
+    Args:
+        node: The node.
+        constants: Values of scalar constants by name.
+    """
+    row = of(node.op)
+    if row.least is not None:
+        return row.least, float("inf")
+    if not row.bounded:
+        return None
+    bounds = []
+    for slot, (name, default) in enumerate((("min", -float("inf")), ("max", float("inf"))), start=1):
+        value: Any = node.attrs.get(name, default)
+        if len(node.inputs) > slot and node.inputs[slot]:
+            value = (constants or {}).get(node.inputs[slot])
+            if value is None:
+                return None
+        bounds.append(float(value))
+    return bounds[0], bounds[1]
+
+
+@lru_cache(maxsize=4096)
+def channels_of(op: str) -> Literal["second", "last"] | None:
+    """Return where an operator has its channels or features among the dimensions; None if its name does not say.
+
+    Args:
+        op: The plain name, in any framework's words: parts of it tell.
+    """
+    if any(part in op for part in _SECOND):
+        return "second"
+    return "last" if any(part in op for part in _LAST) else None

@@ -1,0 +1,300 @@
+"""The operators that are known, a row each, with all that the tool asks of them.
+
+Operators are those of ONNX (https://onnx.ai/onnx/operators) and of ONNX Runtime (docs/ContribOperators.md); words of
+other frameworks are those of PyTorch (functions of torch.nn.functional and aten, classes of torch.nn), TensorFlow Lite
+(BuiltinOperator) and OpenVINO (opset16), as their documentation lists them. Only what does the same is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import MappingProxyType
+
+from qdebug.model.operators.operator import Gate, Operator, RealForm, Sums
+
+__all__ = ["ROWS"]
+
+_FIRST = (0,)
+_BOTH = (0, 1)
+_WEIGHT = ("input", "weight", "bias")
+_SCALE = ("input", "scale", "bias")
+
+
+def _like(row: Operator, names: str) -> Iterator[Operator]:
+    """Give a row of the same traits for each of some names."""
+    return (replace(row, name=name) for name in names.split())
+
+
+def _products() -> Iterator[Operator]:
+    """Convolutions and matrix products, of real numbers and of codes."""
+    yield Operator(
+        name="Conv", words="conv conv1d conv2d conv3d convolution groupconvolution depthwiseconv2d",
+        sums=Sums.FILTER, windowed=True, ordered=True, unit="conv", folds=True,
+        data=_BOTH, bias=2, added=3, titles=_WEIGHT,
+    )  # fmt: skip
+    yield Operator(name="FusedConv", sums=Sums.FILTER, unit="conv", bias=2, added=3)
+    yield from _like(Operator(name="", sums=Sums.FILTER, bias=2), "NhwcConv NhwcFusedConv")
+    yield Operator(
+        name="ConvTranspose", words="convtranspose1d convtranspose2d convtranspose3d transposeconv deconvolution "
+        "convolutionbackpropdata groupconvolutionbackpropdata",
+        sums=Sums.SCATTER, windowed=True, ordered=True, unit="conv", folds=True, data=_BOTH, bias=2, titles=_WEIGHT,
+    )  # fmt: skip
+    yield Operator(
+        name="Gemm", family="MatMul", words="linear fullyconnected innerproduct addmm dense fc",
+        sums=Sums.MATRIX, ordered=True, gives_scores=True, unit="linear", folds=True,
+        data=_BOTH, bias=2, titles=_WEIGHT,
+    )  # fmt: skip
+    yield Operator(name="FusedGemm", sums=Sums.MATRIX, unit="linear", bias=2)
+    yield Operator(
+        name="MatMul", words="matmul mm bmm batchmatmul", sums=Sums.MATRIX, ordered=True, gives_scores=True,
+        unit="linear", folds=True, data=_BOTH, titles=_WEIGHT,
+    )  # fmt: skip
+    yield Operator(name="FusedMatMul", sums=Sums.MATRIX)
+    yield Operator(name="TransposeMatMul", plain="MatMul", sums=Sums.MATRIX)
+    yield Operator(name="Einsum")
+    yield Operator(name="ConvInteger", plain="Conv", takes_codes=True, sums_codes=True)
+    yield Operator(name="MatMulInteger", plain="MatMul", takes_codes=True, sums_codes=True)
+    yield Operator(
+        name="MatMulIntegerToFloat", plain="MatMul", takes_codes=True, scales_sums=True,
+        bias=6, added=6, places=(0, 1, 6),
+    )  # fmt: skip
+    yield Operator(
+        name="DynamicQuantizeMatMul", plain="MatMul", takes_codes=True, scales_sums=True, chooses_scale=True,
+        bias=4, added=4, places=(0, 1, 4),
+    )  # fmt: skip
+    yield Operator(name="MatMulNBits", plain="MatMul", takes_codes=True, packs_weight=True, bias=5, places=(0, 1, 5))
+
+
+def _quantized() -> Iterator[Operator]:
+    """Operators that carry scales and zero points beside their data."""
+    yield Operator(
+        name="QuantizeLinear", words="quantize quantizepertensor quantizeperchannel",
+        real=RealForm(op="Identity", data=_FIRST), keeps_values=True, quantizes=True, data=_FIRST,
+    )  # fmt: skip
+    yield Operator(
+        name="DequantizeLinear", words="dequantize dequantizepertensor dequantizeperchannel",
+        real=RealForm(op="Identity", data=_FIRST), keeps_values=True, dequantizes=True, data=_FIRST,
+    )  # fmt: skip
+    yield Operator(name="FakeQuantize", fake_quantizes=True)
+    yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
+    yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
+    yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8)), bias=8)
+    yield Operator(name="QLinearMatMul", real=RealForm(op="MatMul", data=(0, 3)))
+    yield Operator(name="QGemm", plain="Gemm", real=RealForm(op="Gemm", data=(0, 3, 6)), bias=6)
+    yield Operator(name="QLinearAdd", real=RealForm(op="Add", data=(0, 3)))
+    yield Operator(name="QLinearMul", real=RealForm(op="Mul", data=(0, 3)))
+    yield Operator(name="QLinearWhere", real=RealForm(op="Where", data=(0, 1, 4)))
+    yield Operator(name="QLinearConcat", real=RealForm(op="Concat", data=(2,), step=3))
+    for op in ("AveragePool", "GlobalAveragePool", "ReduceMean", "Sigmoid", "LeakyRelu", "Softmax"):
+        yield Operator(name=f"QLinear{op}", real=RealForm(op=op, data=_FIRST))
+
+
+def _movements() -> Iterator[Operator]:
+    """Operators that move data, or choose elements of it."""
+    move = Operator(name="", moves=True, unit="requantize", folds=True, data=_FIRST)
+    yield replace(move, name="Transpose", words="permute transpose swapaxes", transposes=True)
+    yield replace(move, name="Reshape", words="reshape view unsafeview", regroups=True)
+    yield replace(move, name="Flatten", words="flatten", regroups=True)
+    yield replace(move, name="Squeeze", words="squeeze", drops=True)
+    yield replace(move, name="Unsqueeze", words="unsqueeze expanddims", inserts=True)
+    yield replace(move, name="Slice", words="slice stridedslice", slices=True)
+    yield replace(move, name="Gather", words="gather embedding indexselect", gathers=True)
+    yield replace(move, name="Expand", words="expand broadcast broadcastto")
+    yield replace(move, name="Tile", words="tile repeat", folds=False)
+    yield replace(
+        move, name="Identity", keeps_values=True,
+        words="identity dropout dropout1d dropout2d dropout3d clone contiguous alias detach",
+    )  # fmt: skip
+    yield Operator(name="Split", words="split splitv variadicsplit chunk splitwithsizes", moves=True, data=_FIRST)
+    yield Operator(
+        name="Concat", words="cat concat concatenation concatenate", moves=True, unit="concat", folds=True, data=()
+    )
+    yield Operator(name="ReorderInput", moves=True, keeps_values=True, to_blocks=True, data=_FIRST)
+    yield Operator(name="ReorderOutput", moves=True, keeps_values=True, from_blocks=True, data=_FIRST)
+    yield Operator(name="Dropout", keeps_values=True, data=_FIRST)
+
+    channels = replace(move, moves=False, folds=False, selects=True, moves_channels=True, ordered=True)
+    yield replace(channels, name="DepthToSpace", words="depthtospace pixelshuffle")
+    yield replace(channels, name="SpaceToDepth", words="spacetodepth")
+    yield from _like(
+        Operator(name="", selects=True), "Compress GatherElements GatherND Scatter ScatterElements ScatterND"
+    )
+    yield from _like(Operator(name="", selects=True, data=_FIRST), "ReverseSequence Trilu")
+    yield Operator(name="Unique", selects=True, indices_beside=True)
+    yield Operator(name="TopK", selects=True, indices_beside=True, picks_index=True, default_axis=-1, data=_FIRST)
+    yield Operator(
+        name="Pad", words="pad padv2 mirrorpad constantpadnd", selects=True, unit="pad", folds=True,
+        in_codes=(2,), data=_FIRST,
+    )  # fmt: skip
+    yield Operator(name="Where", selects=True, unit="where", folds=True, data=(1, 2))
+    yield Operator(name="Max", words="maximum", selects=True, commutes=True, in_codes=(1,))
+    yield Operator(name="Min", words="minimum", selects=True, commutes=True, in_codes=(1,))
+
+
+def _whole() -> Iterator[Operator]:
+    """Operators that give indices, extents and truth values, and those that make values of nothing."""
+    compares = "Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not IsNaN IsInf"
+    yield from _like(Operator(name="", counts=True), f"{compares} NonMaxSuppression NonZero Range SequenceLength Size")
+    yield from _like(Operator(name="", counts=True, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin")
+    yield Operator(name="Shape", words="shape shapeof", counts=True, gives_extents=True)
+    yield Operator(name="Cast", words="cast convert", casts=True, data=_FIRST)
+    yield Operator(name="CastLike", casts=True, data=_FIRST)
+    yield Operator(name="OneHot", exact=True)
+    yield Operator(name="Constant", constant=True, reads_nothing=True)
+    yield from _like(Operator(name="", reads_nothing=True), "RandomNormal RandomUniform")
+    yield from _like(Operator(name="", holds_nodes=True), "If Loop Scan")
+    yield from _like(
+        Operator(name=""), "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor ConstantOfShape EyeLike Mod"
+    )
+
+
+def _elementwise() -> Iterator[Operator]:
+    """Arithmetic on one element of each operand."""
+    pair = Operator(name="", folds=True, data=_BOTH)
+    yield replace(pair, name="Add", words="add", unit="add", sums=Sums.OPERANDS, adds=True, neutral=0.0, commutes=True)
+    yield replace(pair, name="Sub", words="sub subtract", unit="sub", adds=True, neutral=0.0)
+    yield replace(pair, name="Mul", words="mul multiply", unit="mul", neutral=1.0, commutes=True)
+    yield replace(pair, name="Div", words="div divide truediv", unit="div", neutral=1.0)
+    yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True)
+    yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True)
+    yield Operator(name="Pow", words="pow power", real_inside=True)
+    function = Operator(name="", unit="lookup", data=_FIRST)
+    yield replace(function, name="Abs", words="abs", exact=True)
+    yield replace(function, name="Neg", words="neg negative", exact=True)
+    yield from _like(replace(function, exact=True), "Ceil Floor Round")
+    yield Operator(name="Sign", exact=True, data=_FIRST)
+    for name in ("Exp", "Log", "Sqrt"):
+        yield replace(function, name=name, words=name.lower())
+    yield from _like(function, "Cos Reciprocal Sin")
+    yield from _like(Operator(name="", data=_FIRST), "Acos Acosh Asin Asinh Atan Atanh Cosh Sinh Tan")
+    yield from _like(Operator(name="", data=_FIRST), "CumSum CumProd")
+
+
+def _activations() -> Iterator[Operator]:
+    """Functions of one element."""
+    clamp = Operator(
+        name="", family="Relu", unit="requantize", folds=True, data=_FIRST, activation=True, contracts=True
+    )
+    yield replace(clamp, name="Relu", words="relu", selects=True, least=0.0)
+    yield replace(
+        clamp, name="Clip", words="clip clamp hardtanh", selects=True, bounded=True,
+        parameters=("min", "max"), in_codes=(1, 2),
+    )  # fmt: skip
+    function = Operator(name="", unit="lookup", folds=True, data=_FIRST)
+    fused = replace(function, activation=True)
+    yield replace(
+        fused, name="LeakyRelu", words="leakyrelu", family="LeakyRelu", contracts=True, parameters=("alpha",),
+        forms=("leaky",),
+    )  # fmt: skip
+    yield Operator(name="PRelu", words="prelu", family="LeakyRelu", activation=True)
+    yield replace(
+        fused,
+        name="Sigmoid",
+        words="sigmoid logistic",
+        gives_scores=True,
+        rounds_like_one=True,
+        forms=("mlas", "fixed"),
+    )
+    yield replace(fused, name="Tanh", words="tanh", forms=("fixed",))
+    yield replace(fused, name="HardSigmoid", words="hardsigmoid", parameters=("alpha", "beta"))
+    halves = MappingProxyType({"alpha": 1 / 6, "beta": 0.5})
+    yield replace(
+        fused,
+        name="HardSwish",
+        words="hardswish hswish",
+        gate=Gate(op="HardSigmoid", attrs=halves),
+        forms=("hswish16",),
+    )
+    yield replace(fused, name="Elu", words="elu", parameters=("alpha",))
+    for name in ("Erf", "Gelu", "Softplus"):
+        yield replace(function, name=name, words=name.lower())
+    yield from _like(function, "Celu Mish Selu Softsign")
+    yield from _like(replace(function, folds=False), "Swish ThresholdedRelu")
+    # ONNX defines HardSwish so; ONNX Runtime makes a QuickGelu of these nodes (quick_gelu_fusion.cc)
+    yield Operator(name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", usual=1.702))
+    yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
+    yield Operator(
+        name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST
+    )
+    yield Operator(name="LogSoftmax", words="logsoftmax", gives_scores=True, data=_FIRST)
+    yield Operator(name="Hardmax", data=_FIRST)
+
+
+def _reductions() -> Iterator[Operator]:
+    """Pools, reductions over axes, changes of extents."""
+    pool = Operator(name="", windowed=True, ordered=True, data=_FIRST)
+    yield replace(
+        pool, name="MaxPool", words="maxpool maxpool1d maxpool2d maxpool3d", selects=True, indices_beside=True,
+        unit="max_pool", folds=True,
+    )  # fmt: skip
+    yield replace(pool, name="GlobalMaxPool", selects=True, unit="max_pool")
+    yield Operator(name="NhwcMaxPool", selects=True)
+    yield replace(
+        pool, name="AveragePool", words="avgpool avgpool1d avgpool2d avgpool3d averagepool averagepool2d",
+        sums=Sums.WINDOW, real_inside=True, unit="average_pool", folds=True,
+    )  # fmt: skip
+    yield replace(
+        pool, name="GlobalAveragePool", family="ReduceMean", sums=Sums.AXES, real_inside=True, gives_scores=True,
+        words="adaptiveavgpool1d adaptiveavgpool2d adaptiveavgpool3d globalavgpool globalaveragepool",
+        unit="global_average_pool", folds=True,
+    )  # fmt: skip
+    yield replace(pool, name="LpPool", real_inside=True)
+    reduction = Operator(name="", reduces=True, data=_FIRST)
+    yield replace(
+        reduction, name="ReduceMean", words="mean reducemean", sums=Sums.AXES, real_inside=True, gives_scores=True,
+        unit="reduce_mean", folds=True,
+    )  # fmt: skip
+    yield replace(reduction, name="ReduceSum", words="sum reducesum", sums=Sums.AXES)
+    yield replace(reduction, name="ReduceMax", words="amax reducemax")
+    yield from _like(reduction, "ReduceL1 ReduceMin ReduceProd ReduceSumSquare")
+    yield from _like(replace(reduction, real_inside=True), "ReduceL2 ReduceLogSum ReduceLogSumExp")
+    resize = Operator(name="", family="Resize", resizes=True, real_inside=True, unit="resize", data=_FIRST)
+    yield replace(
+        resize, name="Resize", folds=True,
+        words="resize interpolate resizebilinear resizenearestneighbor upsample upsamplebilinear2d upsamplenearest2d",
+    )  # fmt: skip
+    yield replace(resize, name="Upsample")
+    yield from _like(Operator(name="", real_inside=True), "GridSample ImageDecoder RoiAlign")
+
+
+def _normalizations() -> Iterator[Operator]:
+    """Normalizations, recurrent operators, attention."""
+    yield Operator(
+        name="BatchNormalization", words="batchnorm batchnorm1d batchnorm2d batchnorm3d batchnorminference",
+        scales_channels=True, ordered=True, titles=("input", "scale", "bias", "mean", "variance"),
+    )  # fmt: skip
+    yield Operator(
+        name="InstanceNormalization", words="instancenorm instancenorm1d instancenorm2d instancenorm3d", ordered=True
+    )
+    yield Operator(name="GroupNormalization", words="groupnorm", ordered=True)
+    yield Operator(name="LRN", ordered=True)
+    layers = Operator(name="LayerNormalization", family="LayerNormalization", titles=_SCALE)
+    yield replace(layers, words="layernorm")
+    yield replace(layers, name="SkipLayerNormalization", places=(0, 2, 3))
+    yield replace(layers, name="EmbedLayerNormalization", places=(0, 5, 6), mask=7)
+    squares = Operator(name="RMSNormalization", family="RMSNormalization", titles=_SCALE[:2])
+    yield replace(squares, words="rmsnorm")
+    yield replace(squares, name="SimplifiedLayerNormalization")
+    yield replace(squares, name="SkipSimplifiedLayerNormalization", places=(0, 2))
+    recurrent = Operator(
+        name="RNN", recurrent=True, ordered=True, titles=("input", "weight", "recurrent weight", "bias")
+    )
+    yield recurrent
+    yield replace(recurrent, name="GRU", words="gru")
+    yield replace(recurrent, name="LSTM", words="lstm")
+    yield from _like(Operator(name=""), "LpNormalization MeanVarianceNormalization")
+    yield from _like(Operator(name=""), "Attention GroupQueryAttention MultiHeadAttention RotaryEmbedding")
+
+
+ROWS: tuple[Operator, ...] = (
+    *_products(),
+    *_quantized(),
+    *_movements(),
+    *_whole(),
+    *_elementwise(),
+    *_activations(),
+    *_reductions(),
+    *_normalizations(),
+)
+"""Every operator that is known, each once."""

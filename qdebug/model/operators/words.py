@@ -1,0 +1,89 @@
+"""Operators in the words of other frameworks: a harness says what its own framework says.
+
+Attributes are not translated, but for what a word says beyond the operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+
+from qdebug.model.graph import AttrValue, Node
+from qdebug.model.operators.operator import Operator
+from qdebug.model.operators.queries import of
+from qdebug.model.operators.table import ROWS
+
+__all__ = ["in_words_of_onnx", "is_foreign", "kinds_of", "named"]
+
+_LISTED = frozenset(row.name for row in ROWS)
+_WORDS = {word: row.name for row in ROWS for word in row.words.split()}
+_NOTHING: Mapping[str, AttrValue] = MappingProxyType({})
+_WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyType(
+    {
+        "relu6": ("Clip", {"min": 0.0, "max": 6.0}),
+        "silu": ("QuickGelu", {"alpha": 1.0}),  # x * Sigmoid(x)
+        "swish": ("QuickGelu", {"alpha": 1.0}),
+    }
+)
+_FUSED = ("fused_activation_function", "fused_activation")
+_FUSED_WORDS = {"relu": ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
+_OVERLOAD = re.compile(r"[._](?:default|tensor|scalar|int|dim|self)$")
+
+
+def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield one of the nodes that have the same operator and the very same attributes.
+
+    For questions that only these two answer: most nodes of a large graph share both with many others.
+    """
+    seen: dict[tuple[str, int], Mapping[str, AttrValue]] = {}
+    for node in nodes:
+        kind = node.op, id(node.attrs)
+        if kind not in seen:
+            seen[kind] = node.attrs  # which stay alive, so that no others get their place in memory
+            yield node
+
+
+def named(op: str) -> Operator:
+    """Return the row of an operator that ONNX or another framework names so; a row without traits for other names."""
+    return of(_translated(op)[0])
+
+
+def is_foreign(node: Node) -> bool:
+    """Tell whether a node is said in words of another framework that have words of ONNX."""
+    return _translated(node.op)[0] != node.op or any(name in node.attrs for name in _FUSED)
+
+
+def in_words_of_onnx(node: Node) -> Node:
+    """Return a node with the operator that ONNX has for it, and the activation fused into it; itself if ONNX's."""
+    op, attrs = _translated(node.op)
+    fused = next((str(node.attrs[name]) for name in _FUSED if name in node.attrs), "")
+    activation = _FUSED_WORDS.get(_word(fused))
+    if op == node.op and not activation:
+        return node
+    said: dict[str, AttrValue] = {**attrs, **node.attrs}
+    if activation is not None:
+        said |= {"activation": activation[0], "activation_params": activation[1]}
+    return replace(node, op=op, attrs=said)
+
+
+@lru_cache(maxsize=4096)
+def _translated(op: str) -> tuple[str, Mapping[str, AttrValue]]:
+    """Return the operator of ONNX for a word of another framework, with what the word says beyond it."""
+    if op in _LISTED:
+        return op, _NOTHING
+    word = _word(op)
+    if word in _WITH_ATTRS:
+        return _WITH_ATTRS[word]
+    return _WORDS.get(word, op), _NOTHING
+
+
+def _word(op: str) -> str:
+    """Return the letters and digits of an operator's name without its framework and overload, in lower case."""
+    name = op.rpartition("::")[2]
+    name = name.removeprefix("aten.").lower()
+    while (shorter := _OVERLOAD.sub("", name)) != name:
+        name = shorter
+    return re.sub(r"[^a-z0-9]", "", name)
