@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import BIAS_SLOTS, GO_INTO_WEIGHTS, MOVES_VALUES, PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import in_plain_order, without_padding
 from qdebug.analysis.attribution.constant_error import hair, scales_by_constants
@@ -16,38 +15,18 @@ from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.segments import main_node
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
-from qdebug.model import Node
+from qdebug.model import Node, operators
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
 __all__ = ["ConstantCheck", "coarse_constant"]
 
-_TITLES = {
-    **dict.fromkeys(PRODUCTS, ("input", "weight", "bias")),
-    "BatchNormalization": ("input", "scale", "bias", "mean", "variance"),
-    **dict.fromkeys(
-        ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"), ("input", "scale", "bias")
-    ),
-    **dict.fromkeys(
-        ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"), ("input", "scale")
-    ),
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), ("input", "weight", "recurrent weight", "bias")),
-}
-"""What an operator's inputs are called where they are constants."""
-_PLACES = {
-    **{op: (0, 1, BIAS_SLOTS[op]) for op in ("DynamicQuantizeMatMul", "MatMulNBits", "MatMulIntegerToFloat")},
-    "SkipLayerNormalization": (0, 2, 3),
-    "EmbedLayerNormalization": (0, 5, 6),
-    "SkipSimplifiedLayerNormalization": (0, 2),
-}
-"""Where operators have what `_TITLES` names, if there is something else in between: scales, or what is added before."""
-
 _BIAS = 2
-"""Where `_TITLES` has the bias of a product."""
+"""The place of the bias among the titles of a product, see `Operator.titles`."""
 _FORMATS = 2.0**-4
 """Relative difference that rounding to a float format makes at most: those of three digits, or of more."""
 _KINDS = {"weight": FindingKind.WEIGHT, "recurrent weight": FindingKind.WEIGHT, "bias": FindingKind.BIAS}
-"""What a finding about a constant is about, by its title in `_TITLES`; other constants are `FindingKind.CONSTANT`."""
+"""What a finding about a constant is about, by the constant's title; others are `FindingKind.CONSTANT`."""
 
 
 class ConstantCheck:
@@ -79,7 +58,7 @@ class ConstantCheck:
 
     def weight_is_other(self, segment: Segment) -> bool:
         """Tell whether the weight of the one product of a segment is provably not the reference's."""
-        mains = [node for node in segment.nodes if plain_op(node) in PRODUCTS]
+        mains = [node for node in segment.nodes if operators.plain(node).product]
         others = [node for node in segment.nodes if node not in mains]
         if any(self._computed(name) for node in mains for name in node.inputs) or scales_by_constants(
             self._ref, others
@@ -96,13 +75,13 @@ class ConstantCheck:
             Root mean square of the difference, and the finding; None if the bias is the reference's, or in codes.
         """
         main = main_node(node, segment)
-        if main is None or segment.wide or plain_op(main) not in PRODUCTS:
+        if main is None or segment.wide or not operators.plain(main).product:
             return None
-        folded = [each for each in segment.nodes if each is not main and plain_op(each) in GO_INTO_WEIGHTS]
-        own = _operand(main, _BIAS)
+        folded = [each for each in segment.nodes if each is not main and operators.plain(each).goes_into_weights]
+        own = operators.titled_input(main, _BIAS)
         if len(folded) != (not own) or any(map(self._computed, main.inputs)) or _scales_bias(main, node):
             return None
-        bias, other = _operand(node, _BIAS), own or self._added(main, folded)
+        bias, other = operators.titled_input(node, _BIAS), own or self._added(main, folded)
         if not (bias and other and self._is_real(bias) and self._ref.recording.has(other)):
             return None
         mine, theirs = (
@@ -119,7 +98,7 @@ class ConstantCheck:
 
     def _added(self, main: Node, others: Sequence[Node]) -> str:
         """Give the constant that a node of its own adds to what a reference node gives; "" if there is none."""
-        adding = [node for node in others if node.op == "Add" and main.outputs[0] in node.inputs]
+        adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
         names = [name for node in adding for name in node.inputs if self._ref.classes.folds(name)]
         return names[0] if len(names) == 1 else ""
 
@@ -135,7 +114,7 @@ class ConstantCheck:
         if not name or not self._ref.classes.folds(name):
             return False
         made = self._ref.recording.graph.producer(self._ref.classes.root(name))
-        return made is not None and made.op not in MOVES_VALUES
+        return made is not None and not operators.of(made.op).moves
 
     def different(self, ours: Node, theirs: Node, segment: Segment) -> Finding | None:
         """Find a constant of which two nodes have another, or only one of them has one; None if there is none.
@@ -145,14 +124,14 @@ class ConstantCheck:
             theirs: The reference's.
             segment: What leads to the result of both.
         """
-        titles = _TITLES.get(plain_op(theirs), ("constant",) * max(2, len(theirs.inputs)))
+        titles = operators.plain(theirs).titles or ("constant",) * max(2, len(theirs.inputs))
         for slot, title in enumerate(titles):
-            one, other = (_operand(n, slot) for n in (ours, theirs))
+            one, other = (operators.titled_input(n, slot) for n in (ours, theirs))
             if not one and not other:
                 continue
             if slot > 1 and title == "constant" and not (one and other):
                 continue  # what it leaves out may be what holds without it
-            if one and not other and any(n.op == "Add" for n in segment.nodes):
+            if one and not other and any(operators.of(n.op).adds_term for n in segment.nodes):
                 continue  # the reference adds it in a node of its own
             if not one or not other:
                 said = f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
@@ -186,7 +165,7 @@ class ConstantCheck:
 
     def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Give a constant of the backend as real values, and half a step of each."""
-        nodes = (node for node in self._be.recording.graph.consumers(name) if node.op == "MatMulNBits")
+        nodes = (node for node in self._be.recording.graph.consumers(name) if operators.of(node.op).packs_weight)
         node = next((node for node in nodes if node.inputs[1] == name), None)
         if node is None:
             values, half = real_values(self._be.recording, name), self._replay.backend.half_steps(name)
@@ -203,14 +182,15 @@ class ConstantCheck:
 
     def different_weight(self, segment: Segment) -> Finding | None:
         """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
-        found = [[n for n in nodes if plain_op(n) in PRODUCTS] for nodes in (segment.own, segment.nodes)]
-        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
+        found = [[n for n in nodes if operators.plain(n).product] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not operators.same_family(found[0][0], found[1][0]):
             return None
         (ours,), (theirs,) = found
         if scales_by_constants(self._ref, [each for each in segment.nodes if each is not theirs]):
             return None
         turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
-        wrong = self._different_elements(ours, _operand(ours, 1), _operand(theirs, 1), "weight", turned=turned)
+        one, other = (operators.titled_input(each, 1) for each in (ours, theirs))
+        wrong = self._different_elements(ours, one, other, "weight", turned=turned)
         return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
 
     def _coarse(self, node: Node, name: str, title: str, error: np.ndarray) -> Finding | None:
@@ -252,13 +232,6 @@ def _of_elements(node: Node, title: str, name: str, wrong: int, count: int) -> F
 def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
     kind = _KINDS.get(title, FindingKind.CONSTANT)
     return Finding(kind=kind, role=Role.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
-
-
-def _operand(node: Node, slot: int) -> str:
-    """Give what `_TITLES` names, wherever it stands among a node's inputs; "" if the node has none."""
-    places = _PLACES.get(node.op, ())
-    place = places[slot] if slot < len(places) else slot
-    return node.inputs[place] if place < len(node.inputs) else ""
 
 
 def _scales_bias(*nodes: Node) -> bool:

@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_reference_order
-from qdebug.analysis.alignment.ops import PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loose, is_loose
 from qdebug.analysis.alignment.value_classes import Run
@@ -30,7 +29,7 @@ from qdebug.analysis.declarations.dynamic_check import DynamicCheck, lost_to_rou
 from qdebug.analysis.results.finding import Finding
 from qdebug.analysis.results.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.model.outline import shape_of
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
@@ -187,7 +186,7 @@ class DeclarationCheck:
         Returns:
             Names of formats; none where rounding does not account for what is recorded, or there is no one product.
         """
-        products = [] if segment is None else [node for node in segment.nodes if plain_op(node) in PRODUCTS]
+        products = [] if segment is None else [node for node in segment.nodes if operators.plain(node).product]
         place = next(recorded_places(self._reference, self._backend, entry), None)
         if segment is None or len(products) != 1 or place is None or entry.quant is not None:
             return ()

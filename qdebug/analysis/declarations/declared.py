@@ -15,7 +15,6 @@ import numpy as np
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
 from qdebug.analysis.alignment.columns import by_backend, reference_views
 from qdebug.analysis.alignment.layouts import layouts_of
-from qdebug.analysis.alignment.ops import MOVES_VALUES, PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.constant_error import known_errors, scales_by_constants
@@ -29,12 +28,11 @@ from qdebug.analysis.declarations.constant_check import ConstantCheck
 from qdebug.analysis.declarations.segments import SegmentFinder, main_node
 from qdebug.analysis.declarations.unheld import unheld
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.replay.real_form import real_form, takes_codes
 
 __all__ = ["Declared"]
 
-_ELEMENTWISE = frozenset({"Add", "Sub", "Mul"})
 _SHAPING = (
     "kernel_shape",
     "strides",
@@ -143,7 +141,7 @@ class Declared:
     def multiplies_codes(self, node: Node) -> bool:
         """Tell whether a backend node multiplies with a constant of integer codes."""
         form, _ = real_form(node, self._backend.graph.opset)
-        if form.op not in PRODUCTS:
+        if not operators.of(form.op).product:
             return False
         weights = [name for name in form.inputs[1:2] if name and self.be.classes.folds(name)]
         return any(self.replays.backend.levels(name) is not None for name in weights)
@@ -157,8 +155,8 @@ class Declared:
         Returns:
             None unless there is one product on either side, whose weight is provably the reference's but for rounding.
         """
-        found = [[n for n in nodes if plain_op(n) in PRODUCTS] for nodes in (segment.own, segment.nodes)]
-        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
+        found = [[n for n in nodes if operators.plain(n).product] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not operators.same_family(found[0][0], found[1][0]):
             return None
         ours, _ = real_form(found[0][0], self._backend.graph.opset)
         theirs, _ = real_form(found[1][0], self._reference.graph.opset)
@@ -184,17 +182,17 @@ class Declared:
         """
         form, opset = real_form(node, self._backend.graph.opset)
         constants = [name for name in form.inputs if name and self.be.classes.folds(name)]
-        if form.op not in PRODUCTS and not any(np.any(self.replays.backend.half_steps(name)) for name in constants):
+        row = operators.of(form.op)
+        if not row.product and not any(np.any(self.replays.backend.half_steps(name)) for name in constants):
             return 0.0
-        if form.op in MOVES_VALUES:
+        if row.moves:
             return self._moved_rounding(node, constants, sample=sample, step=step)
-        if form.op not in PRODUCTS | _ELEMENTWISE:
+        scales = row.neutral == 1 and row.commutes
+        if not (row.product or row.neutral == 0 or scales):
             return None
-        if form.op in ("Add", "Sub"):  # what a constant is added to does not scale its rounding
-            form = replace(form, op="Add")
         main, half_steps = main_node(node, segment), self.replays.backend.half_steps
         known: Mapping[str, np.ndarray] = {}
-        if main is not None and form.op in PRODUCTS:
+        if main is not None and row.product:
             theirs, _ = real_form(main, self._reference.graph.opset)
             others = [each for each in segment.nodes if each is not main]
             known = known_errors((self._ref, self.be), (theirs, form), others, half_steps)
@@ -207,14 +205,16 @@ class Declared:
                 steps = known[name] if name in known else half_steps(name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
-            elif slot > 1 or form.op == "Add":
+            elif slot > 1 or row.adds:  # what a constant is added to does not scale its rounding
                 values[name] = np.zeros_like(real_values(self._backend, name, sample, step))
             else:
                 values[name] = np.abs(real_values(self._backend, name, sample, step))
         if not rounded:
             return 0.0
+        if row.adds:
+            return np.asarray(sum(values[name] for name in form.inputs if name))
         worst = compute(node, form, opset, values)[form.outputs[0]]
-        if form.op not in PRODUCTS:
+        if not row.product:
             return worst
         squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
         return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))

@@ -28,7 +28,7 @@ from qdebug.analysis.declarations.constant_check import coarse_constant
 from qdebug.analysis.declarations.declared import Declared
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.analysis.results.limits import COARSE_SQNR
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 
@@ -78,7 +78,7 @@ class DynamicCheck:
     def _raw_codes(self, entry: PlannedNode, segment: Segment) -> bool:
         """Tell whether a tensor is of codes that nobody gave their scale with: they are compared as they are."""
         last = segment.own[-1]
-        chosen = last.op == "DynamicQuantizeLinear" and entry.tensor == last.outputs[0] and entry.quant is None
+        chosen = operators.of(last.op).gives_scale and entry.tensor == last.outputs[0] and entry.quant is None
         return chosen and self._backend.load(entry.tensor, *self._place(entry)).dtype.kind in "iu"
 
     def _place(self, entry: PlannedNode) -> tuple[int, int]:

@@ -12,15 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qdebug.analysis.alignment.ops import MOVES_VALUES
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
-from qdebug.model import Node, QuantParams, Recording
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.replay.real_form import real_form
 
 __all__ = ["contradicted", "misread"]
-
-_HANDS_ON = (MOVES_VALUES - {"Concat"}) | {"MaxPool"}
-"""Operators that give codes as they got them; joining tensors of several scales may take a requantization."""
 
 _ROUNDED = 2.0**-22
 """Relative difference that a scale has at most once it is kept as float32 on one side."""
@@ -104,7 +100,9 @@ def _tells(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> boo
 
 def _handed_on(recording: Recording, node: Node) -> Finding | None:
     """Find whether the codes that a node without scales hands on are read by another scale than they came with."""
-    if node.op not in _HANDS_ON or not (node.inputs and node.inputs[0]):
+    row = operators.of(node.op)
+    hands_on = (row.moves and row.data == (0,)) or row.unit == "max_pool"  # joining several scales may requantize
+    if not hands_on or not (node.inputs and node.inputs[0]):
         return None
     tensors = recording.graph.tensors
     source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from qdebug.analysis.alignment.columns import by_backend, first_by_root
-from qdebug.analysis.alignment.ops import plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.segment import Segment
-from qdebug.model import Graph, Node
+from qdebug.model import Graph, Node, operators
 
 __all__ = ["SegmentFinder", "main_node"]
 
@@ -93,7 +92,7 @@ class SegmentFinder:
 
 def main_node(node: Node, segment: Segment) -> Node | None:
     """Give the reference node of the same operator among those that a backend node stands for."""
-    return next((n for n in segment.nodes if same_family(plain_op(n), plain_op(node))), None)
+    return next((n for n in segment.nodes if operators.same_family(n, node)), None)
 
 
 def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import PRODUCTS
 from qdebug.analysis.attribution.band import unit_roundoff
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.replay.real_form import real_form
 
@@ -40,7 +39,7 @@ def unheld(reference: Recording, backend: Recording, theirs: Node, ours: Node) -
         floats = is_float(logical_name(mine.dtype)) and is_float(logical_name(real.dtype))
         if not floats or mine.dtype == real.dtype or mine.shape != real.shape:
             continue  # in the same format nothing is lost to it
-        noise = unit_roundoff(mine.dtype) if slot == 1 and form.op in PRODUCTS else 0.0
+        noise = unit_roundoff(mine.dtype) if slot == 1 and operators.of(form.op).product else 0.0
         lost = _lost(name, mine.astype(np.float64), real.astype(np.float64), noise)
         if lost is not None:
             return Finding(

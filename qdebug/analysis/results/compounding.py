@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import plain_op
 from qdebug.analysis.results.result import Compounding, NodeResult
 from qdebug.analysis.results.standings import Standings
-from qdebug.model import Graph
+from qdebug.model import Graph, operators
 
 __all__ = ["compounding_nodes"]
 
@@ -74,7 +73,7 @@ def _by_op(of: Standings, rows: np.ndarray, graph: Graph) -> Mapping[str, list[i
     for row in rows.tolist():
         producer = graph.producer(of.tensors[row])
         if producer is not None:
-            groups.setdefault(plain_op(producer), []).append(row)
+            groups.setdefault(operators.plain(producer).name, []).append(row)
     return groups
 
 
