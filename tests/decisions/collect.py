@@ -57,6 +57,14 @@ def digest_of(cases: list[dict]) -> str:
     return hashlib.sha256(json.dumps(cases, sort_keys=True).encode()).hexdigest()
 
 
+def altered(cases: list[dict], corpus: Path) -> list[str]:
+    """Return the files that are missing or not those of the manifest."""
+    stated = {file: digest for case in cases for file, digest in zip(case["files"], case["sha256"], strict=True)}
+    found = {file: corpus / file for file in stated if (corpus / file).exists()}
+    now = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in found.items()}
+    return [file for file, digest in stated.items() if now.get(file) != digest]
+
+
 def without_words(value: object) -> object:
     """Return a JSON value without its sentences."""
     if isinstance(value, dict):
@@ -194,6 +202,8 @@ def main() -> None:
     print(f"deciding with the qdebug of {home}", file=sys.stderr)
     corpus = options.corpus.resolve()
     cases, start = cases_of(corpus, quick=options.quick), time.perf_counter()
+    if wrong := altered(cases, corpus):
+        sys.exit(f"{len(wrong)} files of the corpus are missing or changed, such as {wrong[0]}: make it again")
     found = {"digest": digest_of(cases), "cases": decide_all(cases, corpus, jobs=options.jobs, note=_note)}
     options.output.write_text(json.dumps(found, indent=0), encoding="utf-8")
     print(f"{len(cases)} cases in {time.perf_counter() - start:.0f} s -> {options.output}", file=sys.stderr)

@@ -144,5 +144,11 @@ def test_a_key_that_only_the_newer_side_has_is_no_difference(once):
     assert compare.report(once, other)[1] == 0
 
 
+def test_a_file_that_is_not_the_manifest_s_is_named(corpus):
+    right = collect.hashlib.sha256((corpus / "right.h5").read_bytes()).hexdigest()
+    case = {"files": ["right.h5", "wrong.h5", "nowhere.h5"], "sha256": [right, right, right]}
+    assert collect.altered([case], corpus) == ["wrong.h5", "nowhere.h5"]
+
+
 def test_decisions_over_another_corpus_are_not_compared(once):
     assert compare.report(once, {**once, "digest": "another"})[1] == 1
