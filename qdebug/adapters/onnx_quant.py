@@ -12,19 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.adapters.onnx_dynamic import WeightScale, weight_scales
-from qdebug.model import Node, QuantParams
+from qdebug.model import Node, QuantParams, operators
 from qdebug.model.dtypes import is_float, is_integer
+from qdebug.model.operators import Sums
 
-__all__ = ["PASSES_CODES", "Facts", "quant_facts", "says_its_scale", "stands_for"]
-
-PASSES_CODES = frozenset(
-    {
-        *("Clip", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
-        *("MaxPool", "NhwcMaxPool", "Pad", "Relu", "ReorderInput", "ReorderOutput", "Reshape", "Resize", "Slice"),
-        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
-    }
-)
-"""Operators whose output holds codes of its input's scale, when its input holds codes."""
+__all__ = ["Facts", "quant_facts", "says_its_scale", "stands_for"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,42 +45,32 @@ class _Slot:
     output: bool = False
 
 
-def _unary() -> tuple[_Slot, ...]:
-    return _Slot(0, 1, 2), _Slot(0, 3, 4, output=True)
-
-
-_BINARY = (_Slot(0, 1, 2), _Slot(3, 4, 5), _Slot(0, 6, 7, output=True))
 _SLOTS: dict[str, tuple[_Slot, ...]] = {
-    "QLinearConv": (_Slot(0, 6, 7, output=True), _Slot(0, 1, 2), _Slot(3, 4, 5, axis=0)),
-    "QLinearMatMul": (_Slot(0, 6, 7, output=True), _Slot(0, 1, 2, axis=-2), _Slot(3, 4, 5, axis=-1)),
-    "QLinearAdd": _BINARY,
-    "QLinearMul": _BINARY,
-    "QLinearWhere": (_Slot(1, 2, 3), _Slot(4, 5, 6), _Slot(0, 7, 8, output=True)),
-    "QLinearSigmoid": _unary(),
-    "QLinearLeakyRelu": _unary(),
-    "QLinearGlobalAveragePool": _unary(),
-    "QLinearAveragePool": _unary(),
-    "QLinearSoftmax": _unary(),
-    "QLinearReduceMean": _unary(),
     "MatMulIntegerToFloat": (_Slot(0, 2, 4), _Slot(1, 3, 5, axis=-1)),
     "DynamicQuantizeMatMul": (_Slot(1, 2, 3, axis=-1),),
     "DynamicQuantizeLSTM": (_Slot(1, 8, 9), _Slot(2, 10, 11)),
 }
-# Bias operand, and the positions of the two scales whose product is its scale (ONNX QLinearConv; ORT QGemm).
-_BIAS = {"QLinearConv": (8, 1, 4), "QGemm": (6, 1, 4)}
+"""Operators that scale their sums themselves."""
 
 
 def _slots(node: Node) -> tuple[_Slot, ...]:
-    if node.op in ("QuantizeLinear", "DequantizeLinear"):
+    """Return the quantized operands of a node: a scale and a zero point follow each, and those of the output."""
+    row = operators.of(node.op)
+    if row.real is None:
+        return _SLOTS.get(node.op, ())
+    if row.real.out is None:
         axis = node.attrs.get("axis", 1)
-        return (_Slot(0, 1, 2, axis=axis if isinstance(axis, int) else 1, output=node.op == "QuantizeLinear"),)
-    if node.op == "QGemm":
-        columns = 0 if node.attrs.get("transB", 0) else 1
-        return _Slot(0, 7, 8, output=True), _Slot(0, 1, 2), _Slot(3, 4, 5, axis=columns)
-    if node.op == "QLinearConcat":
-        parts = tuple(_Slot(at, at + 1, at + 2) for at in range(2, len(node.inputs) - 2, 3))
-        return (_Slot(0, 0, 1, output=True), *parts)
-    return _SLOTS.get(node.op, ())
+        return (_Slot(0, 1, 2, axis=axis if isinstance(axis, int) else 1, output=row.quantizes),)
+    form, positions = operators.of(row.real.op), row.real.positions(len(node.inputs))
+    data = positions if not form.data else tuple(positions[place] for place in form.data)
+    axes: tuple[int | None, ...] = (None,) * len(data)
+    if form.sums is Sums.FILTER:
+        axes = (None, 0)
+    elif form.sums is Sums.MATRIX:
+        matrix = (None, 0 if node.attrs.get("transB", 0) else 1)  # of two dimensions, as a bias tells
+        axes = (-2, -1) if row.bias is None else matrix
+    slots = (_Slot(at, at + 1, at + 2, axis=axis) for at, axis in zip(data, axes, strict=True))
+    return (_Slot(0, row.real.out, row.real.out + 1, output=True), *slots)
 
 
 def _name(names: Sequence[str], position: int) -> str:
@@ -127,7 +109,7 @@ def quant_facts(nodes: Sequence[Node], facts: Facts) -> dict[str, QuantParams]:
     for node in nodes:
         _bias(node, facts, known)
     for node in reversed(nodes):
-        _pass_on(node, known, node.outputs, node.inputs if node.op == "Concat" else node.inputs[:1])
+        _pass_on(node, known, node.outputs, operators.operands(node))
     return known
 
 
@@ -175,11 +157,11 @@ def _axis(axis: int | None, rank: int | None) -> int | None:
 
 
 def _bias(node: Node, facts: Facts, known: dict[str, QuantParams]) -> None:
-    if node.op not in _BIAS:
+    row = operators.of(node.op)
+    if row.real is None or row.bias is None:
         return
-    at, left, right = _BIAS[node.op]
-    bias = _name(node.inputs, at)
-    scales = facts.constant(_name(node.inputs, left)), facts.constant(_name(node.inputs, right))
+    bias = _name(node.inputs, row.bias)
+    scales = tuple(facts.constant(_name(node.inputs, at + 1)) for at in row.real.data[:2])
     if not bias or bias in known or scales[0] is None or scales[1] is None:
         return
     product = scales[0].astype(np.float32).ravel() * scales[1].astype(np.float32).ravel()
@@ -189,14 +171,15 @@ def _bias(node: Node, facts: Facts, known: dict[str, QuantParams]) -> None:
 
 def _pass_on(node: Node, known: dict[str, QuantParams], sources: Sequence[str], targets: Sequence[str]) -> None:
     """Hand the parameters on through an operator that moves codes without changing them."""
-    if node.op not in PASSES_CODES or not sources or sources[0] not in known:
+    row = operators.of(node.op)
+    if not row.passes_codes or not sources or sources[0] not in known:
         return
-    if node.op in ("Resize", "Upsample") and node.attrs.get("mode", "nearest") != "nearest":
+    if row.resizes and node.attrs.get("mode", "nearest") != "nearest":
         return
     params = known[sources[0]]
-    if node.op == "Concat" and any(known.get(name, params) != params for name in node.inputs):
+    if row.data == () and any(known.get(name, params) != params for name in node.inputs):
         return
-    if params.per_channel and node.op != "Identity":
+    if params.per_channel and (row.turns or not row.keeps_values):
         return
     for target in targets:
         if target and target not in known:

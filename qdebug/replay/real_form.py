@@ -29,8 +29,7 @@ def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, 
     real = operators.of(node.op).real
     if real is None:
         return node, opset
-    positions = range(real.data[0], len(node.inputs), real.step) if real.step else real.data
-    inputs = tuple(node.inputs[p] if p < len(node.inputs) else "" for p in positions)
+    inputs = tuple(node.inputs[p] if p < len(node.inputs) else "" for p in real.positions(len(node.inputs)))
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
     return _standard(node, real.op, inputs, node.attrs), _at_least(opset)

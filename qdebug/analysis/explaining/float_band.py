@@ -346,11 +346,12 @@ def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
 def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:
     """Permute the terms of every sum alike in both operands; None where that is not known."""
     row = operators.of(form.op)
+    if row.plain != row.name:
+        return None  # an activation computed along with the sums hides their order
     if row.sums is Sums.FILTER and form.attrs.get("group", 1) == 1:
         order = rng.permutation(arrays[1].shape[1])
         return [arrays[0][:, order], arrays[1][:, order], *arrays[2:]]
-    turned = form.attrs.get("transA") or form.attrs.get("transB")
-    if row.sums is Sums.MATRIX and row.bias is None and not turned and all(array.ndim >= 2 for array in arrays[:2]):
+    if row.sums is Sums.MATRIX and row.bias is None and all(array.ndim >= 2 for array in arrays[:2]):
         order = rng.permutation(arrays[0].shape[-1])
         return [arrays[0][..., order], arrays[1][..., order, :], *arrays[2:]]
     return None

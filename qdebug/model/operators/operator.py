@@ -36,12 +36,18 @@ class RealForm:
     Args:
         op: The operator on real numbers.
         data: Positions of its inputs among those of the quantized operator.
+        out: Position of the scale of its output, which the zero point follows.
         step: Where there are any number of inputs: the distance from each to the next, from the one in `data` on.
     """
 
     op: str
     data: tuple[int, ...]
+    out: int | None = None
     step: int = 0
+
+    def positions(self, count: int) -> tuple[int, ...]:
+        """Return the positions of the data of a node with so many inputs."""
+        return tuple(range(self.data[0], count, self.step)) if self.step else self.data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,151 +69,78 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One operator and its traits; an operator that is not in the table has none.
+    """One operator and its traits; an operator that is not in the table has none."""
 
-    Args:
-        name: As ONNX or ONNX Runtime names it.
-        plain: The operator without how it is computed: Conv for QLinearConv.
-        family: The same for operators that can stand for each other, as Gemm and MatMul.
-        words: What other frameworks call it, in lower case without underscores, separated by spaces.
-        real: Its form on real numbers if it carries scales; None otherwise.
+    name: str  # as ONNX or ONNX Runtime names it
+    plain: str = ""  # the operator without how it is computed: Conv for QLinearConv
+    family: str = ""  # the same for operators that can stand for each other, as Gemm and MatMul
+    words: str = ""  # what other frameworks call it, in lower case without underscores, separated by spaces
+    real: RealForm | None = None  # its form on real numbers if it carries scales; None otherwise
 
-        moves: Picks, repeats and arranges elements of its inputs, and computes nothing.
-        keeps_values: Its output stands for the same real numbers as its first input, be it in another format.
-        transposes: Turns dimensions.
-        to_blocks: Arranges channels in blocks.
-        from_blocks: Undoes that.
-        regroups: Gives the elements in the same order in dimensions of its own.
-        inserts: Puts dimensions of extent 1 in.
-        drops: Takes dimensions of extent 1 out.
-        slices: Takes a range of places along axes.
-        gathers: Picks places along an axis by indices, whose dimensions take the place of the axis.
-        moves_channels: Moves elements between channels and extents.
-        selects: Makes its first output of elements that it reads, chosen by their values or their places.
-        reduces: Takes axes out, or leaves them with extent 1.
-        picks_index: Gives the places of elements that it picks along an axis.
-        default_axis: The axis that it works along where the node states none.
-        indices_beside: Its outputs after the first are indices.
-        counts: Gives indices, extents or truth values: never codes, whatever it reads.
-        exact: Computes something that is never rounded.
-        casts: Gives the same numbers in another data type.
-        gives_extents: Gives the extents of what it reads.
-        constant: Gives the value of an attribute.
-        reads_nothing: Has no inputs.
-        holds_nodes: Runs nodes of its own, which are not part of the graph.
+    moves: bool = False  # picks, repeats and arranges elements of its inputs, and computes nothing
+    keeps_values: bool = False  # stands for the same real numbers as its first input, be it in another format
+    transposes: bool = False  # turns dimensions
+    to_blocks: bool = False  # arranges channels in blocks
+    from_blocks: bool = False  # undoes that
+    regroups: bool = False  # gives the elements in the same order in dimensions of its own
+    inserts: bool = False  # puts dimensions of extent 1 in
+    drops: bool = False  # takes dimensions of extent 1 out
+    slices: bool = False  # takes a range of places along axes
+    gathers: bool = False  # picks places along an axis by indices, whose dimensions take the place of the axis
+    moves_channels: bool = False  # moves elements between channels and extents
+    selects: bool = False  # makes its first output of elements that it reads, chosen by their values or their places
+    reduces: bool = False  # takes axes out, or leaves them with extent 1
+    picks_index: bool = False  # gives the places of elements that it picks along an axis
+    default_axis: int = 0  # the axis that it works along where the node states none
+    indices_beside: bool = False  # its outputs after the first are indices
+    counts: bool = False  # gives indices, extents or truth values: never codes, whatever it reads
+    exact: bool = False  # computes something that is never rounded
+    casts: bool = False  # gives the same numbers in another data type
+    gives_extents: bool = False  # gives the extents of what it reads
+    constant: bool = False  # gives the value of an attribute
+    reads_nothing: bool = False  # has no inputs
+    holds_nodes: bool = False  # runs nodes of its own, which are not part of the graph
 
-        sums: What each element of its result is a sum of; None if of nothing, or if that is not known.
-        adds: Each element is a sum or a difference of one element of each operand.
-        neutral: The constant operand that changes nothing; None if there is none.
-        commutes: The order of its operands does not matter.
-        scales_channels: Multiplies each channel by one constant and adds another.
-        activation: An element-wise function that backends compute along with the node before.
-        least: The least value that it lets through, if that is fixed.
-        bounded: Clamps to its attributes `min` and `max`, or to its inputs 1 and 2.
-        contracts: Its results are no farther apart than what it reads.
-        parameters: Its attributes in the order of `activation_params` (ONNX Runtime, fused_activation.cc).
-        gate: What it multiplies its input by, if it is defined so.
-        hides_low: What lies far below the largest element along its axis counts for nothing.
-        rounds_like_one: Its result is rounded like a number of the size of 1, however small it is.
-        real_inside: Computes with real numbers even where it reads and gives integers.
-        windowed: Computes over windows of the dimensions after the channels.
-        resizes: Changes the extents of those dimensions by interpolation.
-        ordered: Knows its dimensions by their place: what it reads has the order that the operator defines.
-        recurrent: Runs over a sequence with a state.
-        gives_scores: Classifiers end in it.
+    sums: Sums | None = None  # what each element of its result is a sum of; None if of nothing, or if that is not known
+    adds: bool = False  # each element is a sum or a difference of one element of each operand
+    neutral: float | None = None  # the constant operand that changes nothing; None if there is none
+    commutes: bool = False  # the order of its operands does not matter
+    scales_channels: bool = False  # multiplies each channel by one constant and adds another
+    activation: bool = False  # an element-wise function that backends compute along with the node before
+    least: float | None = None  # the least value that it lets through, if that is fixed
+    bounded: bool = False  # clamps to its attributes `min` and `max`, or to its inputs 1 and 2
+    contracts: bool = False  # its results are no farther apart than what it reads
+    parameters: tuple[str, ...] = ()  # its attributes, in the order of `activation_params` (fused_activation.cc)
+    gate: Gate | None = None  # what it multiplies its input by, if it is defined so
+    hides_low: bool = False  # what lies far below the largest element along its axis counts for nothing
+    rounds_like_one: bool = False  # its result is rounded like a number of the size of 1, however small it is
+    real_inside: bool = False  # computes with real numbers even where it reads and gives integers
+    windowed: bool = False  # computes over windows of the dimensions after the channels
+    resizes: bool = False  # changes the extents of those dimensions by interpolation
+    ordered: bool = False  # knows its dimensions by their place: what it reads has the order that the operator defines
+    recurrent: bool = False  # runs over a sequence with a state
+    gives_scores: bool = False  # classifiers end in it
 
-        quantizes: Makes codes of real numbers by a given scale.
-        dequantizes: Makes real numbers of codes.
-        fake_quantizes: Rounds real numbers to those that codes stand for.
-        gives_scale: Gives codes together with the scale and zero point that it has chosen for them.
-        chooses_scale: Rounds its data to codes of a scale chosen by their range.
-        takes_codes: Computes on codes with scales of its own, which are no part of the graph's quantization.
-        sums_codes: Gives sums of products of codes, and leaves it to others to make real numbers of them.
-        scales_sums: Makes real numbers of such sums itself.
-        packs_weight: Its weight is packed codes of a few bits, with a scale for each block.
-        unit: How it is computed between codes, a `Unit.kind`; empty if that is not known.
-        folds: Integer backends fold it with the DequantizeLinear before and the QuantizeLinear after.
-        forms: Arithmetics on codes that are known for this operator alone.
-        in_codes: Inputs that are in the codes of the first, where that is in codes: bounds, what is filled in.
+    quantizes: bool = False  # makes codes of real numbers by a given scale
+    dequantizes: bool = False  # makes real numbers of codes
+    fake_quantizes: bool = False  # rounds real numbers to those that codes stand for
+    gives_scale: bool = False  # gives codes together with the scale and zero point that it has chosen for them
+    chooses_scale: bool = False  # rounds its data to codes of a scale chosen by their range
+    takes_codes: bool = False  # computes on codes with scales of its own, which are no part of the graph's quantization
+    sums_codes: bool = False  # gives sums of products of codes, and leaves it to others to make real numbers of them
+    scales_sums: bool = False  # makes real numbers of such sums itself
+    packs_weight: bool = False  # its weight is packed codes of a few bits, with a scale for each block
+    unit: str = ""  # how it is computed between codes, a `Unit.kind`; empty if that is not known
+    folds: bool = False  # integer backends fold it with the DequantizeLinear before and the QuantizeLinear after
+    forms: tuple[str, ...] = ()  # arithmetics on codes that are known for this operator alone
+    in_codes: tuple[int, ...] = ()  # inputs in the codes of the first, where that is in codes: bounds, fillings
 
-        data: Inputs whose elements go into its result; none for any number of them, None if all inputs may.
-        bias: Which input is the bias of a product.
-        added: Which input is added to its result.
-        mask: Which input is a mask whose ones are counted as the second output (ContribOperators.md).
-        titles: What its inputs are called where they are constants, in order.
-        places: Where the inputs stand that its plain operator has titles for, if not in their order.
-    """
-
-    name: str
-    plain: str = ""
-    family: str = ""
-    words: str = ""
-    real: RealForm | None = None
-
-    moves: bool = False
-    keeps_values: bool = False
-    transposes: bool = False
-    to_blocks: bool = False
-    from_blocks: bool = False
-    regroups: bool = False
-    inserts: bool = False
-    drops: bool = False
-    slices: bool = False
-    gathers: bool = False
-    moves_channels: bool = False
-    selects: bool = False
-    reduces: bool = False
-    picks_index: bool = False
-    default_axis: int = 0
-    indices_beside: bool = False
-    counts: bool = False
-    exact: bool = False
-    casts: bool = False
-    gives_extents: bool = False
-    constant: bool = False
-    reads_nothing: bool = False
-    holds_nodes: bool = False
-
-    sums: Sums | None = None
-    adds: bool = False
-    neutral: float | None = None
-    commutes: bool = False
-    scales_channels: bool = False
-    activation: bool = False
-    least: float | None = None
-    bounded: bool = False
-    contracts: bool = False
-    parameters: tuple[str, ...] = ()
-    gate: Gate | None = None
-    hides_low: bool = False
-    rounds_like_one: bool = False
-    real_inside: bool = False
-    windowed: bool = False
-    resizes: bool = False
-    ordered: bool = False
-    recurrent: bool = False
-    gives_scores: bool = False
-
-    quantizes: bool = False
-    dequantizes: bool = False
-    fake_quantizes: bool = False
-    gives_scale: bool = False
-    chooses_scale: bool = False
-    takes_codes: bool = False
-    sums_codes: bool = False
-    scales_sums: bool = False
-    packs_weight: bool = False
-    unit: str = ""
-    folds: bool = False
-    forms: tuple[str, ...] = ()
-    in_codes: tuple[int, ...] = ()
-
-    data: tuple[int, ...] | None = None
-    bias: int | None = None
-    added: int | None = None
-    mask: int | None = None
-    titles: tuple[str, ...] = ()
-    places: tuple[int, ...] = ()
+    data: tuple[int, ...] | None = None  # inputs whose elements go into its result; () for any number
+    bias: int | None = None  # which input is the bias of a product
+    added: int | None = None  # which input is added to its result
+    mask: int | None = None  # which input is a mask whose ones are counted as the second output (ContribOperators.md)
+    titles: tuple[str, ...] = ()  # what its inputs are called where they are constants, in order
+    places: tuple[int, ...] = ()  # where the inputs stand that its plain operator has titles for, if not in their order
 
     @property
     def product(self) -> bool:
@@ -309,6 +242,11 @@ class Operator:
     def rescales(self) -> bool:
         """Whether it needs scales between codes: it does more than to move codes, or to choose among them."""
         return self.unit in _RESCALES
+
+    @property
+    def passes_codes(self) -> bool:
+        """Whether what it gives are codes of the scale of its first input, where that is in codes."""
+        return self.moves or self.resizes or (self.selects and self.data == (0,) and not self.picks_index)
 
     @property
     def channels_last(self) -> bool:

@@ -79,15 +79,15 @@ def _quantized() -> Iterator[Operator]:
     yield Operator(name="FakeQuantize", fake_quantizes=True)
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
     yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
-    yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8)), bias=8)
-    yield Operator(name="QLinearMatMul", real=RealForm(op="MatMul", data=(0, 3)))
-    yield Operator(name="QGemm", plain="Gemm", real=RealForm(op="Gemm", data=(0, 3, 6)), bias=6)
-    yield Operator(name="QLinearAdd", real=RealForm(op="Add", data=(0, 3)))
-    yield Operator(name="QLinearMul", real=RealForm(op="Mul", data=(0, 3)))
-    yield Operator(name="QLinearWhere", real=RealForm(op="Where", data=(0, 1, 4)))
-    yield Operator(name="QLinearConcat", real=RealForm(op="Concat", data=(2,), step=3))
+    yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8), out=6), bias=8)
+    yield Operator(name="QLinearMatMul", real=RealForm(op="MatMul", data=(0, 3), out=6))
+    yield Operator(name="QGemm", plain="Gemm", real=RealForm(op="Gemm", data=(0, 3, 6), out=7), bias=6)
+    yield Operator(name="QLinearAdd", real=RealForm(op="Add", data=(0, 3), out=6))
+    yield Operator(name="QLinearMul", real=RealForm(op="Mul", data=(0, 3), out=6))
+    yield Operator(name="QLinearWhere", real=RealForm(op="Where", data=(0, 1, 4), out=7))
+    yield Operator(name="QLinearConcat", real=RealForm(op="Concat", data=(2,), out=0, step=3))
     for op in ("AveragePool", "GlobalAveragePool", "ReduceMean", "Sigmoid", "LeakyRelu", "Softmax"):
-        yield Operator(name=f"QLinear{op}", real=RealForm(op=op, data=_FIRST))
+        yield Operator(name=f"QLinear{op}", real=RealForm(op=op, data=_FIRST, out=3))
 
 
 def _movements() -> Iterator[Operator]:
@@ -117,10 +117,10 @@ def _movements() -> Iterator[Operator]:
     channels = replace(move, moves=False, folds=False, selects=True, moves_channels=True, ordered=True)
     yield replace(channels, name="DepthToSpace", words="depthtospace pixelshuffle")
     yield replace(channels, name="SpaceToDepth", words="spacetodepth")
+    yield from _like(Operator(name="", selects=True), "Scatter ScatterElements ScatterND")
     yield from _like(
-        Operator(name="", selects=True), "Compress GatherElements GatherND Scatter ScatterElements ScatterND"
+        Operator(name="", selects=True, data=_FIRST), "Compress GatherElements GatherND ReverseSequence Trilu"
     )
-    yield from _like(Operator(name="", selects=True, data=_FIRST), "ReverseSequence Trilu")
     yield Operator(name="Unique", selects=True, indices_beside=True)
     yield Operator(name="TopK", selects=True, indices_beside=True, picks_index=True, default_axis=-1, data=_FIRST)
     yield Operator(
@@ -229,7 +229,7 @@ def _reductions() -> Iterator[Operator]:
         unit="max_pool", folds=True,
     )  # fmt: skip
     yield replace(pool, name="GlobalMaxPool", selects=True, unit="max_pool")
-    yield Operator(name="NhwcMaxPool", selects=True)
+    yield Operator(name="NhwcMaxPool", selects=True, data=_FIRST)
     yield replace(
         pool, name="AveragePool", words="avgpool avgpool1d avgpool2d avgpool3d averagepool averagepool2d",
         sums=Sums.WINDOW, real_inside=True, unit="average_pool", folds=True,
