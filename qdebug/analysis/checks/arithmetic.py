@@ -7,7 +7,8 @@ import math
 from qdebug.analysis.attribution.attribute import Attribution
 from qdebug.analysis.checks.measured import Measured, breach
 from qdebug.analysis.results.finding import Finding, FindingKind
-from qdebug.analysis.results.limits import DERIVED_LSB, HAIR
+from qdebug.model.thresholds.rounding import LSB_SLACK
+from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["differing", "elements", "integers", "steps", "sums"]
@@ -21,7 +22,7 @@ def steps(of: Measured) -> Finding | None:
     if found is None or found[1].whole_off is not None or found[1].allowed is not None:
         return None
     largest = found[0].max_lsb
-    if of.excused or largest is None or largest <= DERIVED_LSB + HAIR:
+    if of.excused or largest is None or largest <= DERIVED_LSB + LSB_SLACK:
         return None
     said = f"it introduces {largest:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
     return breach(of, FindingKind.ARITHMETIC, said, judged=(largest, DERIVED_LSB, "LSB"), given=False)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from qdebug.analysis.checks.measured import Measured, breach
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
-from qdebug.analysis.results.limits import COARSE_SQNR, DEFAULT_MIN_SQNR
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["range_fits", "saturation", "scale_fits"]
@@ -26,7 +26,7 @@ def range_fits(of: Measured) -> Finding | None:
 def scale_fits(of: Measured) -> Finding | None:
     """Find a scale so large that rounding to the codes leaves too little of the reference's values."""
     coded = None if of.attribution is None else of.attribution.coded
-    return _fits(of, coded, COARSE_SQNR, FindingKind.SCALE, ("rounding to its codes", "its scale does not fit"))
+    return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounding to its codes", "its scale does not fit"))
 
 
 def _fits(

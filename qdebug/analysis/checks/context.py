@@ -23,17 +23,15 @@ from qdebug.analysis.explaining.reproduce import Reproduced, Reproducer
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.analysis.results.limits import Limits
 from qdebug.model import Node, Recording
+from qdebug.model.thresholds.attribution import (
+    PASSED_ON_MAX_ERROR_RATIO,
+    SELF_CHECK_MIN_ERROR_RATIO,
+    SUBSTITUTE_REPLAY_MAX_ERROR_RATIO,
+)
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["NodeContext", "Runs"]
 
-_FAR_LESS = 0.1
-"""Share of the error against the replay of its own node that a tensor has at most where the reference's accounts for
-it."""
-_ALIKE = 0.8
-"""Ratio of the errors of both runs against their own replays, one way or the other, where not all was said of both."""
-_PASSED_ON = 2.0
-"""Times the relative error of what it reads that a node may pass on, where nothing tells what it adds."""
 _HALF_KNOWN = "it was replayed with the reference's constants, which are not rounded to codes"
 
 
@@ -230,7 +228,7 @@ class NodeContext:
             return None
         other = self.runs.declared.by_reference(entry, segment, rounding=False)
         errors = [None if found.in_range is None else found.in_range.rmse for found in (other, own)]
-        if errors[0] is None or errors[1] is None or not errors[0] < _FAR_LESS * errors[1]:
+        if errors[0] is None or errors[1] is None or not errors[0] < SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * errors[1]:
             return None  # where both replays are off alike, it is the backend
         other = self.runs.declared.by_reference(entry, segment, rounding=True)
         return None if self._beyond(other, excused=False) else other
@@ -246,7 +244,7 @@ class NodeContext:
             return own  # rounding to codes is an error of its own
         alone = reference_alone(self.runs.reference, self.entry)
         theirs, ours = (None if found.in_range is None else found.in_range.rel_l2 for found in (alone, own))
-        if not theirs or not ours or not _ALIKE <= theirs / ours <= 1 / _ALIKE:
+        if not theirs or not ours or not SELF_CHECK_MIN_ERROR_RATIO <= theirs / ours <= 1 / SELF_CHECK_MIN_ERROR_RATIO:
             return own
         if not self._beyond(alone, excused=False):
             return own  # it rounds as coarsely, and no more
@@ -310,7 +308,7 @@ class NodeContext:
             return False
         read = (comparison.stats for comparison in self._read(self.segment))
         errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
-        return any(own <= _PASSED_ON * each for each in errors)
+        return any(own <= PASSED_ON_MAX_ERROR_RATIO * each for each in errors)
 
     @cached_property
     def _reads_the_same(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from qdebug.analysis.checks.measured import Measured, breach
 from qdebug.analysis.results.finding import Finding, FindingKind
-from qdebug.analysis.results.limits import COARSE_SQNR, DERIVED_LSB, HAIR
+from qdebug.model.thresholds.rounding import LSB_SLACK
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["largest_step", "nonfinite", "sqnr", "tolerance"]
@@ -31,8 +32,8 @@ def sqnr(of: Measured) -> Finding | None:
     if stats is None:
         return None
     floor = limits.sqnr_in_force
-    if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + HAIR:
-        floor = COARSE_SQNR  # no code is off by more than any quantized node may introduce
+    if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
+        floor = CODES_MIN_SQNR  # no code is off by more than any quantized node may introduce
     if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
         return None
     said = f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
@@ -47,7 +48,7 @@ def largest_step(of: Measured) -> Finding | None:
     if stats is None or stats.max_lsb is None or most is None:
         return None
     # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
-    if stats.max_lsb <= most * (1 + HAIR):
+    if stats.max_lsb <= most * (1 + LSB_SLACK):
         return None
     said = f"a difference of {stats.max_lsb:.4g} LSB is above {most:g} LSB"
     return breach(of, FindingKind.ERROR, said, judged=(stats.max_lsb, most, "LSB"), given=True)

@@ -16,6 +16,8 @@ from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.segments import main_node
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.model import Node, operators
+from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
+from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
@@ -23,8 +25,6 @@ __all__ = ["ConstantCheck", "coarse_constant"]
 
 _BIAS = 2
 """The place of the bias among the titles of a product, see `Operator.titles`."""
-_FORMATS = 2.0**-4
-"""Relative difference that rounding to a float format makes at most: those of three digits, or of more."""
 _KINDS = {"weight": FindingKind.WEIGHT, "recurrent weight": FindingKind.WEIGHT, "bias": FindingKind.BIAS}
 """What a finding about a constant is about, by the constant's title; others are `FindingKind.CONSTANT`."""
 
@@ -91,9 +91,9 @@ class ConstantCheck:
         if mine.shape != theirs.shape or not self._ref.classes.folds(other):
             return None
         off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
-        if not np.linalg.norm(off) > _FORMATS * np.linalg.norm(theirs):
+        if not np.linalg.norm(off) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(theirs):
             return None
-        wrong = int(np.sum(off > _FORMATS * np.abs(theirs)))
+        wrong = int(np.sum(off > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(theirs)))
         return float(np.sqrt(np.mean(off**2))), _of_elements(node, "bias", bias, wrong, off.size)
 
     def _added(self, main: Node, others: Sequence[Node]) -> str:
@@ -157,7 +157,7 @@ class ConstantCheck:
         if mine.shape != real.shape:
             return None
         steps = half + other_steps
-        beyond = np.abs(mine - real) > 1.001 * steps + hair(real)
+        beyond = np.abs(mine - real) > (1 + LSB_SLACK) * steps + hair(real)
         if not beyond.any():
             return None
         wrong = _of_elements(node, title, one, int(beyond.sum()), beyond.size)
@@ -197,7 +197,7 @@ class ConstantCheck:
         """Find whether a constant is off for no other reason than a scale far larger than its values need."""
         levels = self._replay.backend.levels(name)
         steps = self._replay.backend.half_steps(name, any_scale=True)
-        if levels is None or np.any(error > 1.001 * steps + 1e-6):
+        if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
             return None
         return coarse_constant(node, title, name, *levels)
 

@@ -16,7 +16,6 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution, attribute
 from qdebug.analysis.attribution.band import norm, unit_roundoff
 from qdebug.analysis.attribution.code_spans import folded_clamp, span_before
-from qdebug.analysis.attribution.dynamic import SPAN
 from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.own_replay import replay
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
@@ -27,29 +26,21 @@ from qdebug.analysis.comparison.compare import Comparison
 from qdebug.analysis.declarations.declared import Declared
 from qdebug.analysis.declarations.dynamic_check import DynamicCheck, lost_to_rounding
 from qdebug.analysis.results.finding import Finding
-from qdebug.analysis.results.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
+from qdebug.model.thresholds.checks import FOLDING_MAX_ERROR_RATIO, LIKELY_ROUNDING_BOUND_SHARE, MOVED_CODES_MAX_LSB
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK, SEGMENT_ROUNDOFFS
+from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
 __all__ = ["DeclarationCheck", "rounded_first"]
 
-_SINGLE = 2.0**-24
-"""Unit roundoff of float32."""
 
-_FOLDING = 4.0
-"""Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
-_LIKELY = 0.2
-"""Share of the bound of rounding that rounding hardly ever makes: the bound is of 8 half steps, or 14 times their error
-of 1/sqrt(3). What is more and comes with a constant that no rounding makes is no rounding."""
-_MOVED_LSB = 0.5
-"""Steps beside rounding its constants that codes may be off which a node only moves: it requantizes nothing."""
 _UNSAID = "nobody said where its inputs are rounded to codes"
-_WIDE_UNITS = 1024.0
-"""Units of roundoff that the result of several float nodes may be off what the reference's nodes give."""
 
 
 class DeclarationCheck:
@@ -198,7 +189,7 @@ class DeclarationCheck:
             if not _one_shape(ours.shape, theirs.shape):
                 return False
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
-            return norm(difference) <= _WIDE_UNITS * _SINGLE * norm(theirs)
+            return norm(difference) <= SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * norm(theirs)
 
         try:
             if stored.dtype.kind != "f" or fits(None):
@@ -255,7 +246,7 @@ class DeclarationCheck:
         for place in places:
             elements = math.prod(shape_of(self._backend, entry.tensor, *place))
             allowed = attribution.samples.get(place[0], attribution).allowed or 0.0
-            if found[0] * math.sqrt(elements) > _FOLDING * allowed:
+            if found[0] * math.sqrt(elements) > FOLDING_MAX_ERROR_RATIO * allowed:
                 return found[1]
         return None
 
@@ -304,14 +295,14 @@ class DeclarationCheck:
         elif isinstance(allowed, np.ndarray):
             allowed = self._as_theirs(entry, allowed, theirs)
         off = self._off(entry, theirs, ours)
-        least = _FOLDING * (attribution.samples.get(sample, attribution).allowed or 0.0)
+        least = FOLDING_MAX_ERROR_RATIO * (attribution.samples.get(sample, attribution).allowed or 0.0)
 
         def excess(share: float, off: np.ndarray = off) -> np.ndarray | None:
             """Give what lies beyond a share of the bound; None if that is nothing to speak of."""
             with np.errstate(invalid="ignore"):  # an endless bound accounts for an endless difference
-                found = np.nan_to_num(np.maximum(off - share * 1.001 * allowed, 0), nan=0.0, posinf=np.inf)
+                found = np.nan_to_num(np.maximum(off - share * (1 + LSB_SLACK) * allowed, 0), nan=0.0, posinf=np.inf)
             if entry.quant is not None and entry.quant.qmin is not None:
-                lsb = _MOVED_LSB if all(map(rounds_nothing, segment.own)) else DERIVED_LSB
+                lsb = MOVED_CODES_MAX_LSB if all(map(rounds_nothing, segment.own)) else DERIVED_LSB
                 told = np.max(found, initial=0) > lsb * float(np.max(entry.quant.scale))
             else:
                 told = norm(found) > least
@@ -326,12 +317,12 @@ class DeclarationCheck:
             known = self._beside_weight(entry, segment, ours, place)
             found = found if known is None else excess(1.0, known)
             return found is not None and exceeds(found, wandering())
-        found = excess(_LIKELY)
+        found = excess(LIKELY_ROUNDING_BOUND_SHARE)
         if found is None or not self._declared.constants.are_other(node, segment):
             return False
         known = self._beside_weight(entry, segment, ours, place)
-        found = found if known is None else excess(_LIKELY, known)
-        return found is not None and exceeds(found, wandering() / SPAN)
+        found = found if known is None else excess(LIKELY_ROUNDING_BOUND_SHARE, known)
+        return found is not None and exceeds(found, wandering() / DISTURBANCE_HALF_STEPS)
 
     def _beside_weight(
         self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
@@ -370,7 +361,7 @@ class DeclarationCheck:
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._declared.coded(segment)
         if not coded and not self._coded:
-            share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
+            share = min(SEGMENT_ROUNDOFFS * unit_roundoff(stored.dtype), share)
         if not norm(difference) > share * norm(theirs):
             return None
         if not exceeds(

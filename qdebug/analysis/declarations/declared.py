@@ -29,6 +29,7 @@ from qdebug.analysis.declarations.segments import SegmentFinder, main_node
 from qdebug.analysis.declarations.unheld import unheld
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
 from qdebug.replay.real_form import real_form, takes_codes
 
 __all__ = ["Declared"]
@@ -46,8 +47,6 @@ _SHAPING = (
     "transB",
     "alpha",
 )
-_LIKELY = 8.0
-"""Times the root of the sum of squares that many errors of rounding add up to at most; independent ones reach 3."""
 
 
 class Declared:
@@ -217,7 +216,7 @@ class Declared:
         if not row.product:
             return worst
         squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
-        return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))
+        return np.asarray(np.minimum(worst, ROUNDING_SUM_FACTOR * np.sqrt(squares)))
 
     def _moved_rounding(self, node: Node, constants: Sequence[str], *, sample: int, step: int) -> np.ndarray:
         """Give what rounding constants can change of what a node only moves: half a step wherever one of them goes."""

@@ -19,7 +19,6 @@ from qdebug.analysis.alignment.pairs import clamp_of
 from qdebug.analysis.attribution.attribute import Attribution, attribute
 from qdebug.analysis.attribution.band import norm
 from qdebug.analysis.attribution.code_spans import span_before
-from qdebug.analysis.attribution.dynamic import SPAN
 from qdebug.analysis.attribution.dynamic_steps import WrongStep
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
@@ -27,8 +26,9 @@ from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.constant_check import coarse_constant
 from qdebug.analysis.declarations.declared import Declared
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
-from qdebug.analysis.results.limits import COARSE_SQNR
 from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 
@@ -107,7 +107,7 @@ class DynamicCheck:
             return np.asarray(np.hypot(known, weights.reshape(known.shape)))
 
         most = allowed(any_scale=False)
-        likely = exceeds(difference, most / SPAN)
+        likely = exceeds(difference, most / DISTURBANCE_HALF_STEPS)
         if likely and exceeds(difference, most) and exceeds(self._beside_weight(entry, segment, ours, place), most):
             coarse = self._dynamic.coarse(segment)
             if coarse is None or exceeds(difference, allowed(any_scale=True)):
@@ -167,15 +167,15 @@ def lost_to_rounding(entry: PlannedNode, signal: float, error: float, what: str)
         what: What is rounded.
     """
     left = 20 * math.log10(signal / error) if signal and error else math.inf
-    if not left < COARSE_SQNR:
+    if not left < CODES_MIN_SQNR:
         return None
     return Finding(
         kind=FindingKind.SCALE,
         role=Role.DIFFERENCE,
         node=entry.node,
-        sentence=f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {COARSE_SQNR:g} dB",
+        sentence=f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {CODES_MIN_SQNR:g} dB",
         amount=left,
-        limit=COARSE_SQNR,
+        limit=CODES_MIN_SQNR,
         unit="dB",
     )
 

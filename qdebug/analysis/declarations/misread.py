@@ -14,12 +14,10 @@ from numpy.typing import ArrayLike
 
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
 from qdebug.replay.real_form import real_form
 
 __all__ = ["contradicted", "misread"]
-
-_ROUNDED = 2.0**-22
-"""Relative difference that a scale has at most once it is kept as float32 on one side."""
 
 
 def misread(recording: Recording, node: Node) -> Finding | None:
@@ -60,7 +58,7 @@ def _by_other_numbers(
     node: Node, tensor: str, quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray
 ) -> Finding | None:
     """Find by which numbers a tensor is read, if it was written with others."""
-    if not np.allclose(scale, quant.scale, rtol=_ROUNDED, atol=0):
+    if not np.allclose(scale, quant.scale, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
         said = f"it reads {tensor!r} by scale {_short(scale)}, and that was written with {_short(quant.scale)}"
         return _cause(FindingKind.SCALE, node, said, tensor, (scale, quant.scale))
     if not np.array_equal(zero_point, quant.zero_point):
@@ -81,7 +79,7 @@ def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: t
         node=node.name,
         sentence=sentence,
         amount=float(off.max()) if off.size else None,
-        limit=_ROUNDED if scale else 0.0,
+        limit=SCALE_MAX_REL_DIFFERENCE if scale else 0.0,
         unit="of the scale" if scale else "codes",
         evidence=tensor,
     )

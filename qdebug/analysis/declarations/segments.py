@@ -9,11 +9,9 @@ from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.model import Graph, Node, operators
+from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 
 __all__ = ["SegmentFinder", "main_node"]
-
-_MOST_NODES = 64
-"""A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
 
 
 class SegmentFinder:
@@ -61,7 +59,7 @@ class SegmentFinder:
         while waiting:
             tensor = waiting.pop()
             node = graph.producer(tensor)
-            if node is None or len(found) > _MOST_NODES:
+            if node is None or len(found) > SEGMENT_MAX_NODES:
                 return None
             if node.name in found:
                 continue
@@ -82,7 +80,7 @@ class SegmentFinder:
             if ends(classes.root(tensor)):
                 continue
             node = graph.producer(tensor)
-            if node is None or len(found) > _MOST_NODES:
+            if node is None or len(found) > SEGMENT_MAX_NODES:
                 return None
             if node.name not in found:
                 found[node.name] = node

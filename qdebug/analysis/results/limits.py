@@ -9,23 +9,10 @@ from typing import Any
 from qdebug.analysis.alignment.pairs import Unmatched
 from qdebug.analysis.results.limit_rules import BOUNDS, Acknowledgement, LimitRule, check_bounds
 from qdebug.errors import UsageError
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["COARSE_SQNR", "DEFAULT_MIN_SQNR", "DERIVED_LSB", "HAIR", "Limits", "checked_limits"]
-
-DEFAULT_MIN_SQNR = 20.0
-"""Decibels that a tensor must reach where no limit is given and its node cannot be replayed."""
-
-DERIVED_LSB = 1.5
-"""Steps that a quantized node may introduce where no limit is given: the nearest code, half a step away at most, or the
-one beside it, which backends give that requantize with few bits or round twice."""
-
-COARSE_SQNR = 10.0
-"""Decibels that rounding to a tensor's codes must leave of the reference's values, where no limit is given."""
-
-HAIR = 1e-3
-"""Steps by which a difference of whole and half steps may be off through the rounding of float32; beside a limit that
-is given it is a share of that limit, so that 0 stays 0."""
+__all__ = ["Limits", "checked_limits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +22,9 @@ class Limits:
     Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
     are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
     against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
-    `DEFAULT_MIN_SQNR`, or `COARSE_SQNR` where that is no more than it may introduce itself. Integers that are no codes,
-    and booleans, must be what the node's inputs give, to the last one. For a tensor that a rule fits, the rule's limits
-    hold instead of these.
+    `DEFAULT_MIN_SQNR`, or `CODES_MIN_SQNR` where that is no more than it may introduce itself. Integers that are no
+    codes, and booleans, must be what the node's inputs give, to the last one. For a tensor that a rule fits, the rule's
+    limits hold instead of these.
 
     Args:
         min_sqnr: Least SQNR in dB.
@@ -129,7 +116,7 @@ class Limits:
                 "introduced_lsb": DERIVED_LSB,
                 "reproduced_is_within": self.explain,
                 "min_sqnr_of_range": DEFAULT_MIN_SQNR,
-                "min_sqnr_of_scale": COARSE_SQNR,
+                "min_sqnr_of_scale": CODES_MIN_SQNR,
                 "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
                 "introduced_of_integers": 0,
             }

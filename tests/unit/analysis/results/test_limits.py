@@ -7,9 +7,10 @@ import pytest
 
 from qdebug.analysis.alignment.pairs import Kind, Side, Unmatched
 from qdebug.analysis.results.limit_rules import LimitRule
-from qdebug.analysis.results.limits import COARSE_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, Limits, checked_limits
+from qdebug.analysis.results.limits import Limits, checked_limits
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.session import DiffSession
 
 
@@ -19,7 +20,7 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
         "introduced_lsb": DERIVED_LSB,
         "reproduced_is_within": True,
         "min_sqnr_of_range": DEFAULT_MIN_SQNR,
-        "min_sqnr_of_scale": COARSE_SQNR,
+        "min_sqnr_of_scale": CODES_MIN_SQNR,
         "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
         "introduced_of_integers": 0,
         "allow": {"partial": False, "unfaithful": False, "uncompared": []},
