@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from qdebug.analysis.checks.codes import saturation
+from qdebug.analysis.checks.measured import Error
+from qdebug.analysis.policy import judge_error
 from qdebug.analysis.results.limits import Limits, checked_limits
 from qdebug.analysis.results.result import DiffResult, Status
 from qdebug.errors import UsageError
@@ -252,13 +255,14 @@ def _check_arrays(
     errors = ErrorAccumulator(backend_quant=quant, tolerance=limits.tolerance)
     errors.update(reference, backend, sample=0)
     stats = errors.stats()
-    status, reason = limits.judge(stats)
+    status, reason = judge_error(Error(stats=stats, limits=limits))
     if not limits.given and status in (Status.WITHIN, Status.DIVERGED):
         status, reason = Status.DIVERGED, "they are not equal, and no limit was given"
     if status in (Status.IDENTICAL, Status.WITHIN):
         full = None if quant is None or limits.max_saturation is None else count_rails(backend, quant, reference)
-        if (saturated := limits.saturated(full)) is not None:
-            raise AssertionError(f"{label}{saturated}")
+        saturated = saturation(Error(stats=stats, limits=limits, rails=full))
+        if saturated is not None:
+            raise AssertionError(f"{label}{saturated.sentence}")
         return
     facts = array_difference(reference, backend, stats=stats, quant=quant)
     raise AssertionError("\n  ".join([f"{label}{reason}", *facts]))

@@ -10,6 +10,7 @@ import numpy as np
 from qdebug.adapters.onnx_quant import says_its_scale
 from qdebug.adapters.onnx_twins import LAYOUT_CHANGES, source_tensors
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.thresholds.alignment import DEQUANTIZED_THROUGH_MAX_NODES
 
 __all__ = ["channel_block", "describe"]
 
@@ -20,8 +21,6 @@ _RANDOM = frozenset(
 
 _MOVES_CODES = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators through which ONNX Runtime takes quantizing nodes."""
-_MOST_MOVED = 8
-"""Such nodes in a row that are looked through."""
 
 
 def describe(
@@ -193,7 +192,7 @@ class _Origins:
         """
         if node.op != "DequantizeLinear":
             return ()
-        for _ in range(_MOST_MOVED):
+        for _ in range(DEQUANTIZED_THROUGH_MAX_NODES):
             producer = self._executed.producer(data)
             if data in self._holds or producer is None or producer.op not in _MOVES_CODES:
                 break

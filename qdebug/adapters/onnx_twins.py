@@ -14,6 +14,7 @@ import numpy as np
 from qdebug.analysis.alignment.expand import expanded
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.operators import Sums
+from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES
 
 __all__ = ["LAYOUT_CHANGES", "source_tensors"]
 
@@ -33,8 +34,6 @@ An axis is none: it turns with the tensor. Nor are the groups of a depthwise Con
 _ADDED = re.compile(r"(_nchwc)?(_token_\d+)?$")
 _ADDED_BIAS = "/MatMulAddFusion"
 """What a Gemm is called after the product that a bias was added to (matmul_add_fusion.cc)."""
-_FUSED_MOST = 4
-"""Tensors from that of a node to its codes: a bias and an activation may lie between."""
 
 
 def source_tensors(source: Graph, executed: Graph, named: Graph | None = None) -> dict[str, str]:
@@ -111,7 +110,7 @@ def _moved_codes(graph: Graph, source: Graph, found: Mapping[str, str]) -> dict[
 
 def _codes_of(tensor: str, source: Graph) -> str | None:
     """Give the codes that a tensor of the source turns into, behind what is fused into the node that makes it."""
-    for _ in range(_FUSED_MOST):
+    for _ in range(FUSED_CHAIN_MAX_NODES):
         if source.tensors[tensor].quant is not None:
             return tensor
         readers = source.consumers(tensor)

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from qdebug.model.thresholds.rounding import (
+    SHORT_FORMAT_MIN_ELEMENTS,
+    SHORT_FORMAT_MIN_LAST_DIGIT_SHARE,
+    SHORT_FORMAT_MIN_LAST_DIGITS,
+)
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["SHORT_FORMATS", "ShortFormat", "fits", "held_format", "to_tf32"]
@@ -19,10 +24,6 @@ _STRETCH = 1 << 20
 """Elements that are looked at together: 4 MB in float32, and some milliseconds."""
 _FIRST = 4096
 """Elements that show of most tensors that they do not fit."""
-_TELLING = 4
-"""Elements from which the digits of a tensor tell the format they were rounded to."""
-_AT_WORK = 2
-"""Of these how many must use the last digit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ def held_format(values: np.ndarray, *, known: float | None = None) -> ShortForma
         values: Elements of any dtype; of others than float32 and float64 nothing is said.
         known: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
     """
-    if values.dtype not in (np.float32, np.float64) or (values.size < _TELLING and known is None):
+    if values.dtype not in (np.float32, np.float64) or (values.size < SHORT_FORMAT_MIN_ELEMENTS and known is None):
         return None
     for short in SHORT_FORMATS:
         if not (fits(values.reshape(-1)[:_FIRST], short) and fits(values, short)):
@@ -98,4 +99,6 @@ def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
     significand, exponent = np.frexp(some[np.isfinite(some) & (some != 0)])
     small = significand[exponent < np.max(exponent, initial=-1000)]
     last = np.mod(np.abs(small) * 2.0**short.bits, 2)
-    return bool(np.count_nonzero(last) >= max(_AT_WORK, small.size / 4))
+    return bool(
+        np.count_nonzero(last) >= max(SHORT_FORMAT_MIN_LAST_DIGITS, SHORT_FORMAT_MIN_LAST_DIGIT_SHARE * small.size)
+    )

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.model import operators
+from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.replay.interpolate import is_bilinear
 from qdebug.replay.requantizations import real_program, requantizations, whole_program
 from qdebug.replay.unit import Unit
@@ -82,7 +83,7 @@ def _powers_of_two(unit: Unit) -> bool:
     needed = [unit.out.scale]
     if unit.operands[0].codes.dtype.itemsize > 1:
         needed.append(unit.operands[0].scale)
-        if np.any(unit.operands[0].scale < 2.0**-12):
+        if np.any(unit.operands[0].scale < FIXED_POINT_MIN_SCALE):
             return False
     return all(scale.size == 1 and bool(np.all(np.frexp(scale)[0] == 0.5)) for scale in needed)
 

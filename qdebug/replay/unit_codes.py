@@ -15,6 +15,7 @@ import numpy as np
 from qdebug.model import AttrValue, Node, QuantParams, operators
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.replay.registry import Call
 from qdebug.replay.spreading import spread
 from qdebug.replay.unit import Operand, Target, Unit, target_of
@@ -23,8 +24,6 @@ __all__ = ["Coded", "unit_of_codes"]
 
 Bounds = tuple[float | None, float | None]
 """Least and largest real value that a fused activation lets through; None where it has no bound."""
-
-_SAME_SCALE = 2.0**-18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,7 +159,7 @@ def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarra
         return coded.values, None
     own = coded.quant.scale.astype(np.float64)
     centred = coded.values.astype(np.int64) - coded.quant.zero_point.reshape(-1)
-    if np.all(np.abs(own - sums.reshape(-1)) <= _SAME_SCALE * np.abs(own)):
+    if np.all(np.abs(own - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(own)):
         return centred.astype(np.int32), None
     return centred, coded.quant.scale
 

@@ -23,6 +23,7 @@ __all__ = [
     "SideFact",
     "attribution_facts",
     "error_rows",
+    "finding_facts",
     "holds_integers",
     "metric_facts",
     "precision_sentence",
@@ -135,9 +136,23 @@ def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...
     return ("error", "whole", "introduced", "propagated", "definition"), rows
 
 
+def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
+    """Return what the checks found beside the reason of the status, as (kind, text).
+
+    Args:
+        result: The comparison.
+    """
+    said = result.reason or ""
+    return [
+        (str(found.kind).replace("_", " "), safe_text(found.sentence, limit=400))
+        for found in result.findings
+        if found.sentence not in said and (found.evidence is None or found.evidence != result.precision)
+    ]
+
+
 def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
     """Give what is known of where the error comes from, as (label, text)."""
-    facts = []
+    facts = finding_facts(result)
     if result.attribution_note:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
     if result.precision is not None:

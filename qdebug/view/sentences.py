@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qdebug.analysis.alignment.pairs import Kind, Unmatched
+from qdebug.analysis.results.finding import Role
 from qdebug.analysis.results.origin import breaks_limit
 from qdebug.analysis.results.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.analysis.timing import Timing
@@ -23,6 +24,7 @@ __all__ = [
     "coverage_sentence",
     "fidelity_sentence",
     "limits_sentence",
+    "overruled_sentences",
     "ranking_sentence",
     "ranking_sentences",
     "run_facts",
@@ -185,6 +187,18 @@ def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
         reason = safe_text(entry.reason, limit=300)
         said.append(f"acknowledged{until} #{node.index} {safe_text(node.node, limit=120)}: {reason}")
     return said
+
+
+def overruled_sentences(nodes: Sequence[NodeResult]) -> list[str]:
+    """Say what was found of nodes that are within the limits that the user gave."""
+    return [
+        f"#{node.index} {safe_text(node.node, limit=120)} is within the given limits; found all the same: "
+        + safe_text(found.sentence, limit=300)
+        for node in nodes
+        if node.status in (Status.WITHIN, Status.IDENTICAL)
+        for found in node.findings
+        if found.role in (Role.DIFFERENCE, Role.BREACH)
+    ]
 
 
 def status_counts(statuses: Sequence[Status]) -> str:

@@ -13,6 +13,7 @@ from qdebug.analysis.explaining.trials import channels_first
 from qdebug.analysis.explaining.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
+from qdebug.model.thresholds.explanation import REPRODUCER_MAX_ELEMENTS, REPRODUCER_SAMPLES, REPRODUCER_SIBLINGS
 from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import accumulate, compute, finish_many
@@ -22,11 +23,6 @@ from qdebug.replay.variant import Variant
 from qdebug.workflow.repro_cut import LARGE, Cut, cut
 
 __all__ = ["Reproducer", "make_reproducer"]
-
-_SIBLINGS = 8
-"""Nodes of the same kind that are looked at for the arithmetic that a broken node should have."""
-_TRIED, _PLACES = 1 << 15, 4
-"""Elements of how many samples that all known variants are tried on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -173,10 +169,12 @@ def _closest(source: UnitSource) -> list[tuple[float, Variant]]:
     """Give the share of elements that each known variant reproduces, the best and simplest first."""
     same: Counter[Variant] = Counter()
     total = 0
-    for place in source.places[:_PLACES]:
+    for place in source.places[:REPRODUCER_SAMPLES]:
         unit = source.unit(place)
         recorded = channels_first(source.codes(place), unit).reshape(-1)
-        chosen = np.unique(np.linspace(0, max(recorded.size - 1, 0), _TRIED).astype(np.int64))[: recorded.size]
+        chosen = np.unique(np.linspace(0, max(recorded.size - 1, 0), REPRODUCER_MAX_ELEMENTS).astype(np.int64))[
+            : recorded.size
+        ]
         total += chosen.size
         known = dict.fromkeys((Arithmetic().variant(unit), *candidates(unit)))
         for sums in dict.fromkeys(variant.sums for variant in known):
@@ -197,7 +195,12 @@ def _siblings(units: Units, source: UnitSource) -> Iterator[UnitSource]:
     unit = source.unit(source.places[0])
     looked = 0
     for node in source.recording.graph.nodes:
-        if node.op != source.node.op or node.name == source.node.name or looked == _SIBLINGS or not node.outputs:
+        if (
+            node.op != source.node.op
+            or node.name == source.node.name
+            or looked == REPRODUCER_SIBLINGS
+            or not node.outputs
+        ):
             continue
         other = units.missing(node, node.outputs[0]) or units.find(node, node.outputs[0])
         if isinstance(other, UnitSource):

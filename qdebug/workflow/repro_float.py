@@ -11,13 +11,11 @@ from qdebug.analysis.explaining.float_band import FloatReplay, judge_float, repl
 from qdebug.analysis.explaining.units import Place, Units
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
+from qdebug.model.thresholds.explanation import REPRODUCER_SIBLINGS
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.run import one_thread
 
 __all__ = ["FloatReproducer", "is_float_node", "make_float_reproducer"]
-
-_SIBLINGS = 8
-"""Nodes of the same operator that are looked at for the precision that a broken node should have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,7 +159,12 @@ def _precision(backend: Recording, units: Units, node: Node, tensor: str) -> tup
         return _named(own.band.precision), 0
     counts: Counter[str] = Counter()
     for other in backend.graph.nodes:
-        if other.op != node.op or other.name == node.name or not other.outputs or sum(counts.values()) == _SIBLINGS:
+        if (
+            other.op != node.op
+            or other.name == node.name
+            or not other.outputs
+            or sum(counts.values()) == REPRODUCER_SIBLINGS
+        ):
             continue
         output = other.outputs[0]
         if not output or units.missing(other, output) is not None or units.quantized(other, output):

@@ -13,14 +13,12 @@ from collections.abc import Mapping, Sequence
 
 from qdebug.analysis.results.result import DiffResult, NodeResult, Status
 from qdebug.errors import LimitsError
+from qdebug.model.thresholds.verdict import SUGGESTED_ERROR_RATIO, SUGGESTED_LSB_MARGIN, SUGGESTED_SQNR_MARGIN
 from qdebug.numerics.stats import ErrorStats
 from qdebug.workflow.limits_file import quoted
 
 __all__ = ["suggested_limits"]
 
-_MARGIN_DB = 3.0
-_MARGIN_TIMES = 1.5
-_MARGIN_STEPS = 1.0
 
 _WILD = re.compile(r"([*?\[])")
 _NO_TOML = re.compile("[\ud800-\udfff]")
@@ -61,8 +59,11 @@ def _head(results: Mapping[str, DiffResult], identical: int, unusable: Sequence[
     lines = [
         f"# Suggested by qdebug diff --suggest-limits from {len(results)} run(s), {samples} sample(s) in all:",
         *(f"#   {_named(name)}" for name in results),
-        f"# Margin: SQNR {_MARGIN_DB:g} dB below the worst seen; the largest difference {_MARGIN_TIMES:g} times the",
-        f"# worst seen, and at least {_MARGIN_STEPS:g} step more.",
+        (
+            f"# Margin: SQNR {SUGGESTED_SQNR_MARGIN:g} dB below the worst seen; "
+            f"the largest difference {SUGGESTED_ERROR_RATIO:g} times the"
+        ),
+        f"# worst seen, and at least {SUGGESTED_LSB_MARGIN:g} step more.",
         "# The runs were taken to be good: nothing here says that they are.",
         f"# {identical} tensor(s) were identical in every run and have no limit of their own.",
     ]
@@ -83,12 +84,14 @@ def _block(tensor: str, known: Sequence[ErrorStats]) -> str:
     steps = [stats.max_lsb for stats in known if stats.max_lsb is not None]
     if len(steps) == len(known) and all(map(math.isfinite, steps)):
         worst = max(steps)
-        lines.append(f"max_lsb = {math.ceil(max(worst * _MARGIN_TIMES, worst + _MARGIN_STEPS) * 2) / 2:g}")
+        lines.append(
+            f"max_lsb = {math.ceil(max(worst * SUGGESTED_ERROR_RATIO, worst + SUGGESTED_LSB_MARGIN) * 2) / 2:g}"
+        )
     decibels = [stats.sqnr_db for stats in known if stats.sqnr_db is not None]
     if len(decibels) == len(known) and math.isfinite(min(decibels)):
-        lines.append(f"min_sqnr = {math.floor((min(decibels) - _MARGIN_DB) * 10) / 10:g}")
+        lines.append(f"min_sqnr = {math.floor((min(decibels) - SUGGESTED_SQNR_MARGIN) * 10) / 10:g}")
     if len(lines) == 2:  # the reference is zero everywhere: there is no ratio
-        lines.append(f"atol = {max(stats.max_abs or 0.0 for stats in known) * _MARGIN_TIMES!r}")
+        lines.append(f"atol = {max(stats.max_abs or 0.0 for stats in known) * SUGGESTED_ERROR_RATIO!r}")
     return "\n".join(lines) + "\n"
 
 

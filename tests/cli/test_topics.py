@@ -10,6 +10,7 @@ import pytest
 
 from qdebug.cli.main import build_parser
 from qdebug.cli.topics import TOPICS, topic_text
+from qdebug.model.thresholds import TABLE
 from qdebug.view.rows import columns
 from qdebug.workflow.limits_file import load_limits
 
@@ -65,6 +66,15 @@ def test_the_limits_file_of_the_tolerance_topic_is_one(tmp_path):
     (tmp_path / "limits.toml").write_text(example)
     limits = load_limits(tmp_path / "limits.toml")
     assert (limits.min_sqnr, limits.rules[0].max_lsb, limits.acknowledged[0].node) == (25, 2, "softmax")
+
+
+def test_the_limits_topic_lists_every_threshold():
+    lines = topic_text("limits").splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.split()[0] for line in lines if re.match(r"  [A-Z][A-Z0-9_]+ = \S", line)]
+    assert shown == [row.name for row in TABLE]
+    assert "  DERIVED_LSB = 1.5 LSB (status)" in lines
+    assert "  FLOAT32_UNIT_ROUNDOFF = 2^-24 relative error (status)" in lines
 
 
 def test_the_python_of_the_backend_topic_compiles():

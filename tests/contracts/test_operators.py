@@ -25,11 +25,6 @@ EXCEPTIONS = {
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",
     "qdebug/report/repro_file.py": "writes the QLinearConv that a cut convolution is run as",
-    "qdebug/analysis/declarations/constant_check.py": "still to be asked of the table",
-    "qdebug/analysis/declarations/declared.py": "still to be asked of the table",
-    "qdebug/analysis/declarations/dynamic_check.py": "still to be asked of the table",
-    "qdebug/analysis/declarations/misread.py": "still to be asked of the table",
-    "qdebug/analysis/results/scores.py": "still to be asked of the table",
 }
 
 

@@ -21,28 +21,20 @@ from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loos
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import operators
 from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.alignment import (
+    CLEARER_CANDIDATE_MAX_ERROR_RATIO,
+    FUSED_AFTER_PRODUCT_MAX_NODES,
+    VALUE_MATCH_MAX_MOMENT_DIFFERENCE,
+    VALUE_MATCH_MAX_REL_ERROR,
+    VALUE_MATCH_MIN_ELEMENTS,
+    VALUE_MATCH_MIN_RUNNER_UP_RATIO,
+    VALUE_MATCH_OTHER_PARTNER_RATIO,
+    VALUE_MATCH_SURE_REL_ERROR,
+    VALUES_READ_MAX_ELEMENTS,
+)
 from qdebug.numerics.affine import dequantize
 
 __all__ = ["ValueMatcher"]
-
-_NEAR = 0.2
-"""Relative error up to which a tensor can be another one that was computed elsewhere."""
-_CLEARER = 4.0
-"""Times the error of the nearest tensor that the next one must have, unless the two are alike themselves."""
-_FEWEST = 32
-"""Elements from which values tell a tensor from others."""
-_MOST = 1 << 24
-"""Elements up to which a tensor is looked at."""
-_SAME = 1e-3
-"""Relative error up to which nobody looks for a tensor that is nearer."""
-_FAR_NEARER = 0.1
-"""Share of its error that a tensor has at most against the one that it is."""
-_NEARER = 0.5
-"""Share of its error against a Relu's result that a tensor named after it has at most against what enters."""
-_IN_A_ROW = 3
-"""Nodes that a backend does along with a product: a bias, a factor, an activation."""
-_ALIKE = 0.3
-"""Relative difference of mean squares from which two tensors are not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +47,7 @@ class _Sketch:
     def like(self, other: _Sketch) -> bool:
         """Tell whether two tensors can be alike."""
         off = max(abs(self.rms - other.rms), abs(self.mean - other.mean))
-        return self.rms > 0 and off <= _ALIKE * other.rms
+        return self.rms > 0 and off <= VALUE_MATCH_MAX_MOMENT_DIFFERENCE * other.rms
 
 
 class ValueMatcher:
@@ -87,7 +79,7 @@ class ValueMatcher:
         if not self._loose or not self._be.recording.has(tensor):
             return None
         size = math.prod(shape_of(self._be.recording, tensor))
-        candidates = self._of_size(size) if _FEWEST <= size <= _MOST else []
+        candidates = self._of_size(size) if VALUE_MATCH_MIN_ELEMENTS <= size <= VALUES_READ_MAX_ELEMENTS else []
         free = [name for name in candidates if name not in self._be.graph.tensors and not taken(name)]
         if not free:
             return None
@@ -99,10 +91,14 @@ class ValueMatcher:
         if not found:
             return None
         error, _, best = found[0]
-        others = self._ranked([name for name in candidates if name not in free], ours, own) if error > _SAME else []
-        if others and others[0][0] < _FAR_NEARER * error:
+        others = (
+            self._ranked([name for name in candidates if name not in free], ours, own)
+            if error > VALUE_MATCH_SURE_REL_ERROR
+            else []
+        )
+        if others and others[0][0] < VALUE_MATCH_OTHER_PARTNER_RATIO * error:
             return None  # it has the values of another's partner
-        rivals = [name for other, _, name in found[1:] if other < _CLEARER * error]
+        rivals = [name for other, _, name in found[1:] if other < VALUE_MATCH_MIN_RUNNER_UP_RATIO * error]
         nearest = _values(self._ref, best)
         if any(_distance(nearest, _values(self._ref, name)) > error for name in rivals):
             return None
@@ -119,7 +115,7 @@ class ValueMatcher:
             known = self._sketch(name)
             if known is not None and own.like(known):
                 found.append((_distance(_values(self._ref, name), ours), place, name))
-        return [entry for entry in sorted(found) if entry[0] < _NEAR]
+        return [entry for entry in sorted(found) if entry[0] < VALUE_MATCH_MAX_REL_ERROR]
 
     def at_its_stage(self, tensor: str, answer: Answer) -> Answer:
         """Give the answer that a tensor's values bear out: one side may do in one node what takes the other two.
@@ -160,7 +156,7 @@ class ValueMatcher:
             return None
         ours = _values(self._be, tensor)
         before, after = (_distance(_values(self._ref, name), ours) for name in (source, reference))
-        return source if before < _NEARER * after else None
+        return source if before < CLEARER_CANDIDATE_MAX_ERROR_RATIO * after else None
 
     @cached_property
     def _coded(self) -> bool:
@@ -175,13 +171,17 @@ class ValueMatcher:
             return reference
         theirs, ours = _values(self._ref, reference), _values(self._be, tensor)
         error = _distance(theirs, ours) if theirs.size == ours.size else 0.0
-        if not error > _SAME:
+        if not error > VALUE_MATCH_SURE_REL_ERROR:
             return reference
         for name in _in_turn(self._ref, reference):
-            if _distance(_values(self._ref, name), ours) < min(_FAR_NEARER * error, _NEAR):
+            if _distance(_values(self._ref, name), ours) < min(
+                VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR
+            ):
                 return name
         for name in _in_turn(self._be, tensor):
-            if _distance(theirs, _values(self._be, name)) < min(_FAR_NEARER * error, _NEAR):
+            if _distance(theirs, _values(self._be, name)) < min(
+                VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR
+            ):
                 return None
         return reference
 
@@ -203,7 +203,7 @@ class ValueMatcher:
 def _in_turn(run: Run, tensor: str) -> Iterator[str]:
     """Give what is made of a tensor by adding constants, scaling and activations, as far as nothing else reads it."""
     size = math.prod(shape_of(run.recording, tensor))
-    for _ in range(_IN_A_ROW):
+    for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
         readers = [node for node in run.classes.consumers(tensor) if not run.classes.of_shape(node.outputs[0])]
         if len(readers) != 1 or not operators.plain(readers[0]).folded_before:
             return

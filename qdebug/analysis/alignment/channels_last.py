@@ -20,16 +20,15 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Node, operators
 from qdebug.model.operators import kinds_of
 from qdebug.model.outline import outline_of, shape_of
+from qdebug.model.thresholds.alignment import (
+    CHANNEL_AXIS_MAX_RANK,
+    CHANNEL_AXIS_MIN_RANK,
+    CLEARER_CANDIDATE_MAX_ERROR_RATIO,
+    VALUES_READ_MAX_ELEMENTS,
+)
 from qdebug.numerics.affine import dequantize
 
 __all__ = ["moved_shape", "with_channels_second"]
-
-_LEAST, _MOST = 3, 5
-"""Numbers of dimensions among which one is of channels."""
-_LOOKED_AT = 1 << 24
-"""Elements up to which values are looked at: more, on both sides as real numbers, may be more than there is memory."""
-_CLEARER = 0.5
-"""Share of the error in one order that there is at most in the right one."""
 
 
 def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,7 +90,13 @@ def _told(pair: Pair, ref: Run, be: Run) -> str | None:
     if not (fed or (node is not None and operators.plain(node).spatial)) or not _plain(pair):
         return None
     theirs, ours = _shape(ref, pair.reference), _shape(be, pair.backend)
-    if theirs is None or ours is None or theirs == ours or len(ours) < 3 or len(theirs) != len(ours):
+    if (
+        theirs is None
+        or ours is None
+        or theirs == ours
+        or len(ours) < CHANNEL_AXIS_MIN_RANK
+        or len(theirs) != len(ours)
+    ):
         return None
     if moved_shape(ours) == theirs:
         return "backend"
@@ -131,7 +136,12 @@ def _order(pair: Pair, last: str, turned: Mapping[str, tuple[int, ...]], ref: Ru
     where they do not, what the tensor is made of.
     """
     theirs, ours = _shape(ref, pair.reference), _shape(be, pair.backend)
-    if theirs is None or ours is None or len(ours) != len(theirs) or not _LEAST <= len(ours) <= _MOST:
+    if (
+        theirs is None
+        or ours is None
+        or len(ours) != len(theirs)
+        or not CHANNEL_AXIS_MIN_RANK <= len(ours) <= CHANNEL_AXIS_MAX_RANK
+    ):
         return None
     mine, other = (ours, theirs) if last == "backend" else (theirs, ours)
     if sorted(mine) != sorted(other):
@@ -154,7 +164,7 @@ def _by_values(pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: Ru
     """Give the order in which two tensors are plainly more alike than in any other; None if there is none."""
     if not (ref.recording.has(pair.reference) and be.recording.has(pair.backend)):
         return None
-    if math.prod(shape_of(be.recording, pair.backend)) > _LOOKED_AT:
+    if math.prod(shape_of(be.recording, pair.backend)) > VALUES_READ_MAX_ELEMENTS:
         return None
     theirs, ours = (
         np.asarray(dequantize(run.recording.load(name), run.graph.tensors[name].quant), np.float64)
@@ -162,7 +172,7 @@ def _by_values(pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: Ru
     )
     mine, other = (ours, theirs) if last == "backend" else (theirs, ours)
     errors = sorted((float(np.linalg.norm(mine.transpose(order) - other)), order) for order in orders)
-    clear = len(errors) == 1 or errors[0][0] < _CLEARER * errors[1][0]
+    clear = len(errors) == 1 or errors[0][0] < CLEARER_CANDIDATE_MAX_ERROR_RATIO * errors[1][0]
     near = errors[0][0] < float(np.linalg.norm(other))
     if not any(error for error, _ in errors):
         return errors[0][1]

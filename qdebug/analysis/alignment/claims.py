@@ -9,12 +9,9 @@ from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.names import Evidence, NameJudge, Namesakes
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import operators
+from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES
 
 __all__ = ["Claims"]
-
-
-_MOVED = 4
-"""Nodes in a row that only move values, behind which a product is looked for."""
 
 
 class Claims:
@@ -57,7 +54,7 @@ class Claims:
         seen = tensor
         first = self._be.graph.producer(tensor)
         turned = first is not None and operators.of(first.op).transposes
-        for _ in range(4):
+        for _ in range(FUSED_CHAIN_MAX_NODES):
             readers = [node for node in self._be.classes.consumers(seen) if not operators.of(node.op).gives_extents]
             if len(readers) != 1 or len(self._be.classes.data_inputs(readers[0])) != 1:
                 return False
@@ -102,7 +99,7 @@ def _factors_behind(run: Run, tensor: str) -> set[float]:
     """Give the factors that products have which read a tensor, or what is only moved of it."""
     found: set[float] = set()
     waiting = [tensor]
-    for _ in range(_MOVED):
+    for _ in range(FUSED_CHAIN_MAX_NODES):
         readers = [reader for name in waiting for reader in run.classes.consumers(name)]
         rows = [(operators.plain(reader), reader) for reader in readers]
         factors = [reader.attrs.get("alpha", 1.0) for row, reader in rows if row.product]

@@ -12,8 +12,9 @@ from qdebug.analysis.alignment.found import Found
 from qdebug.analysis.alignment.ops import alike, says_nothing
 from qdebug.analysis.alignment.region import between
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.alignment.weights import FAR, weight_distance
+from qdebug.analysis.alignment.weights import weight_distance
 from qdebug.model import Node, operators
+from qdebug.model.thresholds.alignment import WEIGHT_MAX_REL_DISTANCE
 
 __all__ = ["Evidence", "NameJudge", "Namesakes"]
 
@@ -160,7 +161,7 @@ class NameJudge:
 
     def _far(self, ours: Node, theirs: Node) -> bool:
         distance = weight_distance(self._ref, theirs, self._be, ours)
-        return distance is not None and not np.less(distance, FAR)
+        return distance is not None and not np.less(distance, WEIGHT_MAX_REL_DISTANCE)
 
 
 def _rows(run: Run, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:

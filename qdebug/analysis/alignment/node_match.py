@@ -12,20 +12,19 @@ from qdebug.analysis.alignment.clamps import bounds_of, clamped_inside, codes_cl
 from qdebug.analysis.alignment.ops import alike, goes_into_weights
 from qdebug.analysis.alignment.pairs import Match
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.alignment.weights import FAR, same_scalar, weight_distance, weight_of
+from qdebug.analysis.alignment.weights import same_scalar, weight_distance, weight_of
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums, operands
 from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.alignment import (
+    FUSED_CHAIN_MAX_NODES,
+    WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS,
+    WEIGHT_MAX_REL_DISTANCE,
+)
 
 __all__ = ["Answer", "NodeMatcher"]
 
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
-_LEFT_ASIDE = 4
-"""Nodes in a row that are left aside where a node is looked for behind a tensor."""
-_TELLING = 16
-"""Elements from which a weight tells a node from others."""
-_TAKEN_IN = 4
-"""Nodes in a row that the constants of the one before them are looked at to take in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,7 @@ class NodeMatcher:
         Backends do in one step what several in a row do.
         """
         here = node
-        for _ in range(_TAKEN_IN):
+        for _ in range(FUSED_CHAIN_MAX_NODES):
             if self.same_kind(here.outputs[0], tensor):
                 return here
             readers = [r for r in self.ref.consumers(here.outputs[0]) if operators.of(r.op).reshapes]
@@ -153,7 +152,7 @@ class NodeMatcher:
             if distance is not None and np.isfinite(distance):
                 ranked.append((distance, other))
         ranked.sort(key=lambda entry: entry[0])
-        if not ranked or ranked[0][0] > FAR:
+        if not ranked or ranked[0][0] > WEIGHT_MAX_REL_DISTANCE:
             return []
         if len(ranked) > 1 and ranked[1][0] < 2 * ranked[0][0]:
             return []
@@ -179,7 +178,11 @@ class NodeMatcher:
         """Give a constant that says which elements a node picks, if it was recorded."""
         name = node.inputs[slot] if len(node.inputs) > slot else ""
         held = [each for each in run.classes.members(name) if run.recording.has(each)] if name else []
-        if not held or not run.classes.folds(name) or math.prod(shape_of(run.recording, held[0])) > _TELLING:
+        if (
+            not held
+            or not run.classes.folds(name)
+            or math.prod(shape_of(run.recording, held[0])) > WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS
+        ):
             return None
         return run.recording.load(held[0])
 
@@ -199,7 +202,7 @@ class NodeMatcher:
         """
         yield from (theirs.name, *theirs.outputs)
         output = theirs.outputs[0]
-        for _ in range(_TAKEN_IN):
+        for _ in range(FUSED_CHAIN_MAX_NODES):
             readers = self.ref.consumers(output)
             if len(readers) != 1 or not self._reads_only(readers[0], output):
                 return
@@ -262,7 +265,7 @@ class NodeMatcher:
         Activations are left aside, and what only arranges values: behind that, constants alone tell a node from others.
         """
         waiting, moved = [tensor], False
-        for _ in range(_LEFT_ASIDE):
+        for _ in range(FUSED_CHAIN_MAX_NODES):
             readers = [reader for name in waiting for reader in self.be.consumers(name)]
             if any(self._does_the_same(reader, node, by_constants=moved) for reader in readers):
                 return True
@@ -282,7 +285,7 @@ class NodeMatcher:
         distance = weight_distance(*sides)
         if distance is None:
             return not by_constants or same_scalar(*sides)
-        return bool(np.less(distance, FAR))
+        return bool(np.less(distance, WEIGHT_MAX_REL_DISTANCE))
 
     def _is_clamped(self, tensor: str, activation: Node) -> bool:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
@@ -306,7 +309,7 @@ class NodeMatcher:
         """
         ours = weight_of(self._runs[1], node)
         slot = node.outputs.index(tensor)
-        if ours is None or ours.size < _TELLING:
+        if ours is None or ours.size < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
             return None
         candidates = [
             other

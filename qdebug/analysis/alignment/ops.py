@@ -5,39 +5,11 @@ from __future__ import annotations
 from qdebug.model import Graph, Node, operators
 
 __all__ = [
-    "BIAS_SLOTS",
-    "GO_INTO_WEIGHTS",
-    "KEEPS_VALUES",
-    "MOVES_VALUES",
-    "PRODUCTS",
     "alike",
     "clamps_at_zero",
     "goes_into_weights",
-    "plain_op",
-    "same_family",
     "says_nothing",
 ]
-
-KEEPS_VALUES = operators.names_where(lambda row: row.keeps_values)
-"""Operators whose output stands for the same real numbers as their first input."""
-PRODUCTS = operators.names_where(lambda row: row.product and row.plain == row.name)
-"""Plain names of the operators that sum up products of data and a weight."""
-MOVES_VALUES = operators.names_where(lambda row: row.moves)
-"""Operators that pick, repeat and arrange elements of their inputs and compute nothing."""
-GO_INTO_WEIGHTS = operators.names_where(lambda row: row.goes_into_weights)
-"""Operators that, with a constant, backends fold into the weights and bias of the node before."""
-BIAS_SLOTS = {op: operators.of(op).bias or 0 for op in operators.names_where(lambda row: row.places and row.bias)}
-"""Which input is the bias of a product that reads scales too; it may leave the bias out."""
-
-
-def plain_op(node: Node) -> str:
-    """Return the operator without the words that only say how it is computed: QLinearConv and FusedConv are Conv."""
-    return operators.plain(node).name
-
-
-def same_family(one: str, other: str) -> bool:
-    """Tell whether two plain operators can stand for each other."""
-    return operators.of(one).family == operators.of(other).family
 
 
 def goes_into_weights(reader: Node, node: Node) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from qdebug.analysis.alignment.value_classes import Run, ValueClasses
+from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
-__all__ = ["MOST_NODES", "between", "why_unchecked"]
-
-MOST_NODES = 64
-"""A part with more tensors than this is not taken for one that is merely computed in another way."""
+__all__ = ["between", "why_unchecked"]
 
 
 def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[set[str], set[str]] | None:
@@ -33,7 +31,7 @@ def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[
     waiting = [tensor]
     while waiting:
         node = producer(waiting.pop())
-        if node is None or len(inside) > MOST_NODES:
+        if node is None or len(inside) > SEGMENT_MAX_NODES:
             return None
         for name in data_inputs(node):
             root = root_of(name)

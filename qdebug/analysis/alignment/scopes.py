@@ -13,11 +13,9 @@ from qdebug.analysis.alignment.node_match import NodeMatcher
 from qdebug.analysis.alignment.ops import says_nothing
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Graph, operators
+from qdebug.model.thresholds.alignment import NORMALIZATION_LOOKAHEAD_TENSORS
 
 __all__ = ["found_by_scopes", "modules_of"]
-
-_AHEAD = 4
-"""Tensors handed over next among which the result of a normalization may be that an export folds away."""
 
 
 def found_by_scopes(found: Found, ref: Run, be: Run) -> Iterator[tuple[str, str, str]]:
@@ -46,7 +44,10 @@ def found_by_scopes(found: Found, ref: Run, be: Run) -> Iterator[tuple[str, str,
                 continue
             maker = scoped.graph.producer(scoped.classes.root(result))
             if maker is not None and operators.plain(maker).product:
-                near = {*names[place + 1 : place + 1 + _AHEAD], *siblings[name.rpartition(".")[0]]} - {name}
+                near = {
+                    *names[place + 1 : place + 1 + NORMALIZATION_LOOKAHEAD_TENSORS],
+                    *siblings[name.rpartition(".")[0]],
+                } - {name}
                 near -= {other for other in near if other in (found if scoped is ref else found.taken)}
                 if any(other not in scopes.results and among.same_kind(result, other) for other in near):
                     continue  # of a module of which nothing is left the result may be folded into this one

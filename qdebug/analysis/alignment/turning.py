@@ -9,6 +9,7 @@ from qdebug.analysis.alignment.pairs import View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES
 
 __all__ = [
     "CHANNELS_SECOND",
@@ -29,8 +30,6 @@ CHANNELS_SECOND = (0, 3, 1, 2)
 """How four dimensions are turned whose channels come last."""
 _TURNS_INSIDE = ("transA", "transB", "layout")
 """Attributes by which an operator that knows its dimensions by place reads them in another order."""
-_STEPS = 4
-"""Nodes in a row that may make real numbers of sums of codes: a cast, a scale, a bias, a clamp."""
 
 
 def drops_dimensions(node: Node) -> bool:
@@ -223,7 +222,7 @@ def kept_last(node: Node, rank: int) -> tuple[int, ...] | None:
 def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
     """Give the node whose sums of codes another makes real numbers of, through nodes that no tensor answers to."""
     run = sides.run
-    for _ in range(_STEPS):
+    for _ in range(FUSED_CHAIN_MAX_NODES):
         fed = run.classes.data_inputs(node)
         makers = [run.graph.producer(name) for name in fed if name not in sides.partners]
         if len(makers) != len(fed):

@@ -17,6 +17,8 @@ from qdebug.model.large_graph import LargeGraph
 from qdebug.model.name_maps import NameGroups, NameLinks, NameSet
 from qdebug.model.operators import in_words_of_onnx, turns_channels
 from qdebug.model.outline import outline_of, shape_of
+from qdebug.model.thresholds.alignment import NEUTRAL_CONSTANT_MAX_ELEMENTS, SHARED_CONSTANT_MAX_ELEMENTS
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
@@ -227,28 +229,19 @@ def _attrs_key(node: Node) -> Hashable:
     return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in node.attrs.items())
 
 
-_NEUTRAL_HAIR = 1e-6
-"""How far a quantized 1 may be off through the rounding of its scale."""
-_NEUTRAL_MOST = 4096
-"""Elements that a constant may have to be looked at: neutral ones are scalars, or one value per channel."""
-
-_FEW = 16
-"""Elements of a constant that is told by its values from others."""
-
-
 def _constant_key(recording: Recording, name: str) -> Hashable:
     """Give what tells a small constant, of which graphs have many alike, from those of other values; None of others."""
     info = recording.graph.tensors.get(name)
     if info is None:  # of a part that a node is shown as: it is recorded nowhere
         return None
     shape = info.shape or ()
-    if math.prod(extent or 1 for extent in shape) > _FEW or not recording.has(name):
+    if math.prod(extent or 1 for extent in shape) > SHARED_CONSTANT_MAX_ELEMENTS or not recording.has(name):
         return None
     outline = outline_of(recording, name)
     if outline is not None:
-        return outline if math.prod(outline.shape) <= _FEW else None
+        return outline if math.prod(outline.shape) <= SHARED_CONSTANT_MAX_ELEMENTS else None
     values = recording.load(name)
-    return (str(values.dtype), values.shape, values.tobytes()) if values.size <= _FEW else None
+    return (str(values.dtype), values.shape, values.tobytes()) if values.size <= SHARED_CONSTANT_MAX_ELEMENTS else None
 
 
 _ENDLESS = 2**31 - 1
@@ -305,13 +298,13 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
         if len(slots) != 1 or (slots == [0] and not done.commutes):
             continue
         name = held[slots[0]]
-        if math.prod(shape_of(recording, name)) > _NEUTRAL_MOST:
+        if math.prod(shape_of(recording, name)) > NEUTRAL_CONSTANT_MAX_ELEMENTS:
             continue
         constant = recording.load(name)
         if constant.size:
             quant = graph.tensors[name].quant
             values = np.asarray(dequantize(constant, quant), np.float64)
-            hair = 0.0 if quant is None else _NEUTRAL_HAIR
+            hair = 0.0 if quant is None else FLOAT32_STORED_REL_ERROR
             if bool(np.all(np.abs(values - done.neutral) <= hair)):
                 found[node.name] = form.inputs[1 - slots[0]]
     return found

@@ -12,16 +12,12 @@ from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
 from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.alignment import SCALAR_MAX_REL_DIFFERENCE
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
-__all__ = ["FAR", "in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
-
-FAR = 0.5
-"""Relative distance from which a weight is another one."""
-_ROUNDED = 0.01
-"""Relative distance that rounding a single number to a code of its own scale stays far below."""
+__all__ = ["in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
 
 
 def weight_of(run: Run, node: Node) -> np.ndarray | None:
@@ -38,7 +34,7 @@ def same_scalar(ref: Run, theirs: Node, be: Run, ours: Node) -> bool:
     one, other = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
     if one is None or other is None or one.size != 1 or other.size != 1:
         return False
-    return bool(np.isclose(one.item(), other.item(), rtol=_ROUNDED, atol=0))
+    return bool(np.isclose(one.item(), other.item(), rtol=SCALAR_MAX_REL_DIFFERENCE, atol=0))
 
 
 def _largest(run: Run, node: Node) -> np.ndarray | None:

@@ -29,6 +29,7 @@ from qdebug.analysis.attribution.softmax_feed import softmax_axes, which_count
 from qdebug.analysis.attribution.whole_numbers import picks_of_equals, rounds_to_integers
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Node, Recording
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.short_formats import held_format
@@ -40,9 +41,6 @@ __all__ = ["Attribution", "StandIn", "attribute"]
 
 StandIn = Callable[[int, int], np.ndarray]
 """Another way to replay a node: called with sample and step, gives real values in the reference's order."""
-
-_STAND_IN_UNITS = 1024.0
-"""Units of roundoff that a float node may be off its reference nodes: constants may be folded in either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +179,11 @@ class _Split:
         elif entry.whole:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
         elif entry.quant is None:
-            unit = max(unit_roundoff(ours.dtype), *(unit_roundoff(array.dtype) for array in values.values()), 2.0**-24)
+            unit = max(
+                unit_roundoff(ours.dtype),
+                *(unit_roundoff(array.dtype) for array in values.values()),
+                FLOAT32_UNIT_ROUNDOFF,
+            )
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
             short = held_format(ours)
             part.formats.add(None if short is None else short.name)
@@ -232,7 +234,7 @@ class _Split:
             replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
         part.introduced.update(replayed, ours, sample=sample)
         part.propagated.update(theirs, replayed, sample=sample)
-        part.allowed += (_STAND_IN_UNITS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
+        part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
         if self._wandering is not None and entry.quant is None:
             part.allowed += norm(self._wandering(sample, step)) ** 2
 

@@ -17,6 +17,17 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
+from qdebug.model.thresholds.rounding import (
+    CANCELLING_SUM_ROUNDOFFS,
+    ELEMENTWISE_ROUNDOFFS,
+    FLOAT32_UNIT_ROUNDOFF,
+    FUNCTION_ROUNDOFFS,
+    NARROW_SUM_RESULT_FACTOR,
+    NARROW_SUM_TERMS_FACTOR,
+    ROUNDING_MAX_SIGNAL_SHARE,
+    ROUNDING_SUM_FACTOR,
+    SIGMOID_OFFSET_ROUNDOFFS,
+)
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.short_formats import held_format
 from qdebug.replay.registry import run_node
@@ -34,17 +45,7 @@ __all__ = [
 
 _STRETCH = 1 << 20
 """Elements that are looked at together: 8 MB in float64, and some milliseconds."""
-_LAMBDA = 8.0
-"""Factor on sqrt(K): the bound fails with a probability below exp(-32)."""
-_OTHER = 256.0
-"""Units that an operator without a known sum may be off: approximations of functions, normalizations."""
-_MOST = 0.1
-"""However coarse the format, an error of a tenth of the signal is never explained by rounding alone."""
 
-_OFFSET = 4.0
-"""Units of 1 that a Sigmoid may be off: it is computed as 1/2 and something, however near 0 (MLAS, logistic.cpp)."""
-_OWN = 16.0
-"""Units that an element may be off by the rounding of what it is made of; a division may multiply by a reciprocal."""
 _FACTORS = frozenset({"alpha", "beta"})
 
 
@@ -53,7 +54,7 @@ def unit_roundoff(dtype: np.dtype) -> float:
     try:
         return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
-        return 2.0**-24
+        return FLOAT32_UNIT_ROUNDOFF
 
 
 def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
@@ -96,13 +97,18 @@ def allowed_error(
     size = norm(output)
     row = operators.of(node.op)
     if row.rounds_like_one:
-        return min(_OTHER * unit, _MOST) * size + _OFFSET * unit * math.sqrt(output.size)
+        return min(
+            FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE
+        ) * size + SIGMOID_OFFSET_ROUNDOFFS * unit * math.sqrt(output.size)
     sums = None if row.sums is None else _magnitudes(node, values, opset)
     if sums is None:
-        return min(_OTHER * unit, _MOST) * size
+        return min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
     magnitudes = norm(sums)
     terms = _terms(node, values, output)
-    return min((_LAMBDA * math.sqrt(terms) + _LAMBDA) * unit * magnitudes, max(_MOST * size, 16 * unit * magnitudes))
+    return min(
+        (ROUNDING_SUM_FACTOR * math.sqrt(terms) + ROUNDING_SUM_FACTOR) * unit * magnitudes,
+        max(ROUNDING_MAX_SIGNAL_SHARE * size, CANCELLING_SUM_ROUNDOFFS * unit * magnitudes),
+    )
 
 
 def beyond_own_terms(
@@ -137,7 +143,7 @@ def beyond_own_terms(
             real = theirs.astype(np.float64)
             reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(real)
             off = np.nan_to_num(np.abs(ours.astype(np.float64) - real), nan=0.0, posinf=0.0)
-            count += int(np.count_nonzero(off > _OWN * unit * reach + tiny))
+            count += int(np.count_nonzero(off > ELEMENTWISE_ROUNDOFFS * unit * reach + tiny))
     return count
 
 
@@ -173,7 +179,7 @@ def beyond_own_sums(
         known = known and operators.of(str(node.attrs["activation"])).contracts
     if not known or recorded.shape != output.shape or not output.size:
         return 0
-    most = _LAMBDA * (math.sqrt(_terms(node, values, output)) + 1) * unit
+    most = ROUNDING_SUM_FACTOR * (math.sqrt(_terms(node, values, output)) + 1) * unit
     if not _count_beyond(recorded, output, output, most):  # terms are no smaller than their sum
         return 0
     terms = _magnitudes(node, values, opset)
@@ -224,7 +230,10 @@ def narrow_sums_error(
     sums = None if operators.of(node.op).sums is None else _magnitudes(node, values, opset)
     if sums is None:
         return None
-    return unit * (1.5 * norm(sums) + 0.5 * math.sqrt(_terms(node, values, output)) * norm(output))
+    return unit * (
+        NARROW_SUM_TERMS_FACTOR * norm(sums)
+        + NARROW_SUM_RESULT_FACTOR * math.sqrt(_terms(node, values, output)) * norm(output)
+    )
 
 
 def norm(values: np.ndarray) -> float:

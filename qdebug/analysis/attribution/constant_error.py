@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.rounding import SINGLE, real_values
+from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.model import Node, operators
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 
 __all__ = ["hair", "known_errors", "scales_by_constants", "shared_constants"]
-
-_HAIR = 1e-6
-"""Error of a real value that was kept in float32, relative to it."""
 
 
 def hair(real: np.ndarray) -> np.ndarray:
@@ -29,7 +27,7 @@ def hair(real: np.ndarray) -> np.ndarray:
     """
     size = np.abs(real)
     largest = np.max(size, where=np.isfinite(size), initial=0)
-    return np.asarray(_HAIR * size + SINGLE * largest)
+    return np.asarray(FLOAT32_STORED_REL_ERROR * size + FLOAT32_UNIT_ROUNDOFF * largest)
 
 
 def known_errors(
@@ -62,9 +60,9 @@ def known_errors(
     if mine.shape != real.shape:
         return {}
     small = hair(real)
-    error = np.abs(mine.astype(np.float64) - real) + _HAIR * np.abs(real)
+    error = np.abs(mine.astype(np.float64) - real) + FLOAT32_STORED_REL_ERROR * np.abs(real)
     half = half_steps(names[1])
-    if np.any(error > 1.001 * half + 2 * small):
+    if np.any(error > (1 + LSB_SLACK) * half + 2 * small):
         return {}
     return {names[1]: np.minimum(error, half).astype(half.dtype)}
 

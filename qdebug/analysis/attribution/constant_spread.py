@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from qdebug.analysis.attribution.dynamic import SPAN
+from qdebug.model.thresholds.attribution import (
+    DISTURBANCE_HALF_STEPS,
+    DISTURBED_REPLAYS,
+    DISTURBED_REPLAYS_OF_SMALL,
+    DISTURBED_SMALL_MAX_ELEMENTS,
+)
 
 __all__ = ["constant_spread"]
 
 _SEED = 20250415
-_RUNS = 2
-_FEW = 64
-"""Elements up to which a root mean square over few replays is a matter of chance."""
-_MORE_RUNS = 16
 
 
 def constant_spread(
@@ -39,13 +40,13 @@ def constant_spread(
         float64 of the result's shape.
     """
     plain = replayed(values)
-    runs = _RUNS if plain.size > _FEW else _MORE_RUNS
+    runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
     rng = np.random.default_rng(_SEED)
     squares = np.zeros(plain.shape, np.float64)
     for _ in range(runs):
         moved = dict(values)
         for name, half in half_steps.items():
-            disturbance = rng.uniform(-SPAN, SPAN, values[name].shape) * half
+            disturbance = rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, values[name].shape) * half
             moved[name] = values[name] + disturbance.astype(values[name].dtype)
         with np.errstate(invalid="ignore", over="ignore"):
             difference = np.subtract(replayed(moved), plain, dtype=np.float64)

@@ -16,13 +16,12 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
+from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
 from qdebug.replay.registry import run_node
 
-__all__ = ["SPAN", "DynamicNoise", "quantizes_data", "run_dynamic"]
+__all__ = ["DynamicNoise", "quantizes_data", "run_dynamic"]
 
-SPAN = 3.0
-"""Half steps that a value is moved by at most: in the mean, three times the error of one rounding."""
 _CODES = 255
 """Steps that the range of the data is divided into (ONNX, DynamicQuantizeLinear)."""
 
@@ -94,7 +93,10 @@ class _Call:
         if noise is None or not noise.data:
             return x
         step = (np.max(x, initial=0) - np.min(x, initial=0)) / np.float32(_CODES)
-        return np.asarray(x + noise.rng.uniform(-SPAN, SPAN, x.shape).astype(np.float32) * step / 2)
+        return np.asarray(
+            x
+            + noise.rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, x.shape).astype(np.float32) * step / 2
+        )
 
     def data_in_blocks(self, slot: int, block: int) -> np.ndarray:
         """Give data as they are, moved within codes that each block along the last axis has a scale of its own for."""
@@ -104,14 +106,21 @@ class _Call:
             return x
         starts = np.arange(0, x.shape[-1], block)
         reach = np.repeat(np.maximum.reduceat(np.abs(x), starts, axis=-1), block, axis=-1)[..., : x.shape[-1]]
-        return np.asarray(x + noise.rng.uniform(-SPAN, SPAN, x.shape).astype(np.float32) * reach / _CODES)
+        return np.asarray(
+            x
+            + noise.rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, x.shape).astype(np.float32)
+            * reach
+            / _CODES
+        )
 
     def blockwise(self, slot: int) -> np.ndarray:
         """Give a weight of packed codes as real values, moved within a code if its rounding is looked at."""
         codes, scales = blockwise_weight(self.node, self._values)
         half = 0.0 if self._noise is None else self._noise.weights.get(self.node.inputs[slot], 0.0)
         if self._noise is not None and np.any(half):
-            codes = codes + (self._noise.rng.uniform(-SPAN, SPAN, codes.shape) * half).astype(np.float32)
+            codes = codes + (
+                self._noise.rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, codes.shape) * half
+            ).astype(np.float32)
         return np.asarray(codes * scales)
 
     def weight(self, slot: int, zero: np.ndarray | None, *, moved: bool = False) -> np.ndarray:
@@ -130,7 +139,12 @@ class _Call:
         half = noise.weights.get(self.node.inputs[slot], 0.5 if moved and noise.data else 0.0)
         if not np.any(half):
             return np.asarray(codes)
-        return np.asarray(codes + (noise.rng.uniform(-SPAN, SPAN, codes.shape) * half).astype(np.float32))
+        return np.asarray(
+            codes
+            + (noise.rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, codes.shape) * half).astype(
+                np.float32
+            )
+        )
 
     def standard(
         self, op: str, inputs: Mapping[str, np.ndarray | None], outputs: tuple[str, ...]

@@ -16,16 +16,17 @@ from qdebug.analysis.attribution.rounding import Rounding, real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
+from qdebug.model.thresholds.attribution import (
+    DISTURBED_REPLAYS,
+    DISTURBED_REPLAYS_OF_SMALL,
+    DISTURBED_SMALL_MAX_ELEMENTS,
+)
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
 __all__ = ["DynamicReplay"]
 
 _SEED = 20250412
-_RUNS = 2
-_FEW = 64
-"""Elements up to which a root mean square over few replays is a matter of chance."""
-_MORE_RUNS = 16
 
 
 class DynamicReplay:
@@ -139,7 +140,7 @@ class DynamicReplay:
         """Give the root mean squares of what a few disturbed replays are off."""
         plain = self._values(pair, segment, shape, place, None)
         rng = np.random.default_rng(_SEED)
-        runs = _RUNS if plain.size > _FEW else _MORE_RUNS
+        runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
         squares = np.zeros(plain.shape, np.float64)
         for _ in range(runs):
             moved = self._values(pair, segment, shape, place, noise(rng))

@@ -19,17 +19,13 @@ from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
+from qdebug.model.thresholds.attribution import DYNAMIC_TIE_REL_DISTANCE
+from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF
 from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel, run_node
 
 __all__ = ["DynamicSteps", "WrongStep"]
-
-_SINGLE = 2.0**-24
-_UNITS = 16.0
-"""Units that scaling a sum and adding a bias may be off; a product of three may be taken in any order."""
-_NEAR = 2.0**-18
-"""How near a tie, relative to its number of steps, a value is rounded either way: some multiply by a reciprocal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +121,9 @@ class DynamicSteps:
             return None
         steps = data.astype(np.float64) / float(scale.reshape(())) + int(zero.reshape(()))
         off = np.nan_to_num(np.abs(np.clip(steps, 0, 255) - codes), nan=0.0)
-        return WrongStep(node=node, wrong=int(np.count_nonzero(off > 0.5 + _NEAR * 256)), count=codes.size)
+        return WrongStep(
+            node=node, wrong=int(np.count_nonzero(off > 0.5 + DYNAMIC_TIE_REL_DISTANCE * 256)), count=codes.size
+        )
 
     def _of_plain(self, node: Node, output: str, place: tuple[int, int]) -> WrongStep | None:
         recording = self._be.recording
@@ -137,7 +135,7 @@ class DynamicSteps:
         if recorded.dtype.kind != "f":
             return None
         made = compute(node, form, opset, values)[output]
-        wrong = beyond_own_terms(form, values, made, recorded, _SINGLE)
+        wrong = beyond_own_terms(form, values, made, recorded, FLOAT32_UNIT_ROUNDOFF)
         return WrongStep(node=node, wrong=wrong, count=recorded.size)
 
 
@@ -146,7 +144,7 @@ def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> 
     row = operators.of(node.op)
     name = node.inputs[row.bias] if row.bias is not None and row.bias < len(node.inputs) else ""
     bias = values[name].astype(np.float64) if name else np.zeros(())
-    allowed = _UNITS * _SINGLE * (np.abs(made - bias) + np.abs(bias))
+    allowed = ELEMENTWISE_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * (np.abs(made - bias) + np.abs(bias))
     return allowed + _by_ties(node, values) if row.chooses_scale else allowed
 
 
@@ -155,7 +153,7 @@ def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
     data, weight, scales = (values[name] for name in node.inputs[:3])
     _, scale, _ = dynamic_quantize(data)
     steps = data.astype(np.float64) / (float(scale) or 1.0)
-    either = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= _NEAR * np.maximum(np.abs(steps), 1)
+    either = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= DYNAMIC_TIE_REL_DISTANCE * np.maximum(np.abs(steps), 1)
     name = node.inputs[3] if len(node.inputs) > 3 else ""
     zero = values[name].astype(np.float64) if name else np.zeros(())
     centred = np.abs(weight.astype(np.float64) - (zero.reshape(()) if zero.size == 1 else zero))

@@ -20,29 +20,30 @@ from qdebug.analysis.alignment.pairs import Pair, View
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.band import allowed_error, held_unit, norm, stretches
 from qdebug.analysis.attribution.constant_error import shared_constants
-from qdebug.analysis.attribution.dynamic import SPAN, DynamicNoise, run_dynamic
+from qdebug.analysis.attribution.dynamic import DynamicNoise, run_dynamic
 from qdebug.analysis.attribution.own_replay import codes_shared, compute, without_kernel
-from qdebug.analysis.attribution.rounding import SINGLE, Rounding, real_values
+from qdebug.analysis.attribution.rounding import Rounding, real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.attribution import (
+    COMPUTED_CONSTANT_MAX_NODES,
+    DISTURBANCE_HALF_STEPS,
+    DISTURBED_REPLAYS,
+    DISTURBED_REPLAYS_OF_SMALL,
+    DISTURBED_SMALL_MAX_ELEMENTS,
+    SLICE_MAX_SQUARE_RATIO,
+    SLICE_MIN_ELEMENTS,
+)
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
 __all__ = ["ReferenceReplay", "exceeds"]
 
-_RUNS = 2
-_FEW = 64
-"""Elements up to which a root mean square over few replays is a matter of chance."""
-_MORE_RUNS = 16
 _SEED = 20250411
-_SLICE = 16
-"""Elements from which the error of one slice of a tensor is judged by itself."""
-_SLICES = 4.0
-"""Times the expected square that a slice may have: its error may hang on one constant alone, and there are many."""
-_DEEPEST = 32  # nodes in a row that make a constant; further up it is taken as it was recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ class ReferenceReplay:
         shared = shared_constants((self._ref, self._be), segment)
         squares = np.zeros(plain.shape, np.float64)
         rng = np.random.default_rng(_SEED)
-        runs = _RUNS if plain.size > _FEW else _MORE_RUNS
+        runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
         for _ in range(runs):
             noise = _Noise(rng=rng, constants=constants, results=results, shared=shared)
             _add_squares(squares, self._values(pair, segment, (sample, step), noise), plain, share=1 / runs)
@@ -217,7 +218,7 @@ class ReferenceReplay:
         for name, exact in compute(node, form, opset, _factors_rounded(form, inputs, values.rounded)).items():
             made = exact
             if values.noise is not None and exact.dtype.kind == "f" and not operators.of(form.op).rounds_nothing:
-                allowed = allowed_error(form, inputs, exact, opset, SINGLE)
+                allowed = allowed_error(form, inputs, exact, opset, FLOAT32_UNIT_ROUNDOFF)
                 made = _disturbed(exact, allowed, values.noise)
             span = code_span(self._ref, name)
             if span is not None and made.dtype.kind == "f":  # the codes do what a Relu or Clip does
@@ -254,16 +255,18 @@ class ReferenceReplay:
         real = real_values(self._ref.recording, name)
         if noise is None or real.dtype.kind != "f" or name in noise.shared:
             return real
-        computed = self._computed(name, values, noise) if noise.constants > SINGLE else None
+        computed = self._computed(name, values, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
         if computed is not None:
             return computed
         steps = self.reference.half_steps(name)
-        if noise.constants > SINGLE:
+        if noise.constants > FLOAT32_UNIT_ROUNDOFF:
             inexact = ~_held_in(real, noise.constants)  # an exponent of 2 is no less 2 in any format
             steps = np.maximum(steps, np.abs(real) * noise.constants * inexact)
         if not np.any(steps):
             return real
-        moved = real + (noise.rng.uniform(-SPAN, SPAN, real.shape) * steps).astype(real.dtype)
+        moved = real + (noise.rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, real.shape) * steps).astype(
+            real.dtype
+        )
         return np.asarray(moved)
 
     def _computed(self, name: str, values: _Values, noise: _Noise) -> np.ndarray | None:
@@ -273,7 +276,7 @@ class ReferenceReplay:
         large angle is then off by far more than its own last digit.
         """
         node = self._ref.graph.producer(name)
-        if node is None or operators.plain(node).changes_format or values.depth >= _DEEPEST:
+        if node is None or operators.plain(node).changes_format or values.depth >= COMPUTED_CONSTANT_MAX_NODES:
             return None
         rounded = replace(noise, results=max(noise.results, noise.constants))
         above = replace(values, noise=rounded, depth=values.depth + 1)
@@ -318,7 +321,7 @@ def _add_squares(squares: np.ndarray, one: np.ndarray, other: np.ndarray, *, sha
 
 def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
     """Add random errors of a given norm to a node's results, and those of the format that they are rounded to."""
-    if noise.results > SINGLE:
+    if noise.results > FLOAT32_UNIT_ROUNDOFF:
         allowed += noise.results * norm(values)
     each, disturbed = allowed / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
     for out, part in stretches(disturbed, values):
@@ -337,9 +340,9 @@ def exceeds(difference: np.ndarray, wandering: np.ndarray) -> bool:
         return True
     squares = np.nan_to_num(np.asarray(difference, np.float64)) ** 2, wandering**2
     for axis, extent in enumerate(difference.shape):
-        if extent > 1 and difference.size // extent >= _SLICE:
+        if extent > 1 and difference.size // extent >= SLICE_MIN_ELEMENTS:
             others = tuple(other for other in range(difference.ndim) if other != axis)
             found, expected = (part.sum(others) for part in squares)
-            if np.any(found > _SLICES * np.maximum(expected, expected.mean())):
+            if np.any(found > SLICE_MAX_SQUARE_RATIO * np.maximum(expected, expected.mean())):
                 return True
     return False

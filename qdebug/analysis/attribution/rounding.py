@@ -12,22 +12,17 @@ from qdebug.analysis.attribution.band import held_unit
 from qdebug.errors import RecordingError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import is_float, logical_name
+from qdebug.model.thresholds.attribution import (
+    COARSE_SCALE_RATIO,
+    CONSTANT_EVIDENCE_MIN_ELEMENTS,
+    FLOAT16_FLOOR,
+    FORMAT_VOTE_CONSTANTS,
+    FREE_SCALE_MAX_CODES,
+)
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
 
-__all__ = ["SINGLE", "Rounding", "real_values"]
-
-SINGLE = 2.0**-24
-"""Unit roundoff of float32."""
-_COARSE = 8.0
-"""Times the step that its range needs that a constant's step may be: three bits, or 18 dB, are thrown away then."""
-_MOST_CODES = 1 << 16
-"""Codes of a type whose scale follows from the constant; those of a bias are many, and its scale is prescribed."""
-_TELLING = 16
-"""Elements from which a constant's range tells what step it needs."""
-_LEAST = np.float32(2 * np.finfo(np.float16).smallest_subnormal)
-"""What the least of a format may be moved by: converters keep what would become 0 at 1e-7 (onnxconverter-common)."""
-_LARGEST = 8
-"""Constants that tell the format in which a network was kept."""
+__all__ = ["Rounding", "real_values"]
 
 
 class Rounding:
@@ -48,8 +43,10 @@ class Rounding:
         recording = self._run.recording
         arrays = [recording.load(form) for form in self._run.classes.members(name) if recording.has(form)]
         floats = [array for array in arrays if is_float(logical_name(array.dtype))]
-        own = max((held_unit(array) for array in floats), default=SINGLE)
-        if own <= SINGLE < self._usual and any(held_unit(array, narrowest=self._usual) > SINGLE for array in floats):
+        own = max((held_unit(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
+        if own <= FLOAT32_UNIT_ROUNDOFF < self._usual and any(
+            held_unit(array, narrowest=self._usual) > FLOAT32_UNIT_ROUNDOFF for array in floats
+        ):
             return self._usual
         return own
 
@@ -63,10 +60,14 @@ class Rounding:
         names = [name for name in recording.names if graph.is_constant(name) and recording.has(name)]
         given = [name for name in names if graph.tensors[name].quant is None and graph.producer(name) is None]
         arrays = [recording.load(name) for name in given]
-        arrays = [array for array in arrays if array.size >= _TELLING and is_float(logical_name(array.dtype))]
+        arrays = [
+            array
+            for array in arrays
+            if array.size >= CONSTANT_EVIDENCE_MIN_ELEMENTS and is_float(logical_name(array.dtype))
+        ]
         telling = (array for array in sorted(arrays, key=lambda array: -array.size) if not _whole(array))
-        units = sorted(held_unit(array) for array in islice(telling, _LARGEST))
-        return units[(len(units) - 1) // 2] if units else SINGLE
+        units = sorted(held_unit(array) for array in islice(telling, FORMAT_VOTE_CONSTANTS))
+        return units[(len(units) - 1) // 2] if units else FLOAT32_UNIT_ROUNDOFF
 
     def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
         """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32.
@@ -88,11 +89,11 @@ class Rounding:
             if quant is not None:
                 steps = _steps(quant, values.ndim)
                 needed = None if any_scale else _needed(quant, values)
-                steps = steps if needed is None else np.where(steps > _COARSE * needed, needed, steps)
+                steps = steps if needed is None else np.where(steps > COARSE_SCALE_RATIO * needed, needed, steps)
                 return np.broadcast_to(steps, values.shape) / np.float32(2)
         unit = self.unit(name)
-        if unit > SINGLE:
-            return np.asarray(np.abs(values) * np.float32(unit) + _LEAST)
+        if unit > FLOAT32_UNIT_ROUNDOFF:
+            return np.asarray(np.abs(values) * np.float32(unit) + np.float32(FLOAT16_FLOOR))
         return np.zeros(values.shape, np.float32)
 
     def levels(self, name: str) -> tuple[int, int] | None:
@@ -131,7 +132,12 @@ def _whole(values: np.ndarray) -> bool:
 
 def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
     """Give the step that a constant's range needs, in a shape that broadcasts; None where its scale is prescribed."""
-    if quant.qmin is None or quant.qmax is None or quant.qmax - quant.qmin > _MOST_CODES or values.size < _TELLING:
+    if (
+        quant.qmin is None
+        or quant.qmax is None
+        or quant.qmax - quant.qmin > FREE_SCALE_MAX_CODES
+        or values.size < CONSTANT_EVIDENCE_MIN_ELEMENTS
+    ):
         return None
     scale = np.asarray(quant.scale)
     if scale.size > 1 and (quant.axis is None or scale.ndim > 1):

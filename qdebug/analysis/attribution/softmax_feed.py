@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.model import Graph, operators
+from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
 
 __all__ = ["softmax_axes", "which_count"]
 
-_GONE = 104.0
-"""Below the largest of its row by more than this, exp gives 0 in float32."""
-_SMALL = 8.0
-"""Below the largest of its row by more than this, a value gives less than a tenth of a code of 8 bits."""
 _ALONG_ONE = 13
 """Operator set since which Softmax works along one axis, instead of along all from one on."""
 
@@ -46,6 +43,6 @@ def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...])
         axes: The axes of a row.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        hidden = reference.max(axis=axes, keepdims=True) - reference > _GONE
-        hidden &= codes.max(axis=axes, keepdims=True) - codes > _SMALL
+        hidden = reference.max(axis=axes, keepdims=True) - reference > SOFTMAX_UNDERFLOW_DISTANCE
+        hidden &= codes.max(axis=axes, keepdims=True) - codes > SOFTMAX_NEGLIGIBLE_DISTANCE
     return np.asarray(~hidden)

@@ -14,14 +14,13 @@ from qdebug.analysis.alignment.pairs import Pair
 from qdebug.model import Graph, Node, operators
 from qdebug.model.dtypes import is_integer, is_whole
 from qdebug.model.operators import operands
+from qdebug.model.thresholds.attribution import (
+    INTEGER_ORIGIN_MAX_TENSORS,
+    UNDECLARED_CODE_MAX_BITS,
+    UNDECLARED_SUM_MAX_BITS,
+)
 
 __all__ = ["holds_whole_numbers", "picks_of_equals", "rounds_nothing", "rounds_to_integers"]
-
-_CODE_BITS = 16
-"""Bits up to which integers that an operator computes may be codes whose scale nobody told."""
-_SUM_BITS = 32
-"""Bits up to which integers of which nobody said what they are made of may be codes, or sums of codes."""
-_FARTHEST = 64  # nodes that are asked what a tensor is made of
 
 
 def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
@@ -44,7 +43,7 @@ def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
 def _may_be_codes(graph: Graph, tensor: str) -> bool:
     """Tell whether a tensor of integers can hold codes, or sums of codes: by its operator, else what it is made of."""
     waiting, seen = [tensor], {tensor}
-    while waiting and len(seen) <= _FARTHEST:
+    while waiting and len(seen) <= INTEGER_ORIGIN_MAX_TENSORS:
         name = waiting.pop()
         found = _made_of(graph, name)
         if found is None:
@@ -65,7 +64,7 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
     bits = int(dtype.removeprefix("u").removeprefix("int"))
     node = graph.producer(tensor)
     if node is None:
-        return None if bits <= _SUM_BITS and tensor not in graph.inputs else ()
+        return None if bits <= UNDECLARED_SUM_MAX_BITS and tensor not in graph.inputs else ()
     row = operators.of(node.op)
     if row.gives_codes:
         return None
@@ -74,7 +73,9 @@ def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
     whole = tuple(name for name in operands(node) if name and is_whole(graph.tensors[name].dtype or ""))
     if row.moves or row.keeps_values or row.selects or row.casts:
         return whole
-    return None if not whole and bits <= (_CODE_BITS if node.inputs else _SUM_BITS) else whole
+    return (
+        None if not whole and bits <= (UNDECLARED_CODE_MAX_BITS if node.inputs else UNDECLARED_SUM_MAX_BITS) else whole
+    )
 
 
 def rounds_to_integers(node: Node) -> bool:

@@ -7,12 +7,11 @@ from math import prod
 
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.model import Graph, Node, QuantParams, operators
+from qdebug.model.thresholds.attribution import CHANNEL_AXIS_MAX_NODES
 
 _Shape = tuple[int | None, ...]
 
 __all__ = ["axis_of_scales", "channel_axis"]
-
-_FARTHEST = 64  # nodes that are asked
 
 
 def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
@@ -53,7 +52,7 @@ def channel_axis(
     sides = [(reference, pair.reference)] if pair.reference_view is None else []
     sides += [(backend, pair.backend)] if pair.backend_view is None else []
     for graph, tensor in sides:
-        found = _of_operators(graph, tensor, tuple(shape), _FARTHEST)
+        found = _of_operators(graph, tensor, tuple(shape), CHANNEL_AXIS_MAX_NODES)
         if found is not None and 0 <= found < rank:
             return found
     return 2 if rank == 3 else 1

@@ -22,6 +22,7 @@ from qdebug.model import Recording
 from qdebug.model.dtypes import logical_name
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.recording import quant_of
+from qdebug.model.thresholds.attribution import MOMENTS_MIN_REL_ERROR
 from qdebug.numerics.stats import ErrorStats
 from qdebug.numerics.summary import take_statistics
 
@@ -216,7 +217,7 @@ def _sqnr_at_most(ours: Kept, theirs: Kept) -> float | None:
         return None
     error = math.hypot(one.mean - other.mean, one.std - other.std) * math.sqrt(one.count)
     # What rounding does to the moments themselves proves nothing.
-    if not error > 1e-6 * max(one.l2, other.l2) or not one.l2 > 0:
+    if not error > MOMENTS_MIN_REL_ERROR * max(one.l2, other.l2) or not one.l2 > 0:
         return None
     return 20 * math.log10(one.l2 / error)
 

@@ -1,12 +1,12 @@
-"""Tells whether a backend's constants are the reference's but for rounding, and says in a clause where they are not."""
+"""Tells whether a backend's constants are the reference's but for rounding, and finds where they are not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import BIAS_SLOTS, GO_INTO_WEIGHTS, MOVES_VALUES, PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.alignment.weights import in_plain_order, without_padding
 from qdebug.analysis.attribution.constant_error import hair, scales_by_constants
@@ -14,36 +14,19 @@ from qdebug.analysis.attribution.reference_replay import ReferenceReplay
 from qdebug.analysis.attribution.rounding import real_values
 from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.segments import main_node
-from qdebug.model import Node
+from qdebug.analysis.results.finding import Finding, FindingKind, Role
+from qdebug.model import Node, operators
+from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
+from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
-__all__ = ["ConstantCheck"]
-
-_TITLES = {
-    **dict.fromkeys(PRODUCTS, ("input", "weight", "bias")),
-    "BatchNormalization": ("input", "scale", "bias", "mean", "variance"),
-    **dict.fromkeys(
-        ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"), ("input", "scale", "bias")
-    ),
-    **dict.fromkeys(
-        ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"), ("input", "scale")
-    ),
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), ("input", "weight", "recurrent weight", "bias")),
-}
-"""What an operator's inputs are called where they are constants."""
-_PLACES = {
-    **{op: (0, 1, BIAS_SLOTS[op]) for op in ("DynamicQuantizeMatMul", "MatMulNBits", "MatMulIntegerToFloat")},
-    "SkipLayerNormalization": (0, 2, 3),
-    "EmbedLayerNormalization": (0, 5, 6),
-    "SkipSimplifiedLayerNormalization": (0, 2),
-}
-"""Where operators have what `_TITLES` names, if there is something else in between: scales, or what is added before."""
+__all__ = ["ConstantCheck", "coarse_constant"]
 
 _BIAS = 2
-"""Where `_TITLES` has the bias of a product."""
-_FORMATS = 2.0**-4
-"""Relative difference that rounding to a float format makes at most: those of three digits, or of more."""
+"""The place of the bias among the titles of a product, see `Operator.titles`."""
+_KINDS = {"weight": FindingKind.WEIGHT, "recurrent weight": FindingKind.WEIGHT, "bias": FindingKind.BIAS}
+"""What a finding about a constant is about, by the constant's title; others are `FindingKind.CONSTANT`."""
 
 
 class ConstantCheck:
@@ -71,34 +54,34 @@ class ConstantCheck:
         if computed or scales_by_constants(self._ref, others):
             return False
         forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
-        return bool(self.said(forms[0], forms[1], segment))
+        return self.different(forms[0], forms[1], segment) is not None
 
     def weight_is_other(self, segment: Segment) -> bool:
         """Tell whether the weight of the one product of a segment is provably not the reference's."""
-        mains = [node for node in segment.nodes if plain_op(node) in PRODUCTS]
+        mains = [node for node in segment.nodes if operators.plain(node).product]
         others = [node for node in segment.nodes if node not in mains]
         if any(self._computed(name) for node in mains for name in node.inputs) or scales_by_constants(
             self._ref, others
         ):
             return False
-        return bool(self.weight_said(segment))
+        return self.different_weight(segment) is not None
 
-    def other_bias(self, node: Node, segment: Segment) -> tuple[float, str] | None:
+    def other_bias(self, node: Node, segment: Segment) -> tuple[float, Finding] | None:
         """Tell by how much a product's bias of real numbers is not the reference's, if no format rounds it by as much.
 
         It is in no codes, so nothing about it is hidden by what rounding the weight makes of the same result.
 
         Returns:
-            Root mean square of the difference, and a clause; None if the bias is the reference's, or in codes.
+            Root mean square of the difference, and the finding; None if the bias is the reference's, or in codes.
         """
         main = main_node(node, segment)
-        if main is None or segment.wide or plain_op(main) not in PRODUCTS:
+        if main is None or segment.wide or not operators.plain(main).product:
             return None
-        folded = [each for each in segment.nodes if each is not main and plain_op(each) in GO_INTO_WEIGHTS]
-        own = _operand(main, _BIAS)
+        folded = [each for each in segment.nodes if each is not main and operators.plain(each).goes_into_weights]
+        own = operators.titled_input(main, _BIAS)
         if len(folded) != (not own) or any(map(self._computed, main.inputs)) or _scales_bias(main, node):
             return None
-        bias, other = _operand(node, _BIAS), own or self._added(main, folded)
+        bias, other = operators.titled_input(node, _BIAS), own or self._added(main, folded)
         if not (bias and other and self._is_real(bias) and self._ref.recording.has(other)):
             return None
         mine, theirs = (
@@ -108,15 +91,14 @@ class ConstantCheck:
         if mine.shape != theirs.shape or not self._ref.classes.folds(other):
             return None
         off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
-        if not np.linalg.norm(off) > _FORMATS * np.linalg.norm(theirs):
+        if not np.linalg.norm(off) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(theirs):
             return None
-        wrong = int(np.sum(off > _FORMATS * np.abs(theirs)))
-        said = f"{wrong} of {off.size} elements of its bias {bias!r} are not the reference's"
-        return float(np.sqrt(np.mean(off**2))), said
+        wrong = int(np.sum(off > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(theirs)))
+        return float(np.sqrt(np.mean(off**2))), _of_elements(node, "bias", bias, wrong, off.size)
 
     def _added(self, main: Node, others: Sequence[Node]) -> str:
         """Give the constant that a node of its own adds to what a reference node gives; "" if there is none."""
-        adding = [node for node in others if node.op == "Add" and main.outputs[0] in node.inputs]
+        adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
         names = [name for node in adding for name in node.inputs if self._ref.classes.folds(name)]
         return names[0] if len(names) == 1 else ""
 
@@ -132,38 +114,39 @@ class ConstantCheck:
         if not name or not self._ref.classes.folds(name):
             return False
         made = self._ref.recording.graph.producer(self._ref.classes.root(name))
-        return made is not None and made.op not in MOVES_VALUES
+        return made is not None and not operators.of(made.op).moves
 
-    def said(self, ours: Node, theirs: Node, segment: Segment) -> str:
-        """Say of which constant two nodes have another, or only one of them has one; "" if of none.
+    def different(self, ours: Node, theirs: Node, segment: Segment) -> Finding | None:
+        """Find a constant of which two nodes have another, or only one of them has one; None if there is none.
 
         Args:
             ours: The backend's node in its real form.
             theirs: The reference's.
             segment: What leads to the result of both.
         """
-        titles = _TITLES.get(plain_op(theirs), ("constant",) * max(2, len(theirs.inputs)))
+        titles = operators.plain(theirs).titles or ("constant",) * max(2, len(theirs.inputs))
         for slot, title in enumerate(titles):
-            one, other = (_operand(n, slot) for n in (ours, theirs))
+            one, other = (operators.titled_input(n, slot) for n in (ours, theirs))
             if not one and not other:
                 continue
             if slot > 1 and title == "constant" and not (one and other):
                 continue  # what it leaves out may be what holds without it
-            if one and not other and any(n.op == "Add" for n in segment.nodes):
+            if one and not other and any(operators.of(n.op).adds_term for n in segment.nodes):
                 continue  # the reference adds it in a node of its own
             if not one or not other:
-                return f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
+                said = f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
+                return _finding(ours, title, said, evidence=one or None)
             turned = slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
-            said = self._elements_said(one, other, title, turned=turned)
-            if said:
-                return said
-        return ""
+            found = self._different_elements(ours, one, other, title, turned=turned)
+            if found is not None:
+                return found
+        return None
 
-    def _elements_said(self, one: str, other: str, title: str, *, turned: bool) -> str:
-        """Say how many elements of a backend constant are not the reference's by more than rounding makes."""
+    def _different_elements(self, node: Node, one: str, other: str, title: str, *, turned: bool) -> Finding | None:
+        """Find whether elements of a backend constant are not the reference's by more than rounding makes."""
         constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
         if not (constants and self._be.recording.has(one) and self._ref.recording.has(other)):
-            return ""
+            return None
         (mine, half), real = self._rounded(one), real_values(self._ref.recording, other)
         other_steps = self._replay.reference.half_steps(other)
         if turned:
@@ -172,17 +155,17 @@ class ConstantCheck:
         if kept is not mine:
             mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
         if mine.shape != real.shape:
-            return ""
+            return None
         steps = half + other_steps
-        beyond = np.abs(mine - real) > 1.001 * steps + hair(real)
+        beyond = np.abs(mine - real) > (1 + LSB_SLACK) * steps + hair(real)
         if not beyond.any():
-            return ""
-        wrong = f"{int(beyond.sum())} of {beyond.size} elements of its {title} {one!r} are not the reference's"
-        return self._coarse(one, title, np.abs(mine - real)) or wrong
+            return None
+        wrong = _of_elements(node, title, one, int(beyond.sum()), beyond.size)
+        return self._coarse(node, one, title, np.abs(mine - real)) or wrong
 
     def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Give a constant of the backend as real values, and half a step of each."""
-        nodes = (node for node in self._be.recording.graph.consumers(name) if node.op == "MatMulNBits")
+        nodes = (node for node in self._be.recording.graph.consumers(name) if operators.of(node.op).packs_weight)
         node = next((node for node in nodes if node.inputs[1] == name), None)
         if node is None:
             values, half = real_values(self._be.recording, name), self._replay.backend.half_steps(name)
@@ -197,32 +180,58 @@ class ConstantCheck:
             half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
         return codes * scales, half
 
-    def weight_said(self, segment: Segment) -> str:
-        """Say that the weight of the one product among several backend nodes is not that of the reference's one."""
-        found = [[n for n in nodes if plain_op(n) in PRODUCTS] for nodes in (segment.own, segment.nodes)]
-        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
-            return ""
+    def different_weight(self, segment: Segment) -> Finding | None:
+        """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
+        found = [[n for n in nodes if operators.plain(n).product] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not operators.same_family(found[0][0], found[1][0]):
+            return None
         (ours,), (theirs,) = found
         if scales_by_constants(self._ref, [each for each in segment.nodes if each is not theirs]):
-            return ""
+            return None
         turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
-        said = self._elements_said(_operand(ours, 1), _operand(theirs, 1), "weight", turned=turned)
-        return f"; of {ours.op} {ours.name!r}, {said}" if said else ""
+        one, other = (operators.titled_input(each, 1) for each in (ours, theirs))
+        wrong = self._different_elements(ours, one, other, "weight", turned=turned)
+        return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
 
-    def _coarse(self, name: str, title: str, error: np.ndarray) -> str:
-        """Say that a constant is off for no other reason than a scale far larger than its values need."""
+    def _coarse(self, node: Node, name: str, title: str, error: np.ndarray) -> Finding | None:
+        """Find whether a constant is off for no other reason than a scale far larger than its values need."""
         levels = self._replay.backend.levels(name)
         steps = self._replay.backend.half_steps(name, any_scale=True)
-        if levels is None or np.any(error > 1.001 * steps + 1e-6):
-            return ""
-        return f"its {title} {name!r} is rounded far too coarsely: it uses {levels[0]} of {levels[1]} codes"
+        if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
+            return None
+        return coarse_constant(node, title, name, *levels)
 
 
-def _operand(node: Node, slot: int) -> str:
-    """Give what `_TITLES` names, wherever it stands among a node's inputs; "" if the node has none."""
-    places = _PLACES.get(node.op, ())
-    place = places[slot] if slot < len(places) else slot
-    return node.inputs[place] if place < len(node.inputs) else ""
+def coarse_constant(node: Node, title: str, name: str, used: int, count: int) -> Finding:
+    """Return the finding that a constant's scale is far too large: so few codes are used.
+
+    Args:
+        node: The backend node that reads the constant.
+        title: What the constant is to the node.
+        name: The constant.
+        used: How many codes it uses.
+        count: How many there are.
+    """
+    return Finding(
+        kind=FindingKind.SCALE,
+        role=Role.DIFFERENCE,
+        node=node.name,
+        sentence=f"its {title} {name!r} is rounded far too coarsely: it uses {used} of {count} codes",
+        amount=float(used),
+        limit=float(count),
+        unit="codes in use",
+        evidence=name,
+    )
+
+
+def _of_elements(node: Node, title: str, name: str, wrong: int, count: int) -> Finding:
+    said = f"{wrong} of {count} elements of its {title} {name!r} are not the reference's"
+    return replace(_finding(node, title, said, evidence=name), amount=float(wrong), limit=0.0, unit="elements")
+
+
+def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
+    kind = _KINDS.get(title, FindingKind.CONSTANT)
+    return Finding(kind=kind, role=Role.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
 
 
 def _scales_bias(*nodes: Node) -> bool:

@@ -10,14 +10,13 @@ from functools import cached_property
 import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_reference_order
-from qdebug.analysis.alignment.ops import PRODUCTS, plain_op
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.unsaid_codes import computes_with_codes, has_loose, is_loose
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.attribute import Attribution, attribute
 from qdebug.analysis.attribution.band import norm, unit_roundoff
 from qdebug.analysis.attribution.code_spans import folded_clamp, span_before
-from qdebug.analysis.attribution.dynamic import SPAN
+from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.own_replay import replay
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
@@ -26,29 +25,22 @@ from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.compare import Comparison
 from qdebug.analysis.declarations.declared import Declared
 from qdebug.analysis.declarations.dynamic_check import DynamicCheck, lost_to_rounding
-from qdebug.analysis.results.limits import DEFAULT_MIN_SQNR, DERIVED_LSB
+from qdebug.analysis.results.finding import Finding
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
+from qdebug.model.thresholds.checks import FOLDING_MAX_ERROR_RATIO, LIKELY_ROUNDING_BOUND_SHARE, MOVED_CODES_MAX_LSB
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK, SEGMENT_ROUNDOFFS
+from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
 
 __all__ = ["DeclarationCheck", "rounded_first"]
 
-_SINGLE = 2.0**-24
-"""Unit roundoff of float32."""
 
-_FOLDING = 4.0
-"""Times the rounding of its sums that a float node may be off its reference's: constants may be folded in either."""
-_LIKELY = 0.2
-"""Share of the bound of rounding that rounding hardly ever makes: the bound is of 8 half steps, or 14 times their error
-of 1/sqrt(3). What is more and comes with a constant that no rounding makes is no rounding."""
-_MOVED_LSB = 0.5
-"""Steps beside rounding its constants that codes may be off which a node only moves: it requantizes nothing."""
 _UNSAID = "nobody said where its inputs are rounded to codes"
-_WIDE_UNITS = 1024.0
-"""Units of roundoff that the result of several float nodes may be off what the reference's nodes give."""
 
 
 class DeclarationCheck:
@@ -59,6 +51,9 @@ class DeclarationCheck:
         backend: The backend run.
         pairs: All pairs of the alignment.
         runs: What is known of both graphs; derived from the recordings if None.
+
+    Attributes:
+        segments: Finds what leads to a compared tensor in either graph.
     """
 
     def __init__(
@@ -71,19 +66,11 @@ class DeclarationCheck:
     ) -> None:
         self._reference, self._backend = reference, backend
         self._declared = Declared(reference, backend, pairs, runs=runs)
+        self.segments = self._declared.segments
         self._dynamic = DynamicCheck(reference, backend, self._declared)
-        self._unchecked: dict[str, str] = {}
 
-    def segment(self, pair: Pair) -> Segment | None:
-        """Find what leads to a compared tensor in either graph, see `Declared.segment`."""
-        return self._declared.segment(pair)
-
-    def unchecked(self, tensor: str) -> str | None:
-        """Say why `difference` could not tell of a tensor whether the graphs declare the same; None if it could."""
-        return self._unchecked.get(tensor)
-
-    def unheld(self, node: Node, segment: Segment) -> str | None:
-        """Say which constant of a node its format cannot hold; None if there is none."""
+    def unheld(self, node: Node, segment: Segment) -> Finding | None:
+        """Find a constant of a node that its format cannot hold; None if there is none."""
         return None if segment.wide else self._declared.unheld(node, segment)
 
     def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
@@ -114,10 +101,10 @@ class DeclarationCheck:
         self, entry: PlannedNode, segment: Segment, *, instead: bool = False, rounding: bool = True
     ) -> Attribution:
         def by_reference_nodes(sample: int, step: int) -> np.ndarray:
-            return self._declared.replay(entry.pair, segment, sample=sample, step=step)
+            return self._declared.replays.values(entry.pair, segment, sample=sample, step=step)
 
         def wandering(sample: int, step: int) -> np.ndarray:
-            return self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+            return self._declared.replays.wandering(entry.pair, segment, sample=sample, step=step)
 
         found = attribute(
             self._reference,
@@ -139,14 +126,14 @@ class DeclarationCheck:
         """Tell whether nodes may read codes that nobody says they do."""
         return has_loose(self._backend.graph) and computes_with_codes(self._backend)
 
-    def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> str | None:
-        """Say what the graphs declare differently, if that gives a node another shape than its inputs account for."""
+    def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> Finding | None:
+        """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""
         places = recorded_places(self._reference, self._backend, entry)
         place = next(places, None)
         if node is None or segment is None or not segment.nodes or place is None:
             return None
         try:
-            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         except (KernelError, RecordingError):
             return None
         ours = in_reference_order(self._backend.load(entry.tensor, *place), entry.pair.backend_view, theirs.shape)
@@ -154,10 +141,13 @@ class DeclarationCheck:
 
     def difference(
         self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
-    ) -> str | None:
-        """Say what the graphs declare differently, if it changes this tensor by more than rounding does.
+    ) -> tuple[Finding | None, str | None]:
+        """Find what the graphs declare differently, if it changes this tensor by more than rounding does.
 
         Looked at for the first sample and the worst one.
+
+        Returns:
+            The difference, None if none was found; and why that could not be told, None if it could.
         """
         worst = comparison.stats.worst_sample if comparison.stats else None
         places = list(recorded_places(self._reference, self._backend, entry))[:1]
@@ -166,9 +156,9 @@ class DeclarationCheck:
         if self._declared.dynamic.handles(entry.pair, segment) and (
             wrong := self._dynamic.wrong(node, segment, places)
         ):
-            return wrong
+            return wrong, None
         if not segment.wide and self._declared.same(entry.pair, node, segment):
-            return None
+            return None, None
         why = self._why_not(entry, node, segment, attribution)
         found = None
         if why is None:
@@ -176,10 +166,10 @@ class DeclarationCheck:
                 found = self._found(entry, node, segment, attribution, places)
             except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
-        if why is not None:
-            self._unchecked[entry.tensor] = why
         formats = () if found is None else self.rounded_factors(entry, segment)
-        return f"{found}; {rounded_first(formats)}" if formats else found
+        if found is not None and formats:
+            found = replace(found, sentence=f"{found.sentence}; {rounded_first(formats)}")
+        return found, why
 
     def rounded_factors(self, entry: PlannedNode, segment: Segment | None) -> tuple[str, ...]:
         """Give the short formats to which a product may have rounded its factors, by a replay of the reference's nodes.
@@ -187,19 +177,19 @@ class DeclarationCheck:
         Returns:
             Names of formats; none where rounding does not account for what is recorded, or there is no one product.
         """
-        products = [] if segment is None else [node for node in segment.nodes if plain_op(node) in PRODUCTS]
+        products = [] if segment is None else [node for node in segment.nodes if operators.plain(node).product]
         place = next(recorded_places(self._reference, self._backend, entry), None)
         if segment is None or len(products) != 1 or place is None or entry.quant is not None:
             return ()
         stored = self._backend.load(entry.tensor, *place)
 
         def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
-            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1], rounded=rounded)
+            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1], rounded=rounded)
             ours = in_reference_order(stored, entry.pair.backend_view, theirs.shape)
             if not _one_shape(ours.shape, theirs.shape):
                 return False
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
-            return norm(difference) <= _WIDE_UNITS * _SINGLE * norm(theirs)
+            return norm(difference) <= SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * norm(theirs)
 
         try:
             if stored.dtype.kind != "f" or fits(None):
@@ -227,8 +217,8 @@ class DeclarationCheck:
         segment: Segment,
         attribution: Attribution,
         places: Sequence[tuple[int, int]],
-    ) -> str | None:
-        """Give the first difference that is found at some samples and steps."""
+    ) -> Finding | None:
+        """Return the first difference that is found at some samples and steps."""
         if not segment.wide and (said := self._other_bias(entry, node, segment, attribution, places)):
             return said
         if self._declared.dynamic.handles(entry.pair, segment):
@@ -248,34 +238,34 @@ class DeclarationCheck:
         segment: Segment,
         attribution: Attribution,
         places: Sequence[tuple[int, int]],
-    ) -> str | None:
-        """Say that a bias in no codes is not the reference's, if it makes more than rounding what is summed up does."""
-        found = None if entry.quant is not None else self._declared.other_bias(node, segment)
+    ) -> Finding | None:
+        """Find whether a bias in no codes is not the reference's, with more effect than rounding what is summed up."""
+        found = None if entry.quant is not None else self._declared.constants.other_bias(node, segment)
         if found is None:
             return None
         for place in places:
             elements = math.prod(shape_of(self._backend, entry.tensor, *place))
             allowed = attribution.samples.get(place[0], attribution).allowed or 0.0
-            if found[0] * math.sqrt(elements) > _FOLDING * allowed:
+            if found[0] * math.sqrt(elements) > FOLDING_MAX_ERROR_RATIO * allowed:
                 return found[1]
         return None
 
-    def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
-        """Say that too little is left of a product once its weights are rounded to codes."""
+    def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
+        """Find whether too little is left of a product once its weights are rounded to codes."""
         if not self._declared.multiplies_codes(node):
             return None
         theirs, ours = self._replayed(entry, node, segment, place)
         if ours.shape != theirs.shape:
             return None
         with np.errstate(invalid="ignore", over="ignore"):
-            return lost_to_rounding(norm(theirs), norm(np.subtract(theirs, ours, dtype=np.float64)), "weights")
+            return lost_to_rounding(entry, norm(theirs), norm(np.subtract(theirs, ours, dtype=np.float64)), "weights")
 
     def _replayed(
         self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Give what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
         sample, step = place
-        theirs = self._declared.replay(entry.pair, segment, sample=sample, step=step)
+        theirs = self._declared.replays.values(entry.pair, segment, sample=sample, step=step)
         ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
         stored = self._backend.load(entry.tensor, sample, step).shape
         if not same_elements(ours.shape, stored):  # not all was said of what it does
@@ -305,21 +295,21 @@ class DeclarationCheck:
         elif isinstance(allowed, np.ndarray):
             allowed = self._as_theirs(entry, allowed, theirs)
         off = self._off(entry, theirs, ours)
-        least = _FOLDING * (attribution.samples.get(sample, attribution).allowed or 0.0)
+        least = FOLDING_MAX_ERROR_RATIO * (attribution.samples.get(sample, attribution).allowed or 0.0)
 
         def excess(share: float, off: np.ndarray = off) -> np.ndarray | None:
             """Give what lies beyond a share of the bound; None if that is nothing to speak of."""
             with np.errstate(invalid="ignore"):  # an endless bound accounts for an endless difference
-                found = np.nan_to_num(np.maximum(off - share * 1.001 * allowed, 0), nan=0.0, posinf=np.inf)
+                found = np.nan_to_num(np.maximum(off - share * (1 + LSB_SLACK) * allowed, 0), nan=0.0, posinf=np.inf)
             if entry.quant is not None and entry.quant.qmin is not None:
-                lsb = _MOVED_LSB if all(map(rounds_nothing, segment.own)) else DERIVED_LSB
+                lsb = MOVED_CODES_MAX_LSB if all(map(rounds_nothing, segment.own)) else DERIVED_LSB
                 told = np.max(found, initial=0) > lsb * float(np.max(entry.quant.scale))
             else:
                 told = norm(found) > least
             return found if told else None
 
         def wandering() -> np.ndarray:
-            known = self._declared.wandering(entry.pair, segment, sample=sample, step=step)
+            known = self._declared.replays.wandering(entry.pair, segment, sample=sample, step=step)
             return known if spread is None else np.hypot(known, spread)
 
         found = excess(1.0)
@@ -327,12 +317,12 @@ class DeclarationCheck:
             known = self._beside_weight(entry, segment, ours, place)
             found = found if known is None else excess(1.0, known)
             return found is not None and exceeds(found, wandering())
-        found = excess(_LIKELY)
-        if found is None or not self._declared.other_constants(node, segment):
+        found = excess(LIKELY_ROUNDING_BOUND_SHARE)
+        if found is None or not self._declared.constants.are_other(node, segment):
             return False
         known = self._beside_weight(entry, segment, ours, place)
-        found = found if known is None else excess(_LIKELY, known)
-        return found is not None and exceeds(found, wandering() / SPAN)
+        found = found if known is None else excess(LIKELY_ROUNDING_BOUND_SHARE, known)
+        return found is not None and exceeds(found, wandering() / DISTURBANCE_HALF_STEPS)
 
     def _beside_weight(
         self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
@@ -356,9 +346,9 @@ class DeclarationCheck:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
         return in_reference_order(array, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
 
-    def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
+    def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
-        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         stored = self._backend.load(entry.tensor, *place)
         ours = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
         ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
@@ -371,22 +361,24 @@ class DeclarationCheck:
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._declared.coded(segment)
         if not coded and not self._coded:
-            share = min(_WIDE_UNITS * unit_roundoff(stored.dtype), share)
+            share = min(SEGMENT_ROUNDOFFS * unit_roundoff(stored.dtype), share)
         if not norm(difference) > share * norm(theirs):
             return None
-        if not exceeds(difference, self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])):
+        if not exceeds(
+            difference, self._declared.replays.wandering(entry.pair, segment, sample=place[0], step=place[1])
+        ):
             return None
         inside = self._rounding_inside(entry, segment, theirs.shape, place) if coded else None
         if inside is None or norm(difference + inside) > share * norm(theirs):
             return self._declared.difference(node, segment)
-        return lost_to_rounding(norm(theirs), norm(inside), "data")
+        return lost_to_rounding(entry, norm(theirs), norm(inside), "data")
 
     def _rounding_inside(
         self, entry: PlannedNode, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
     ) -> np.ndarray | None:
         """Give what rounding to the backend's codes within a part makes of its result; None where it is not known."""
         try:
-            return self._declared.rounding_inside(entry.pair, segment, shape, place).reshape(shape)
+            return rounding_inside(self._declared.be, entry.pair, segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):
             return None
 

@@ -7,7 +7,7 @@ may differ by what rounding each constant to its nearest code makes of them, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +15,11 @@ import numpy as np
 from qdebug.analysis.alignment.clamps import bounds_of, codes_clamp
 from qdebug.analysis.alignment.columns import by_backend, reference_views
 from qdebug.analysis.alignment.layouts import layouts_of
-from qdebug.analysis.alignment.ops import MOVES_VALUES, PRODUCTS, plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.constant_error import known_errors, scales_by_constants
 from qdebug.analysis.attribution.constant_spread import constant_spread
 from qdebug.analysis.attribution.dynamic_replay import DynamicReplay
-from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.reference_replay import ReferenceReplay
 from qdebug.analysis.attribution.rounding import real_values
@@ -29,12 +27,13 @@ from qdebug.analysis.attribution.segment import Segment
 from qdebug.analysis.declarations.constant_check import ConstantCheck
 from qdebug.analysis.declarations.segments import SegmentFinder, main_node
 from qdebug.analysis.declarations.unheld import unheld
-from qdebug.model import Node, Recording
+from qdebug.analysis.results.finding import Finding, FindingKind, Role
+from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
 from qdebug.replay.real_form import real_form, takes_codes
 
 __all__ = ["Declared"]
 
-_ELEMENTWISE = frozenset({"Add", "Sub", "Mul"})
 _SHAPING = (
     "kernel_shape",
     "strides",
@@ -48,8 +47,6 @@ _SHAPING = (
     "transB",
     "alpha",
 )
-_LIKELY = 8.0
-"""Times the root of the sum of squares that many errors of rounding add up to at most; independent ones reach 3."""
 
 
 class Declared:
@@ -62,6 +59,10 @@ class Declared:
         runs: What is known of both graphs; derived from the recordings if None.
 
     Attributes:
+        be: The backend run.
+        replays: Replays the reference's nodes on what the backend recorded.
+        segments: Finds what leads to a compared tensor in either graph.
+        constants: Holds the constants of both sides against each other.
         dynamic: Replays what the backend computes with codes of a scale chosen at run time.
     """
 
@@ -74,25 +75,21 @@ class Declared:
         runs: tuple[Run, Run] | None = None,
     ) -> None:
         known = runs or (Run.of(reference), Run.of(backend))
-        self._ref, self._be = known[0].read_through(reference), known[1].read_through(backend)
+        self._ref, self.be = known[0].read_through(reference), known[1].read_through(backend)
         self._reference, self._backend = reference, backend
         self._pairs = by_backend(pairs)
         layouts = {**layouts_of(self._ref), **reference_views(pairs)}
-        self._replay = ReferenceReplay(self._ref, self._be, pairs=self._pairs, layouts=layouts)
-        self.dynamic = DynamicReplay(self._be, self._replay.backend)
-        self._segments = SegmentFinder(self._ref, self._be, pairs)
-        self._constants = ConstantCheck(self._ref, self._be, self._replay)
-
-    def segment(self, pair: Pair) -> Segment | None:
-        """Find what leads to a compared tensor in either graph, see `SegmentFinder.of`."""
-        return self._segments.of(pair)
+        self.replays = ReferenceReplay(self._ref, self.be, pairs=self._pairs, layouts=layouts)
+        self.dynamic = DynamicReplay(self.be, self.replays.backend)
+        self.segments = SegmentFinder(self._ref, self.be, pairs)
+        self.constants = ConstantCheck(self._ref, self.be, self.replays)
 
     def same(self, pair: Pair, node: Node, segment: Segment) -> bool:
         """Tell whether a backend node is declared exactly as its one reference node, operands included."""
         if segment.wide:
             return False
         if not segment.nodes:
-            return self._be.classes.handed_on(node) is not None or self._clamped_before(node, pair)
+            return self.be.classes.handed_on(node) is not None or self._clamped_before(node, pair)
         theirs = segment.nodes[0]
         if len(segment.nodes) != 1 or pair.reference not in theirs.outputs:
             return False
@@ -108,7 +105,7 @@ class Declared:
 
     def _clamped_before(self, node: Node, pair: Pair) -> bool:
         """Tell whether a backend's Relu or Clip does what the reference's codes, or its node before, have done."""
-        bounds = bounds_of(self._be, node)
+        bounds = bounds_of(self.be, node)
         before = self._pairs.get(node.inputs[0]) if node.inputs else None
         if bounds is None or before is None:
             return False
@@ -119,7 +116,7 @@ class Declared:
         """Tell whether two operands are partners, or constants with equal real values."""
         if not ours or not theirs:
             return ours == theirs
-        if self._be.classes.folds(ours) and self._ref.classes.folds(theirs):
+        if self.be.classes.folds(ours) and self._ref.classes.folds(theirs):
             held = self._backend.has(ours) and self._reference.has(theirs)
             return not held or np.array_equal(real_values(self._backend, ours), real_values(self._reference, theirs))
         partner = self._pairs.get(ours)
@@ -137,31 +134,19 @@ class Declared:
         tensors = self._backend.graph.tensors
         names = {name for node in segment.own for name in (*node.inputs, *node.outputs) if name}
         return any(takes_codes(node) for node in segment.own) or any(
-            tensors[form].quant is not None for name in names for form in self._be.classes.members(name)
+            tensors[form].quant is not None for name in names for form in self.be.classes.members(name)
         )
 
     def multiplies_codes(self, node: Node) -> bool:
         """Tell whether a backend node multiplies with a constant of integer codes."""
         form, _ = real_form(node, self._backend.graph.opset)
-        if form.op not in PRODUCTS:
+        if not operators.of(form.op).product:
             return False
-        weights = [name for name in form.inputs[1:2] if name and self._be.classes.folds(name)]
-        return any(self._replay.backend.levels(name) is not None for name in weights)
-
-    def replay(
-        self,
-        pair: Pair,
-        segment: Segment,
-        *,
-        sample: int,
-        step: int,
-        rounded: Callable[[np.ndarray], np.ndarray] | None = None,
-    ) -> np.ndarray:
-        """Replay a segment's nodes of the reference, see `ReferenceReplay.values`."""
-        return self._replay.values(pair, segment, sample=sample, step=step, rounded=rounded)
+        weights = [name for name in form.inputs[1:2] if name and self.be.classes.folds(name)]
+        return any(self.replays.backend.levels(name) is not None for name in weights)
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray | None:
-        """Replay as `replay` does, but with the backend's weight, of which each element is the reference's rounded.
+        """Replay the reference's nodes with the backend's weight, each element of which is the reference's rounded.
 
         What rounding it makes of sums is then known and no matter of chance: of many weights left near nothing and data
         of one sign the errors add up.
@@ -169,28 +154,18 @@ class Declared:
         Returns:
             None unless there is one product on either side, whose weight is provably the reference's but for rounding.
         """
-        found = [[n for n in nodes if plain_op(n) in PRODUCTS] for nodes in (segment.own, segment.nodes)]
-        if [len(products) for products in found] != [1, 1] or not same_family(*(plain_op(n[0]) for n in found)):
+        found = [[n for n in nodes if operators.plain(n).product] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not operators.same_family(found[0][0], found[1][0]):
             return None
         ours, _ = real_form(found[0][0], self._backend.graph.opset)
         theirs, _ = real_form(found[1][0], self._reference.graph.opset)
         others = [node for node in segment.nodes if node is not found[1][0]]
-        if not known_errors((self._ref, self._be), (theirs, ours), others, self._replay.backend.half_steps):
+        if not known_errors((self._ref, self.be), (theirs, ours), others, self.replays.backend.half_steps):
             return None
         weight = real_values(self._backend, ours.inputs[1])
         if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")):
             weight = np.swapaxes(weight, -1, -2)
-        return self._replay.values(pair, segment, sample=sample, step=step, instead={theirs.inputs[1]: weight})
-
-    def wandering(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
-        """Estimate what rounding makes of a segment, see `ReferenceReplay.wandering`."""
-        return self._replay.wandering(pair, segment, sample=sample, step=step)
-
-    def rounding_inside(
-        self, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
-    ) -> np.ndarray:
-        """Give what rounding to the backend's own codes adds within a segment, see `own_codes.rounding_inside`."""
-        return rounding_inside(self._be, pair, segment, shape, place)
+        return self.replays.values(pair, segment, sample=sample, step=step, instead={theirs.inputs[1]: weight})
 
     def rounding(self, node: Node, segment: Segment, *, sample: int, step: int) -> np.ndarray | float | None:
         """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
@@ -205,41 +180,43 @@ class Declared:
             RecordingError: An input was not recorded.
         """
         form, opset = real_form(node, self._backend.graph.opset)
-        constants = [name for name in form.inputs if name and self._be.classes.folds(name)]
-        if form.op not in PRODUCTS and not any(np.any(self._replay.backend.half_steps(name)) for name in constants):
+        constants = [name for name in form.inputs if name and self.be.classes.folds(name)]
+        row = operators.of(form.op)
+        if not row.product and not any(np.any(self.replays.backend.half_steps(name)) for name in constants):
             return 0.0
-        if form.op in MOVES_VALUES:
+        if row.moves:
             return self._moved_rounding(node, constants, sample=sample, step=step)
-        if form.op not in PRODUCTS | _ELEMENTWISE:
+        scales = row.neutral == 1 and row.commutes
+        if not (row.product or row.neutral == 0 or scales):
             return None
-        if form.op in ("Add", "Sub"):  # what a constant is added to does not scale its rounding
-            form = replace(form, op="Add")
-        main, half_steps = main_node(node, segment), self._replay.backend.half_steps
+        main, half_steps = main_node(node, segment), self.replays.backend.half_steps
         known: Mapping[str, np.ndarray] = {}
-        if main is not None and form.op in PRODUCTS:
+        if main is not None and row.product:
             theirs, _ = real_form(main, self._reference.graph.opset)
             others = [each for each in segment.nodes if each is not main]
-            known = known_errors((self._ref, self._be), (theirs, form), others, half_steps)
+            known = known_errors((self._ref, self.be), (theirs, form), others, half_steps)
         values: dict[str, np.ndarray] = {}
         rounded = False
         for slot, name in enumerate(form.inputs):
             if not name:
                 continue
-            if self._be.classes.folds(name):
+            if self.be.classes.folds(name):
                 steps = known[name] if name in known else half_steps(name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
-            elif slot > 1 or form.op == "Add":
+            elif slot > 1 or row.adds:  # what a constant is added to does not scale its rounding
                 values[name] = np.zeros_like(real_values(self._backend, name, sample, step))
             else:
                 values[name] = np.abs(real_values(self._backend, name, sample, step))
         if not rounded:
             return 0.0
+        if row.adds:
+            return np.asarray(sum(values[name] for name in form.inputs if name))
         worst = compute(node, form, opset, values)[form.outputs[0]]
-        if form.op not in PRODUCTS:
+        if not row.product:
             return worst
         squares = compute(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
-        return np.asarray(np.minimum(worst, _LIKELY * np.sqrt(squares)))
+        return np.asarray(np.minimum(worst, ROUNDING_SUM_FACTOR * np.sqrt(squares)))
 
     def _moved_rounding(self, node: Node, constants: Sequence[str], *, sample: int, step: int) -> np.ndarray:
         """Give what rounding constants can change of what a node only moves: half a step wherever one of them goes."""
@@ -248,21 +225,9 @@ class Declared:
         for name in filter(None, form.inputs):
             values[name] = real_values(self._backend, name, sample, step)
             if values[name].dtype.kind == "f":  # indices and extents stay
-                rounded = self._replay.backend.half_steps(name) if name in constants else np.zeros((), np.float32)
+                rounded = self.replays.backend.half_steps(name) if name in constants else np.zeros((), np.float32)
                 values[name] = np.broadcast_to(rounded, values[name].shape)
         return compute(node, form, opset, values)[form.outputs[0]]
-
-    def other_constants(self, node: Node, segment: Segment) -> bool:
-        """Tell whether a constant of a node is provably not the reference's, see `ConstantCheck.are_other`."""
-        return self._constants.are_other(node, segment)
-
-    def other_bias(self, node: Node, segment: Segment) -> tuple[float, str] | None:
-        """Tell by how much a bias of real numbers is not the reference's, see `ConstantCheck.other_bias`."""
-        return self._constants.other_bias(node, segment)
-
-    def other_weight(self, segment: Segment) -> bool:
-        """Tell whether the weight of a segment is provably not the reference's, see `ConstantCheck.weight_is_other`."""
-        return self._constants.weight_is_other(segment)
 
     def spread(self, node: Node, tensor: str, *, sample: int, step: int) -> np.ndarray:
         """Estimate what rounding a node's constants makes of one of its outputs, where `rounding` knows no bound.
@@ -273,47 +238,63 @@ class Declared:
         """
         form, opset = real_form(node, self._backend.graph.opset)
         values = {name: real_values(self._backend, name, sample, step) for name in form.inputs if name}
-        constants = [name for name, array in values.items() if self._be.classes.folds(name) and array.dtype.kind == "f"]
-        steps = {name: self._replay.backend.half_steps(name) for name in constants}
+        constants = [name for name, array in values.items() if self.be.classes.folds(name) and array.dtype.kind == "f"]
+        steps = {name: self.replays.backend.half_steps(name) for name in constants}
         return constant_spread(lambda given: compute(node, form, opset, given)[tensor], values, steps)
 
-    def unheld(self, node: Node, segment: Segment) -> str | None:
-        """Say which constant of a node its format cannot hold; None if there is none."""
+    def unheld(self, node: Node, segment: Segment) -> Finding | None:
+        """Find a constant of a node that its format cannot hold; None if there is none."""
         main = main_node(node, segment)
         return None if main is None else unheld(self._reference, self._backend, main, node)
 
-    def difference(self, node: Node, segment: Segment) -> str:
-        """Say in a clause what the graphs declare differently."""
+    def difference(self, node: Node, segment: Segment) -> Finding:
+        """Return what the graphs declare differently, where the results are known to differ."""
         form, _ = real_form(node, self._backend.graph.opset)
         main = main_node(node, segment)
         if segment.wide:
-            known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
-            read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
-            said = self._constants.weight_said(segment)
-            return f"{own} on {read} does not do what {known or 'no node'} of the reference does{said}"
+            return self._difference_wide(node, segment)
         if main is None:
             known = " + ".join(n.op for n in segment.nodes)
-            return f"{node.op} stands where the reference has {known or 'no node'}"
+            said = f"{node.op} stands where the reference has {known or 'no node'}"
+            return _difference(FindingKind.OPERATOR, node, said)
         theirs, _ = real_form(main, self._reference.graph.opset)
         attrs = _differing_attrs(form, theirs)
         if attrs:
             name = attrs[0]
-            return f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
+            said = f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
+            return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
         others = [each for each in segment.nodes if each is not main]
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
-        said = self.unheld(node, segment) or ("" if scaled else self._constants.said(form, theirs, segment))
-        if not said and segment.elsewhere:
-            said = self._operands_said(form, theirs)
+        found = self.unheld(node, segment) or (None if scaled else self.constants.different(form, theirs, segment))
+        if found is None and segment.elsewhere:
+            found = self._different_operands(form, theirs)
+        if found is not None:
+            return found
         extra = [n.op for n in segment.nodes if n is not main]
-        return said or f"it does not do what {' + '.join([main.op, *extra])} does"
+        return _difference(FindingKind.OPERATOR, node, f"it does not do what {' + '.join([main.op, *extra])} does")
 
-    def _operands_said(self, ours: Node, theirs: Node) -> str:
+    def _difference_wide(self, node: Node, segment: Segment) -> Finding:
+        known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
+        read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
+        said = f"{own} on {read} does not do what {known or 'no node'} of the reference does"
+        weight = self.constants.different_weight(segment)
+        if weight is None:
+            return _difference(FindingKind.OPERATOR, node, said)
+        return replace(weight, sentence=f"{said}; {weight.sentence}")
+
+    def _different_operands(self, ours: Node, theirs: Node) -> Finding | None:
         root = self._ref.classes.root
-        mine = [self._pairs[name].reference for name in self._be.classes.data_inputs(ours) if name in self._pairs]
+        mine = [self._pairs[name].reference for name in self.be.classes.data_inputs(ours) if name in self._pairs]
         missing = [n for n in self._ref.classes.data_inputs(theirs) if root(n) not in set(map(root, mine))]
         if not missing or not mine:
-            return ""
-        return f"it reads {' and '.join(map(repr, dict.fromkeys(mine)))}, and not {missing[0]!r} as the reference does"
+            return None
+        read = " and ".join(map(repr, dict.fromkeys(mine)))
+        said = f"it reads {read}, and not {missing[0]!r} as the reference does"
+        return _difference(FindingKind.OPERAND, ours, said, evidence=missing[0])
+
+
+def _difference(kind: FindingKind, node: Node, sentence: str, *, evidence: str | None = None) -> Finding:
+    return Finding(kind=kind, role=Role.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
 
 
 def _differing_attrs(one: Node, other: Node) -> Sequence[str]:

@@ -19,13 +19,16 @@ from qdebug.analysis.alignment.pairs import clamp_of
 from qdebug.analysis.attribution.attribute import Attribution, attribute
 from qdebug.analysis.attribution.band import norm
 from qdebug.analysis.attribution.code_spans import span_before
-from qdebug.analysis.attribution.dynamic import SPAN
+from qdebug.analysis.attribution.dynamic_steps import WrongStep
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
 from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.declarations.constant_check import coarse_constant
 from qdebug.analysis.declarations.declared import Declared
-from qdebug.analysis.results.limits import COARSE_SQNR
-from qdebug.model import Node, Recording
+from qdebug.analysis.results.finding import Finding, FindingKind, Role
+from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 
@@ -45,13 +48,13 @@ class DynamicCheck:
         self._reference, self._backend = reference, backend
         self._declared, self._dynamic = declared, declared.dynamic
 
-    def wrong(self, node: Node, segment: Segment, places: Iterable[tuple[int, int]]) -> str | None:
-        """Say which node gives some elements that its own recorded inputs do not account for, though most are right.
+    def wrong(self, node: Node, segment: Segment, places: Iterable[tuple[int, int]]) -> Finding | None:
+        """Find the node that gives some elements that its recorded inputs do not account for, though most are right.
 
         However small their error is beside what rounding the data makes: what is right follows from the codes.
         """
         steps = filter(None, (self._dynamic.steps.wrong(segment, place) for place in places))
-        return next((step.said(node) for step in steps if step.few), None)
+        return next((_wrong_step(step, node) for step in steps if step.few), None)
 
     def attribution(self, entry: PlannedNode, segment: Segment) -> Attribution:
         """Split a tensor's error: what is introduced is what rounding data to codes makes of it."""
@@ -75,20 +78,20 @@ class DynamicCheck:
     def _raw_codes(self, entry: PlannedNode, segment: Segment) -> bool:
         """Tell whether a tensor is of codes that nobody gave their scale with: they are compared as they are."""
         last = segment.own[-1]
-        chosen = last.op == "DynamicQuantizeLinear" and entry.tensor == last.outputs[0] and entry.quant is None
+        chosen = operators.of(last.op).gives_scale and entry.tensor == last.outputs[0] and entry.quant is None
         return chosen and self._backend.load(entry.tensor, *self._place(entry)).dtype.kind in "iu"
 
     def _place(self, entry: PlannedNode) -> tuple[int, int]:
         return next(recorded_places(self._reference, self._backend, entry), (0, 0))
 
-    def difference(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> str | None:
-        """Say what the graphs declare differently, or what rounding to codes leaves of a result, if that is not enough.
+    def difference(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
+        """Find what the graphs declare differently, or that rounding to codes leaves too little of a result.
 
         Raises:
             KernelError: A node cannot be replayed.
             RecordingError: A constant or an input was not recorded.
         """
-        theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         ours = self._dynamic.values(entry.pair, segment, theirs.shape, place)
         if not same_elements(ours.shape, theirs.shape):
             return self._declared.difference(node, segment)
@@ -97,27 +100,26 @@ class DynamicCheck:
         if span != (None, None):
             theirs = np.clip(theirs, *span)
         difference = _minus(theirs, ours)
-        known = self._declared.wandering(entry.pair, segment, sample=place[0], step=place[1])
+        known = self._declared.replays.wandering(entry.pair, segment, sample=place[0], step=place[1])
 
         def allowed(*, any_scale: bool) -> np.ndarray:
             weights = self._dynamic.of_weights(entry.pair, segment, theirs.shape, place, any_scale=any_scale)
             return np.asarray(np.hypot(known, weights.reshape(known.shape)))
 
         most = allowed(any_scale=False)
-        likely = exceeds(difference, most / SPAN)
+        likely = exceeds(difference, most / DISTURBANCE_HALF_STEPS)
         if likely and exceeds(difference, most) and exceeds(self._beside_weight(entry, segment, ours, place), most):
             coarse = self._dynamic.coarse(segment)
             if coarse is None or exceeds(difference, allowed(any_scale=True)):
                 return self._declared.difference(node, segment)
-            name, used, count = coarse
-            return f"its weight {name!r} is rounded far too coarsely: it uses {used} of {count} codes"
-        if likely and self._declared.other_weight(segment):
+            return coarse_constant(node, "weight", *coarse)
+        if likely and self._declared.constants.weight_is_other(segment):
             return self._declared.difference(node, segment)
         if self._raw_codes(entry, segment):
             return None
         lost = self._lost(entry, theirs, difference, place)
         step = self._dynamic.steps.wrong(segment, place) if lost else None
-        return lost if step is None else step.said(node)
+        return lost if step is None else _wrong_step(step, node)
 
     def _beside_weight(
         self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
@@ -125,7 +127,7 @@ class DynamicCheck:
         """Give by how much a replay is off beside what its weight's rounding makes; all of it where that is unknown."""
         theirs = self._declared.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
         if theirs is None:
-            theirs = self._declared.replay(entry.pair, segment, sample=place[0], step=place[1])
+            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         span = span_before(self._reference.graph, entry.reference_tensor)
         return _minus(theirs if span == (None, None) else np.clip(theirs, *span), ours)
 
@@ -139,15 +141,15 @@ class DynamicCheck:
 
     def _lost(
         self, entry: PlannedNode, theirs: np.ndarray, by_weights: np.ndarray, place: tuple[int, int]
-    ) -> str | None:
-        """Say that too little is left of a result once weights and data are rounded to codes."""
+    ) -> Finding | None:
+        """Find whether too little is left of a result once weights and data are rounded to codes."""
         stored = self._backend.load(entry.tensor, *place)
         recorded = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
         recorded = in_reference_order(recorded, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
         whole = _minus(theirs, self._clamped(entry, recorded))
         signal = norm(theirs)
-        by_weights_alone = lost_to_rounding(signal, norm(by_weights), "weights")
-        return by_weights_alone or lost_to_rounding(signal, norm(whole), "weights and data")
+        by_weights_alone = lost_to_rounding(entry, signal, norm(by_weights), "weights")
+        return by_weights_alone or lost_to_rounding(entry, signal, norm(whole), "weights and data")
 
 
 def _by_a_code(part: Attribution) -> Attribution:
@@ -155,18 +157,40 @@ def _by_a_code(part: Attribution) -> Attribution:
     return part if part.introduced is None else replace(part, allowed=math.sqrt(part.introduced.count))
 
 
-def lost_to_rounding(signal: float, error: float, what: str) -> str | None:
-    """Say that rounding to codes leaves too little of a result; None where enough is left, or there was none.
+def lost_to_rounding(entry: PlannedNode, signal: float, error: float, what: str) -> Finding | None:
+    """Find whether rounding to codes leaves too little of a result; None where enough is left, or there was none.
 
     Args:
+        entry: The compared tensor.
         signal: Norm of the result without rounding.
         error: Norm of the error that rounding makes.
         what: What is rounded.
     """
     left = 20 * math.log10(signal / error) if signal and error else math.inf
-    if not left < COARSE_SQNR:
+    if not left < CODES_MIN_SQNR:
         return None
-    return f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {COARSE_SQNR:g} dB"
+    return Finding(
+        kind=FindingKind.SCALE,
+        role=Role.DIFFERENCE,
+        node=entry.node,
+        sentence=f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {CODES_MIN_SQNR:g} dB",
+        amount=left,
+        limit=CODES_MIN_SQNR,
+        unit="dB",
+    )
+
+
+def _wrong_step(step: WrongStep, node: Node) -> Finding:
+    """Return the finding that one node of a part does not give what its inputs account for."""
+    return Finding(
+        kind=FindingKind.ARITHMETIC,
+        role=Role.DIFFERENCE,
+        node=step.node.name,
+        sentence=step.said(node),
+        amount=float(step.wrong),
+        limit=0.0,
+        unit="elements",
+    )
 
 
 def _minus(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:

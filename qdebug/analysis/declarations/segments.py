@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from qdebug.analysis.alignment.columns import by_backend, first_by_root
-from qdebug.analysis.alignment.ops import plain_op, same_family
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.segment import Segment
-from qdebug.model import Graph, Node
+from qdebug.model import Graph, Node, operators
+from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 
 __all__ = ["SegmentFinder", "main_node"]
-
-_MOST_NODES = 64
-"""A backend node that stands for more nodes than this is not checked; no known fusion is that large."""
 
 
 class SegmentFinder:
@@ -62,7 +59,7 @@ class SegmentFinder:
         while waiting:
             tensor = waiting.pop()
             node = graph.producer(tensor)
-            if node is None or len(found) > _MOST_NODES:
+            if node is None or len(found) > SEGMENT_MAX_NODES:
                 return None
             if node.name in found:
                 continue
@@ -83,7 +80,7 @@ class SegmentFinder:
             if ends(classes.root(tensor)):
                 continue
             node = graph.producer(tensor)
-            if node is None or len(found) > _MOST_NODES:
+            if node is None or len(found) > SEGMENT_MAX_NODES:
                 return None
             if node.name not in found:
                 found[node.name] = node
@@ -93,7 +90,7 @@ class SegmentFinder:
 
 def main_node(node: Node, segment: Segment) -> Node | None:
     """Give the reference node of the same operator among those that a backend node stands for."""
-    return next((n for n in segment.nodes if same_family(plain_op(n), plain_op(node))), None)
+    return next((n for n in segment.nodes if operators.same_family(n, node)), None)
 
 
 def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:

@@ -15,6 +15,7 @@ from qdebug.analysis.patterns.residual import Residual, residual
 from qdebug.analysis.patterns.wrong_evidence import Evidence, stretches
 from qdebug.analysis.patterns.wrong_places import Layout
 from qdebug.errors import KernelError, UsageError
+from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
 from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
@@ -23,11 +24,6 @@ from qdebug.replay.unit import Target, Unit
 from qdebug.replay.variant import Sums, Variant
 
 __all__ = ["distance_to_ties", "layout_of", "residual_of"]
-
-_FINE = 1 << 12
-"""Steps that one code is divided into, to see how close to a tie it was rounded."""
-_MOST = 1 << 24
-"""Elements that are looked at; more samples than that are left out of the pattern."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,7 +66,7 @@ def _left(finding: Finding, variant: Variant) -> tuple[Residual | None, Suspect 
             return None, None, None
         if not parts or part.expected.shape == parts[0].expected.shape:
             parts.append(part)
-        if sum(known.expected.size for known in parts) > _MOST:
+        if sum(known.expected.size for known in parts) > PATTERN_MAX_ELEMENTS:
             break
     unit, shape = parts[0].unit, parts[0].expected.shape
     layout = layout_of(unit, max(len(shape), 2) - 1, last=_last(finding, unit))
@@ -196,18 +192,20 @@ def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarr
     """
     if unit.out.dtype.kind not in "iu":
         return None
-    fine = Target(dtype=np.dtype(np.int32), scale=unit.out.scale / _FINE, zero_point=np.zeros((), np.int32))
+    fine = Target(
+        dtype=np.dtype(np.int32), scale=unit.out.scale / TIE_DISTANCE_PARTS, zero_point=np.zeros((), np.int32)
+    )
     if variant.multiplier.real or variant.multiplier.number == GIVEN:
         variant = replace(variant, multiplier=replace(variant.multiplier, number="f64"))
     try:
         codes = finish(replace(unit, out=fine), columns, variant)
     except (KernelError, UsageError):
         return None
-    limit = 0 if _cuts(variant) else _FINE // 2
+    limit = 0 if _cuts(variant) else TIE_DISTANCE_PARTS // 2
     distance = np.empty(codes.size)
     for fine_codes, out in stretches(codes, distance):
-        beyond = (fine_codes.astype(np.int64) - limit) & (_FINE - 1)
-        np.divide(np.minimum(beyond, _FINE - beyond), _FINE, out=out)
+        beyond = (fine_codes.astype(np.int64) - limit) & (TIE_DISTANCE_PARTS - 1)
+        np.divide(np.minimum(beyond, TIE_DISTANCE_PARTS - beyond), TIE_DISTANCE_PARTS, out=out)
     return distance.reshape(columns.shape)
 
 

@@ -33,6 +33,7 @@ from qdebug.analysis.explaining.units import Place, Units, UnitSource
 from qdebug.analysis.patterns.residual import Residual
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
 from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.describe import describe
 from qdebug.replay.given import GIVEN
@@ -43,13 +44,9 @@ from qdebug.replay.variant import Variant, parse_variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
 
-_FRUITLESS = 6
-"""Nodes of one operator for which unknown programs are searched in vain before the rest is spared that."""
 _SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
 _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
-_NEAR = 2.0**-7
-"""How far a recorded multiplier of 8 bits may be from the quotient of the scales."""
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
 
@@ -77,7 +74,7 @@ def explain_recording(
         for position, (node, tensor) in enumerate(todo):
             if progress is not None:
                 progress(position, len(todo), node.name)
-            found = _look(recording, units, node, tensor, unknown=vain[node.op] < _FRUITLESS)
+            found = _look(recording, units, node, tensor, unknown=vain[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
             if isinstance(found, Finding):
                 findings[position] = found
                 vain[node.op] += not found.matching
@@ -304,7 +301,7 @@ def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
         return answer
     far = f"they stand for {known.ratio:.6g} times the quotient of the recorded scales"
     said = "" if known.reproduces else "no program with the recorded multiplier and shift reproduces it"
-    if abs(known.ratio - 1) > _NEAR:
+    if abs(known.ratio - 1) > RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE:
         said = f"{said or 'the recorded multiplier and shift reproduce it, and not the scales'}: {far}"
     return replace(answer, reason="; ".join(filter(None, (answer.reason, said))) or None)
 

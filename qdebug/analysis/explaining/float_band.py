@@ -21,6 +21,13 @@ from qdebug.analysis.patterns.wrong_places import Layout, places
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import (
+    OUTLIER_ERROR_RATIO,
+    ROUNDED_FACTORS_MAX_ERROR_RATIO,
+    ROUNDING_MIN_MEDIAN_SHARE,
+    SUM_ORDERS_TRIED,
+)
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.replay.real_form import real_form
@@ -28,13 +35,7 @@ from qdebug.replay.registry import run_node
 
 __all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
 
-_SINGLE = 2.0**-24
-_ORDERS = 3
-_EVERYWHERE = 0.2
-"""Least median of an error by rounding, over its root mean square; 0.67 if it is normally distributed."""
 _SEED = 20250218
-_COARSEST = 2.0**16
-"""Times the rounding of sums in float32 that rounding each factor to bfloat16 makes at most."""
 
 
 _SHORT = MappingProxyType({"tf32": "TF32", "fp16": "float16", "bf16": "bfloat16"})
@@ -252,7 +253,9 @@ class _Case:
             return ours, replayed, 0.0
         if narrow is not None:
             return ours, replayed, narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0
-        unit = max(_SINGLE, unit_roundoff(ours.dtype), *(unit_roundoff(a.dtype) for a in values.values()), 0.0)
+        unit = max(
+            FLOAT32_UNIT_ROUNDOFF, unit_roundoff(ours.dtype), *(unit_roundoff(a.dtype) for a in values.values()), 0.0
+        )
         return ours, replayed, allowed_error(self._form, values, replayed, self._opset, unit)
 
     def _values(self, place: Place) -> dict[str, np.ndarray]:
@@ -280,7 +283,7 @@ class _Case:
             return
         ours, replayed, allowed = self.compare(place)
         error = norm(_difference(ours, replayed))
-        if not allowed < error < _COARSEST * allowed:
+        if not allowed < error < ROUNDED_FACTORS_MAX_ERROR_RATIO * allowed:
             return
         for title, cast in _INPUTS.items():
             if any(
@@ -313,7 +316,7 @@ class _Case:
         rng = np.random.default_rng(_SEED)
         plain = run_node(self._form, values, self._opset)[self._tensor]
         largest = 0.0
-        for _ in range(_ORDERS):
+        for _ in range(SUM_ORDERS_TRIED):
             turned = _reordered(self._form, arrays, rng)
             if turned is None:
                 return None
@@ -328,7 +331,7 @@ class _Case:
         error = np.abs(_difference(ours, replayed))
         if ours.ndim < 2 or not error.size:
             return ""
-        wrong = error > max(4 * allowed / np.sqrt(error.size), 1e-300)
+        wrong = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
         layout = Layout(channel=0, spatial=tuple(range(1, ours.ndim - 1)))
         found = places(wrong, layout)
         return f", {found[0].detail}" if found else ""
@@ -340,7 +343,9 @@ def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
     Elements that are 0 on both sides, as after a Relu, say nothing.
     """
     error = _difference(ours, replayed)[(_wide(ours) != 0) | (_wide(replayed) != 0)]
-    return not error.size or bool(np.median(np.abs(error)) >= _EVERYWHERE * norm(error) / np.sqrt(error.size))
+    return not error.size or bool(
+        np.median(np.abs(error)) >= ROUNDING_MIN_MEDIAN_SHARE * norm(error) / np.sqrt(error.size)
+    )
 
 
 def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:

@@ -16,6 +16,7 @@ import numpy as np
 from qdebug.analysis.explaining.selection import never_decreases
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.dtypes import code_limits, logical_name
+from qdebug.model.thresholds.explanation import EQUAL_FUNCTIONS_MAX_CODES
 from qdebug.replay.canonical import functions
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import finish_many
@@ -24,8 +25,6 @@ from qdebug.replay.variant import Sums, Variant
 
 __all__ = ["Shape", "same_functions", "shape_of"]
 
-_MOST = 1 << 26
-"""Codes that are computed at most to prove variants of one class the same; about half a second."""
 _ENDS = -(2**31), 2**31 - 1
 """Sums of 32 bits."""
 _NEAR = 8
@@ -73,7 +72,7 @@ def same_functions(variants: Sequence[Variant], shapes: Sequence[Shape]) -> tupl
         A number for each variant, the same for those that give the same codes whatever the nodes' operands are.
     """
     numbers = (0,) * len(variants)
-    left = _MOST
+    left = EQUAL_FUNCTIONS_MAX_CODES
     for shape in shapes:
         again = [position for position, number in enumerate(numbers) if numbers.count(number) > 1]
         if not again:

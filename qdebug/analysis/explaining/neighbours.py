@@ -8,11 +8,9 @@ from dataclasses import replace
 from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.model import Graph, Node, operators
 from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 
 __all__ = ["channels_last", "with_neighbours"]
-
-_FURTHEST = 32
-"""Nodes that are asked for the layout of what they give."""
 
 
 def channels_last(graph: Graph, node: Node) -> bool:
@@ -23,7 +21,7 @@ def channels_last(graph: Graph, node: Node) -> bool:
         node: A node that has no layout of its own, such as an addition.
     """
     waiting, seen = [node], {node.name}
-    while waiting and len(seen) <= _FURTHEST:
+    while waiting and len(seen) <= LAYOUT_SEARCH_MAX_NODES:
         asked = waiting.pop(0)
         said = [graph.tensors[name].layout for name in asked.outputs if name in graph.tensors]
         if any(said):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from qdebug.analysis.explaining.functions import same_functions
 from qdebug.analysis.explaining.search import Finding, reproduces
+from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.arithmetic import keys_of
 from qdebug.replay.variant import Variant
 
@@ -19,10 +20,6 @@ __all__ = ["Pooled", "pool", "standing_for"]
 
 _APART = ("lookup", "resize")
 """Kinds of which every branch is another function."""
-_CONVINCING = 20
-"""Elements that only a program nobody is known to use gets right: one of 2**13 does so by chance 1 time in 100."""
-_ASKED = 8
-"""Siblings that a program nobody is known to use is held against."""
 _CHANCE = "a step program that nobody is known to use fits ({}), but on too few elements to tell it from chance"
 _ALIEN = "a step program that nobody is known to use fits ({}), but a known arithmetic reproduces its siblings"
 
@@ -105,7 +102,7 @@ def _with_novel(findings: dict[int, Finding], known: Sequence[Finding]) -> dict[
     Known variants may come so close to it that they reproduce some of the nodes.
     """
     novel = [finding for finding in findings.values() if finding.novel is not None]
-    if not novel or not known or len(known) > _ASKED:
+    if not novel or not known or len(known) > UNKNOWN_PROGRAM_MAX_SIBLINGS:
         return findings
     shared = set.intersection(*(set(finding.matching) for finding in novel))
     for variant in (variant for variant in novel[0].matching if variant in shared):
@@ -143,9 +140,13 @@ def _doubt(variant: Variant, findings: Sequence[Finding], known: Sequence[Findin
     novel = [finding.novel for finding in findings if finding.novel is not None]
     if len(novel) < len(findings):
         return None
-    if sum(novel) < _CONVINCING:
+    if sum(novel) < UNKNOWN_PROGRAM_MIN_ELEMENTS:
         return _CHANCE.format(variant)
-    return None if all(reproduces(finding.source, variant) for finding in known[:_ASKED]) else _ALIEN.format(variant)
+    return (
+        None
+        if all(reproduces(finding.source, variant) for finding in known[:UNKNOWN_PROGRAM_MAX_SIBLINGS])
+        else _ALIEN.format(variant)
+    )
 
 
 def standing_for(found: Sequence[tuple[Finding, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:

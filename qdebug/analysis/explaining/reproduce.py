@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qdebug.analysis.explaining.search import ENOUGH, search_known
+from qdebug.analysis.explaining.search import search_known
 from qdebug.analysis.explaining.units import Units, UnitSource
 from qdebug.errors import QdebugError
 from qdebug.model import Node, Recording
+from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS, VARIANTS_TRIED_FIRST
 from qdebug.replay.describe import describe
 from qdebug.replay.run import one_thread
 from qdebug.replay.variant import Variant
 
 __all__ = ["Reproduced", "Reproducer"]
-
-_REMEMBERED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,7 @@ class Reproducer:
         if not finding.matching:
             return Reproduced(by=None)
         variant = finding.matching[0]
-        self._last[key] = [variant, *(other for other in known if other != variant)][:_REMEMBERED]
-        if finding.elements >= ENOUGH:
+        self._last[key] = [variant, *(other for other in known if other != variant)][:VARIANTS_TRIED_FIRST]
+        if finding.elements >= VARIANT_MIN_ELEMENTS:
             self._firm.add((*key, variant))
         return Reproduced(by=describe(variant), firm=(*key, variant) in self._firm)

@@ -17,6 +17,12 @@ from qdebug.analysis.explaining.selection import Decisive, decisive, parameters
 from qdebug.analysis.explaining.trials import all_codes, channels_first, known_variants, products, same_values, telling
 from qdebug.analysis.explaining.units import UnitSource
 from qdebug.errors import KernelError
+from qdebug.model.thresholds.explanation import (
+    OTHER_SUMS_MAX_PRODUCTS,
+    RUNNER_UP_CANDIDATES,
+    UNSATURATED_RANGE_SHARE,
+    VARIANT_MIN_ELEMENTS,
+)
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
@@ -24,17 +30,11 @@ from qdebug.replay.given import given_ratio
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
-__all__ = ["ENOUGH", "Finding", "reproduces", "search", "search_known"]
+__all__ = ["Finding", "reproduces", "search", "search_known"]
 
-ENOUGH = 64
-"""Elements below which one of thousands of programs may fit by chance."""
 _WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256
-_HEAVY = 1 << 22
-"""Products beyond which another way to sum them is only tried if the first explains nothing."""
 _WITNESSES = 1 << 16
-_RIVALS = 6
-"""Variants of which the exact share is computed to find the best that fails: those best on what decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +148,11 @@ class _Search:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
         known = known_variants(self._unit) if self._elements else ()
         for sums in dict.fromkeys(variant.sums for variant in known):
-            if self._matching and products(self._unit) > _HEAVY:
+            if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS:
                 break
             if self._prepare(sums):
                 self._try(sums, [variant for variant in known if variant.sums == sums])
-        if unknown and not self._matching and self._elements >= ENOUGH:
+        if unknown and not self._matching and self._elements >= VARIANT_MIN_ELEMENTS:
             missed = [self._try_programs(sums) for sums in self._columns]
             if self._matching:
                 self._novel = min((count for count in missed if count), default=0)
@@ -288,7 +288,9 @@ class _Search:
             places = deciding.places
             if unit.out.dtype.kind in "iu":
                 low, high = unit.out.limits
-                middle = np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * 0.9
+                middle = (
+                    np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * UNSATURATED_RANGE_SHARE
+                )
                 places = places[middle] if middle.any() else places
             wrong = codes[places] != recorded[places]
             return unit, columns, recorded, telling(places, wrong), int(np.count_nonzero(wrong))
@@ -316,7 +318,7 @@ class _Search:
             return replace(finding, matching=matching)
         others.sort(key=lambda variant: -self._rates[variant])
         simplest = next(iter(self._rates))
-        rivals = others[:_RIVALS]
+        rivals = others[:RUNNER_UP_CANDIDATES]
         shares, missed = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
         places = {variant: place for place, variant in enumerate(self._rates)}  # of equals the first, the simplest
         order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], places[pair[1]]))

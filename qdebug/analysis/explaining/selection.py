@@ -14,6 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.model.thresholds.explanation import (
+    ALL_DECIDING_MAX_ELEMENTS,
+    DECIDING_MAX_COMBINATIONS,
+    DECIDING_MAX_ELEMENTS,
+)
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
 from qdebug.replay.unit import Unit
@@ -25,7 +30,6 @@ _MONOTONE = frozenset(
     {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
 )
 _WRAPS = frozenset({"wrap", "wrap32"})
-_MOST = 4096
 _TABLE = 1 << 22
 """Different numbers up to which a table is faster than sorting."""
 _BLOCK = 1 << 20
@@ -67,7 +71,7 @@ def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
         columns: The numbers that programs start from, all of them.
         recorded: Recorded codes, flat, channels first.
     """
-    if recorded.size <= 64:
+    if recorded.size <= ALL_DECIDING_MAX_ELEMENTS:
         return Decisive(places=np.arange(recorded.size), every=True)
     key = parameters(unit, columns)
     if key is not None and len(columns.values) == 1 and unit.kind in _MONOTONE and _positive(unit):
@@ -77,9 +81,9 @@ def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:
         if found is not None:
             return found
     rng = np.random.default_rng(_SEED)
-    if recorded.size <= _MOST:
+    if recorded.size <= DECIDING_MAX_ELEMENTS:
         return Decisive(places=np.arange(recorded.size), every=True)
-    return Decisive(places=np.unique(rng.integers(0, recorded.size, _MOST)))
+    return Decisive(places=np.unique(rng.integers(0, recorded.size, DECIDING_MAX_ELEMENTS)))
 
 
 def _positive(unit: Unit) -> bool:
@@ -163,7 +167,7 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
         low, high = int(array.min()), int(array.max())
         ranges.append((low, high - low + 1))
         size *= high - low + 1
-        if size > 1 << 40:
+        if size > DECIDING_MAX_COMBINATIONS:
             return None
     combined = np.empty(recorded.size, np.int32 if size <= _TABLE else np.int64)
     for begin in range(0, recorded.size, _BLOCK):
@@ -175,7 +179,9 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
         combined[block] = value
     places, odd = _first_in_a_table(combined, size, recorded) if size <= _TABLE else _first_of_each(combined, recorded)
     # where equal numbers were recorded with unequal codes, nothing fits, and the element that shows it must be chosen
-    return Decisive(places=np.union1d(places, odd[:_MOST]), complete=True, every=True, consistent=not odd.size)
+    return Decisive(
+        places=np.union1d(places, odd[:DECIDING_MAX_ELEMENTS]), complete=True, every=True, consistent=not odd.size
+    )
 
 
 def _first_in_a_table(numbers: np.ndarray, size: int, recorded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.analysis.explaining.trials import products
+from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Step, Variant
 
 __all__ = ["Suspect", "suspects", "turned_sign"]
-
-_HELD = 1 << 26
-"""Products up to which sums are tried that have to be taken one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +289,7 @@ def _of_kernel(unit: Unit) -> Iterator[Suspect]:
 
 def _of_sums(unit: Unit) -> Iterator[Suspect]:
     """Give sums that are held in 16 bits throughout."""
-    if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > _HELD:
+    if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
         return
     orders = (
         (("chw", ", channels before taps"), ("hwc", ", taps before channels"))

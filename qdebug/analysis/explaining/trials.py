@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from qdebug.errors import KernelError, UsageError
+from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_TRIAL_ELEMENTS
 from qdebug.replay.arithmetic import keys_of
 from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
@@ -19,8 +20,6 @@ from qdebug.replay.variant import Variant
 
 __all__ = ["all_codes", "channels_first", "known_variants", "products", "same_values", "telling"]
 
-_FEW = 256
-"""Elements that the many programs of the last resort are tried on."""
 _CODES_AT_ONCE = 1 << 24
 
 
@@ -62,11 +61,11 @@ def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
         places: Positions to choose from.
         wrong: Which of them the best known variant gets wrong.
     """
-    if places.size <= _FEW:
+    if places.size <= UNKNOWN_PROGRAM_TRIAL_ELEMENTS:
         return places
     order = np.argsort(~wrong, kind="stable")
-    half = order[: min(int(np.count_nonzero(wrong)), _FEW // 2)]
-    rest = order[half.size :: max(1, (order.size - half.size) // (_FEW - half.size))]
+    half = order[: min(int(np.count_nonzero(wrong)), UNKNOWN_PROGRAM_TRIAL_ELEMENTS // 2)]
+    rest = order[half.size :: max(1, (order.size - half.size) // (UNKNOWN_PROGRAM_TRIAL_ELEMENTS - half.size))]
     return np.asarray(places[np.concatenate([half, rest])])
 
 

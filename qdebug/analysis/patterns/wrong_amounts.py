@@ -8,11 +8,16 @@ import numpy as np
 
 from qdebug.analysis.patterns.wrong_evidence import Evidence, Trait, by_channel, free_elements
 from qdebug.analysis.patterns.wrong_places import chance
+from qdebug.model.thresholds.patterns import (
+    CONSTANT_ERROR_MAX_SPREAD,
+    CONSTANT_ERROR_MIN_ELEMENTS,
+    CONSTANT_ERROR_MIN_FLATNESS,
+    CONSTANT_ERROR_MIN_WRONG_SHARE,
+    FLOAT64_COMPARISON_SLACK,
+    INTERIOR_MIN_EXTENT,
+)
 
-__all__ = ["FLAT", "constants"]
-
-FLAT = 0.75
-"""Errors of small numbers to those of large ones: above it for a constant, below it for a factor."""
+__all__ = ["constants"]
 
 
 def constants(evidence: Evidence) -> Iterator[Trait]:
@@ -30,11 +35,11 @@ def constants(evidence: Evidence) -> Iterator[Trait]:
         if not _is_shift(evidence, part, affected, hit / len(shifts)):
             continue
         where = "" if part == slice(None) else " away from the borders"
-        if hit == len(shifts) and affected.max() - affected.min() < 0.1:
+        if hit == len(shifts) and affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD:
             yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
             return
         span = f"{affected.min():.3g} to {affected.max():.3g} codes"
-        if affected.max() - affected.min() < 0.1:
+        if affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD:
             span = _codes(affected)
         which = "each channel" if hit == len(shifts) else f"{hit} of {len(shifts)} channels"
         yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span}")
@@ -44,7 +49,11 @@ def constants(evidence: Evidence) -> Iterator[Trait]:
 def _codes(shifts: np.ndarray) -> str:
     """Say how many codes a shift is; what is no whole number shows as one code in some of the elements."""
     mean = float(shifts.mean())
-    return "1 code" if abs(abs(mean) - 1) < 1e-9 else f"{mean:.3g} codes{' on average' if mean % 1 else ''}"
+    return (
+        "1 code"
+        if abs(abs(mean) - 1) < FLOAT64_COMPARISON_SLACK
+        else f"{mean:.3g} codes{' on average' if mean % 1 else ''}"
+    )
 
 
 def _is_shift(evidence: Evidence, part: slice | tuple[slice, ...], shifts: np.ndarray, share: float) -> bool:
@@ -59,13 +68,13 @@ def _is_shift(evidence: Evidence, part: slice | tuple[slice, ...], shifts: np.nd
     wrong = int(np.count_nonzero(evidence.error[part]))
     if share < 1 and chance(share, wrong, round(1 / share)):
         return False
-    if np.all(np.abs(shifts - np.rint(shifts)) < 1e-9):
+    if np.all(np.abs(shifts - np.rint(shifts)) < FLOAT64_COMPARISON_SLACK):
         return True
     if np.abs(evidence.error[part]).max() > 1:
         return True
     # Part of a step makes errors of one sign, as often in small numbers as in large ones.
     small, large = _mean_errors(evidence, part)
-    return not chance(0.5, wrong) and min(small, large) >= FLAT * max(small, large)
+    return not chance(0.5, wrong) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
 
 
 def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[float, float]:
@@ -83,7 +92,7 @@ def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
     """Give the elements away from the spatial borders, as an index; None if there are hardly any."""
     axes = [axis + 1 for axis in evidence.layout.spatial]
     shape = evidence.expected.shape
-    if not axes or any(shape[axis] < 5 for axis in axes):
+    if not axes or any(shape[axis] < INTERIOR_MIN_EXTENT for axis in axes):
         return None
     return tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(shape)))
 
@@ -98,11 +107,13 @@ def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] 
         if not own.any():
             shifts.append(0.0)
             continue
-        if seen.size < 4:  # all saturated: no evidence either way
+        if seen.size < CONSTANT_ERROR_MIN_ELEMENTS:  # all saturated: no evidence either way
             continue
         if seen.max() - seen.min() > 1 or not (seen.min() >= 0 or seen.max() <= 0):
             return None
-        if np.count_nonzero(seen) < 0.03 * seen.size:  # a few off by one: a tiny shift, or none
+        if (
+            np.count_nonzero(seen) < CONSTANT_ERROR_MIN_WRONG_SHARE * seen.size
+        ):  # a few off by one: a tiny shift, or none
             slight += 1
         else:
             shifts.append(float(seen.mean()))

@@ -6,22 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qdebug.analysis.patterns.wrong_amounts import FLAT
 from qdebug.analysis.patterns.wrong_evidence import Evidence, Trait, by_channel, free_elements, stretches
 from qdebug.analysis.patterns.wrong_places import chance
+from qdebug.model.thresholds.patterns import (
+    CONSTANT_ERROR_MIN_FLATNESS,
+    SCALED_CHANNEL_MIN_WRONG,
+    SCALED_MIN_CODES,
+    SCALED_MIN_DEVIATION,
+    SCALED_MIN_FACTOR,
+    SCALED_MIN_FITTING_SHARE,
+    SCALED_ROUNDING_SLACK,
+    TRAIT_MIN_SHARE,
+)
 
 __all__ = ["factors"]
-
-_LEAST_FACTOR = 0.02
-"""Factor below which nothing is left of the values: they are not scaled but missing."""
-_PER_CHANNEL = 3
-"""Wrong elements in each channel that has any, on average, that are needed to call them scaled."""
-_NEARLY_ALL = 0.99
-"""Share of the elements that a factor must account for: what saturates on the way to them may differ."""
-_SAME_WAY = 0.9
-"""Share of the errors that must go a factor's way."""
-_LEAST_CODES = 4
-"""Elements, and the largest code among them, from which a factor can be told."""
 
 
 def factors(evidence: Evidence) -> Iterator[Trait]:
@@ -34,7 +32,7 @@ def factors(evidence: Evidence) -> Iterator[Trait]:
         yield Trait(pattern="factor", detail=f"the elements are {whole:.{digits}g} times what they should be")
         return
     wrong = by_channel(evidence.wrong, evidence.layout)
-    if np.count_nonzero(wrong) < _PER_CHANNEL * np.count_nonzero(wrong.any(axis=1)):
+    if np.count_nonzero(wrong) < SCALED_CHANNEL_MIN_WRONG * np.count_nonzero(wrong.any(axis=1)):
         return  # a single wrong code is a factor too
     found = []
     for rows in zip(*(by_channel(array, evidence.layout) for array in arrays), strict=True):
@@ -45,7 +43,7 @@ def factors(evidence: Evidence) -> Iterator[Trait]:
         if factor is None:
             return
         found.append(factor)
-    if found and max(abs(factor - 1) for factor in found) >= 0.01:
+    if found and max(abs(factor - 1) for factor in found) >= SCALED_MIN_DEVIATION:
         span = f"{min(found):.3g} to {max(found):.3g}"
         yield Trait(pattern="factor_per_channel", detail=f"each channel is a constant times what it should be, {span}")
 
@@ -78,18 +76,18 @@ class _Codes:
     @property
     def telling(self) -> bool:
         """Whether a factor could be told from them."""
-        return self._many >= _LEAST_CODES and self._largest >= _LEAST_CODES
+        return self._many >= SCALED_MIN_CODES and self._largest >= SCALED_MIN_CODES
 
     def factor(self) -> float | None:
         """Give the factor between them; None if there is none that accounts for all but their rounding."""
         if not self.telling:
             return None
         factor = self._product / self._power
-        if factor < _LEAST_FACTOR:
+        if factor < SCALED_MIN_FACTOR:
             return None
-        most = 0.5 + 0.5 * factor + 0.01
+        most = 0.5 + 0.5 * factor + SCALED_ROUNDING_SLACK
         fitting = sum(int(np.count_nonzero(np.abs(y - factor * x) <= most)) for x, y in self._centred())
-        return factor if fitting >= _NEARLY_ALL * self._many else None
+        return factor if fitting >= SCALED_MIN_FITTING_SHARE * self._many else None
 
     def grow(self, factor: float) -> bool:
         """Tell whether a factor that few codes show is one: errors go its way, and grow with the codes."""
@@ -98,7 +96,7 @@ class _Codes:
             wrong = x != y
             many += int(np.count_nonzero(wrong))
             same += int(np.count_nonzero(np.sign((y - x)[wrong]) == np.sign((factor - 1) * x[wrong])))
-        if not many or same / many < _SAME_WAY or chance(0.5, many):
+        if not many or same / many < TRAIT_MIN_SHARE or chance(0.5, many):
             return False
         middle = self._median_size()
         errors, counts = np.zeros(2), np.zeros(2)  # of codes up to the median, and beyond it
@@ -107,7 +105,7 @@ class _Codes:
             for at, part in enumerate((~far, far)):
                 errors[at] += float(np.abs(y - x)[part].sum())
                 counts[at] += int(np.count_nonzero(part))
-        return bool(counts.all() and errors[0] / counts[0] < FLAT * errors[1] / counts[1])
+        return bool(counts.all() and errors[0] / counts[0] < CONSTANT_ERROR_MIN_FLATNESS * errors[1] / counts[1])
 
     def _median_size(self) -> float:
         """Give the median of the expected codes' magnitudes."""

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Layout", "Place", "chance", "places"]
+from qdebug.model.thresholds.patterns import (
+    BLOCK_PART_MAX_PROBABILITY,
+    BORDER_MAX_WIDTH,
+    FEW_ARE_ONE_IN,
+    FLOAT64_COMPARISON_SLACK,
+    KERNEL_BLOCKS,
+    PLACE_MAX_PROBABILITY,
+)
 
-_UNLIKELY = 1e-4
-"""Probability below which a place is no accident."""
-_ODD = 0.1
-"""Probability below which indices in the same part of each block are none by chance."""
-_BLOCKS = (4, 8, 16, 32, 64, 128)
-"""Sizes of the blocks that kernels work in."""
-_WIDEST_BORDER = 3
+__all__ = ["Layout", "Place", "chance", "places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,9 @@ def chance(share: float, wrong: int, choices: int = 1) -> bool:
         wrong: How many elements are wrong.
         choices: How many such places there are to choose from.
     """
-    return share >= 1 or wrong * math.log(max(share, 1e-300)) + math.log(max(choices, 1)) > math.log(_UNLIKELY)
+    return share >= 1 or wrong * math.log(max(share, 1e-300)) + math.log(max(choices, 1)) > math.log(
+        PLACE_MAX_PROBABILITY
+    )
 
 
 def places(wrong: np.ndarray, layout: Layout) -> tuple[Place, ...]:
@@ -85,7 +88,7 @@ def _samples(wrong: np.ndarray, name: str, count: int) -> list[Place]:
     hit = np.flatnonzero(wrong.reshape(wrong.shape[0], -1).any(axis=1))
     total = wrong.shape[0]
     share = float(hit.size / total)
-    if hit.size > max(1, total // 4) or chance(share, count, total):
+    if hit.size > max(1, total // FEW_ARE_ONE_IN) or chance(share, count, total):
         return []
     if hit.size == 1:
         return [Place(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
@@ -106,7 +109,10 @@ def _spatial(wrong: np.ndarray, layout: Layout, count: int) -> list[Place]:
     if tails:
         return tails
     borders = _borders(wrong, axes, names, count)
-    return [*found, *(place for place in borders if all(place.share < other.share - 1e-9 for other in found))]
+    return [
+        *found,
+        *(place for place in borders if all(place.share < other.share - FLOAT64_COMPARISON_SLACK for other in found)),
+    ]
 
 
 def _axis_names(many: int) -> list[tuple[str, str]]:
@@ -153,12 +159,12 @@ def _many(count: int, name: tuple[str, str]) -> str:
 def _period(hit: np.ndarray, total: int) -> str | None:
     """Say of which blocks the indices are the same part, if of any: of the blocks of which they are the least part."""
     best: tuple[float, int, np.ndarray] | None = None
-    for block in _BLOCKS:
+    for block in KERNEL_BLOCKS:
         residues = np.unique(hit % block)
         repeats = total >= 2 * block and np.unique(hit // block).size >= 2
         ways = math.log(math.comb(block, residues.size))
-        repeats = repeats and hit.size * math.log(residues.size / block) + ways < math.log(_ODD)
-        if repeats and residues.size <= block // 4 and (best is None or residues.size / block < best[0]):
+        repeats = repeats and hit.size * math.log(residues.size / block) + ways < math.log(BLOCK_PART_MAX_PROBABILITY)
+        if repeats and residues.size <= block // FEW_ARE_ONE_IN and (best is None or residues.size / block < best[0]):
             best = (residues.size / block, block, residues)
     if best is None:
         return None
@@ -171,7 +177,7 @@ def _period(hit: np.ndarray, total: int) -> str | None:
 
 def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int) -> list[Place]:
     """Find a frame that holds all wrong elements and that no single axis accounts for."""
-    for width in range(1, _WIDEST_BORDER + 1):
+    for width in range(1, BORDER_MAX_WIDTH + 1):
         if any(wrong.shape[axis] <= 2 * width for axis in axes) or not axes:
             return []
         inside = tuple(slice(width, -width) if axis in axes else slice(None) for axis in range(wrong.ndim))
@@ -181,7 +187,7 @@ def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, 
         share = 1 - math.prod(
             1 - len(_of_axis(sides, name)) * width / wrong.shape[axis] for axis, name in zip(axes, names, strict=True)
         )
-        if chance(share, count, _WIDEST_BORDER * 4 ** len(axes)):
+        if chance(share, count, BORDER_MAX_WIDTH * 4 ** len(axes)):
             return []
         several = f"{width} " if width > 1 else ""
         detail = " and ".join(f"the {end} {several}{name[width > 1]}" for end, name in sides)
@@ -220,6 +226,6 @@ def _block_tails(wrong: np.ndarray, axes: Sequence[int], count: int) -> list[Pla
     total = math.prod(wrong.shape[axis] for axis in axes)
     period = _period(positions, total)
     share = positions.size / total
-    if period is None or chance(share, count, sum(_BLOCKS)):
+    if period is None or chance(share, count, sum(KERNEL_BLOCKS)):
         return []
     return [Place(pattern="block_tail", detail=f"only in {period} positions", share=share)]

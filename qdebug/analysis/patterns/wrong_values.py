@@ -10,20 +10,24 @@ from qdebug.analysis.patterns.wrong_amounts import constants
 from qdebug.analysis.patterns.wrong_evidence import Evidence, Trait, free_elements, stretches
 from qdebug.analysis.patterns.wrong_factors import factors
 from qdebug.analysis.patterns.wrong_places import Layout, chance
+from qdebug.model.thresholds.patterns import (
+    COINCIDENCE_MIN_SHARE,
+    JUMP_MIN_CODES,
+    JUMP_MIN_SHARE,
+    LARGE_SUMS_MIN_ELEMENTS,
+    LARGE_SUMS_MIN_RANK_SHARE,
+    NO_ROUNDING_SPARED_RATIO,
+    ONE_CODE_MIN_EXPECTED,
+    RANKED_MAX_ELEMENTS,
+    SLIGHT_ERROR_CODES,
+    STALE_CHOICES,
+    STALE_DISTANCES,
+    TIE_MAX_DISTANCE,
+    TRAIT_MIN_SHARE,
+)
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["traits"]
-
-_NEAR_TIE = 1 / 32
-"""Distance from a tie, in steps, within which another rounding may decide otherwise."""
-_SLIGHT = 1
-_LARGER = 0.75
-_SPARED = 20
-"""Right elements for each wrong one that a rounding would have changed first: with so many it was no rounding."""
-_MOST_RANKED = 1 << 18
-"""Elements on either side that are ranked: to sort 16 million takes many seconds, and these tell a share to 0.2 %."""
-_MOST = 0.9
-"""Share of the wrong elements that must have a trait."""
 
 
 def traits(evidence: Evidence) -> tuple[Trait, ...]:
@@ -42,7 +46,7 @@ def traits(evidence: Evidence) -> tuple[Trait, ...]:
 def _one_code(evidence: Evidence) -> Iterator[Trait]:
     """Find an output that is one code throughout where it should not be."""
     code = int(evidence.recorded.reshape(-1)[0])
-    if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < 3:
+    if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < ONE_CODE_MIN_EXPECTED:
         return
     low, high = evidence.span
     names = {evidence.zero_point: " (the zero point)", low: " (the lowest code)", high: " (the highest code)"}
@@ -77,10 +81,12 @@ def _wrapped(evidence: Evidence) -> Iterator[Trait]:
     far = np.abs(error) > (high - low) // 2
     many = int(np.count_nonzero(far))
     saturated = np.isin(evidence.expected, (low, high))
-    if not many or np.abs(error[~far & ~saturated]).max(initial=0) > _SLIGHT:
+    if not many or np.abs(error[~far & ~saturated]).max(initial=0) > SLIGHT_ERROR_CODES:
         return
-    told = saturated[far].mean() >= _MOST and not chance(max(float(saturated.mean()), 0.1), many)
-    if told and np.count_nonzero(saturated & (error == 0)) <= (1 - _MOST) * many:
+    told = saturated[far].mean() >= TRAIT_MIN_SHARE and not chance(
+        max(float(saturated.mean()), COINCIDENCE_MIN_SHARE), many
+    )
+    if told and np.count_nonzero(saturated & (error == 0)) <= (1 - TRAIT_MIN_SHARE) * many:
         yield Trait(pattern="wrapped", detail=f"{many} elements beyond the range hold codes of its other end")
 
 
@@ -94,13 +100,17 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
     share = float(np.mean(recorded == common))
     if share == 1:
         return
-    if counts.max() == held.size and np.unique(expected[wrong]).size > 1 and not chance(max(share, 0.1), held.size):
+    if (
+        counts.max() == held.size
+        and np.unique(expected[wrong]).size > 1
+        and not chance(max(share, COINCIDENCE_MIN_SHARE), held.size)
+    ):
         zero = " (the zero point)" if common == evidence.zero_point else ""
         yield Trait(pattern="unwritten", detail=f"the wrong elements all hold {common}{zero}")
         return
     for axis, name in _neighbours(evidence.layout, recorded.ndim):
         length = recorded.shape[axis]
-        for distance in [d for d in (1, 2, 4, 8, 16, -1) if abs(d) < length]:
+        for distance in [d for d in STALE_DISTANCES if abs(d) < length]:
             checkpoint()
             shifted = np.roll(expected, distance, axis)
             usual = float(np.mean(shifted == expected))
@@ -109,9 +119,9 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
             for where in (wrong, open_end):  # what is shifted out at one end may come in at the other
                 same = shifted[where] == recorded[where]
                 if (
-                    np.count_nonzero(where) >= _MOST * held.size
-                    and same.mean() >= _MOST
-                    and not chance(max(usual, 0.1), int(same.sum()), 64)
+                    np.count_nonzero(where) >= TRAIT_MIN_SHARE * held.size
+                    and same.mean() >= TRAIT_MIN_SHARE
+                    and not chance(max(usual, COINCIDENCE_MIN_SHARE), int(same.sum()), STALE_CHOICES)
                 ):
                     way = "before" if distance > 0 else "after"
                     far = f"{abs(distance)} {name}{'s' if abs(distance) > 1 else ''} {way}"
@@ -137,30 +147,34 @@ def _neighbours(layout: Layout, rank: int) -> Iterator[tuple[int, str]]:
 
 def _ties(evidence: Evidence) -> Iterator[Trait]:
     wrong = evidence.wrong
-    if evidence.distance is None or np.abs(evidence.error).max() > _SLIGHT:
+    if evidence.distance is None or np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
-    near = evidence.distance < _NEAR_TIE
+    near = evidence.distance < TIE_MAX_DISTANCE
     hit = int(np.count_nonzero(wrong))
-    if not (wrong & ~near).any() and not chance(max(float(near.mean()), 2 * _NEAR_TIE), hit):
+    if not (wrong & ~near).any() and not chance(max(float(near.mean()), 2 * TIE_MAX_DISTANCE), hit):
         yield Trait(pattern="ties_only", detail="off by one, and only where the value lies close to a tie")
 
 
 def _growing(evidence: Evidence) -> Iterator[Trait]:
     """Find errors where sums or their summands are large, by how often a wrong element outranks a right one."""
     error, wrong = evidence.error, evidence.wrong
-    if wrong.all() or np.abs(error).max() <= _SLIGHT:
+    if wrong.all() or np.abs(error).max() <= SLIGHT_ERROR_CODES:
         return
     sizes = [size for size in (evidence.magnitude, evidence.sums) if size is not None]
     above = max((_outranks(_spread(size[wrong]), _spread(size[~wrong])) for size in sizes), default=0.0)
     hit = min(int(np.count_nonzero(wrong)), int(np.count_nonzero(~wrong)))
-    if above < _LARGER or hit < 8:
+    if above < LARGE_SUMS_MIN_RANK_SHARE or hit < LARGE_SUMS_MIN_ELEMENTS:
         return
     # Saturating sums lose magnitude, so that what is wrong lies closer to the zero point; wrapped sums jump.
     expected = evidence.expected.astype(np.int64)[wrong] - evidence.zero_point
     recorded = evidence.recorded.astype(np.int64)[wrong] - evidence.zero_point
-    jumps = float(np.mean((np.sign(expected) * np.sign(recorded) < 0) & (np.abs(error[wrong]) > 16)))
-    way = ", and often of the other sign" if jumps > 0.3 else ""
-    looked_at = f", of at most {_MOST_RANKED} of either kind" if max(wrong.sum(), (~wrong).sum()) > _MOST_RANKED else ""
+    jumps = float(np.mean((np.sign(expected) * np.sign(recorded) < 0) & (np.abs(error[wrong]) > JUMP_MIN_CODES)))
+    way = ", and often of the other sign" if jumps > JUMP_MIN_SHARE else ""
+    looked_at = (
+        f", of at most {RANKED_MAX_ELEMENTS} of either kind"
+        if max(wrong.sum(), (~wrong).sum()) > RANKED_MAX_ELEMENTS
+        else ""
+    )
     ranked = f"({above:.0%} of wrong ones outrank right ones{looked_at})"
     detail = f"wrong where the sums or their products are large {ranked}{way}"
     yield Trait(pattern="growing", detail=detail)
@@ -169,9 +183,9 @@ def _growing(evidence: Evidence) -> Iterator[Trait]:
 def _spread(values: np.ndarray) -> np.ndarray:
     """Give the values, or as many of them as are ranked, evenly spread."""
     checkpoint()
-    if values.size <= _MOST_RANKED:
+    if values.size <= RANKED_MAX_ELEMENTS:
         return values
-    return np.asarray(values[np.linspace(0, values.size - 1, _MOST_RANKED).astype(np.int64)])
+    return np.asarray(values[np.linspace(0, values.size - 1, RANKED_MAX_ELEMENTS).astype(np.int64)])
 
 
 def _outranks(high: np.ndarray, low: np.ndarray) -> float:
@@ -183,10 +197,10 @@ def _outranks(high: np.ndarray, low: np.ndarray) -> float:
 
 
 def _slight(evidence: Evidence) -> Iterator[Trait]:
-    if np.abs(evidence.error).max() > _SLIGHT:
+    if np.abs(evidence.error).max() > SLIGHT_ERROR_CODES:
         return
     spared = _spared(evidence)
-    if spared > _SPARED * int(np.count_nonzero(evidence.wrong)):
+    if spared > NO_ROUNDING_SPARED_RATIO * int(np.count_nonzero(evidence.wrong)):
         detail = f"off by one code, while {spared} right elements lie closer to a tie and are as large"
         yield Trait(pattern="altered", detail=detail)
     else:

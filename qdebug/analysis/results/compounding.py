@@ -7,27 +7,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import plain_op
 from qdebug.analysis.results.result import Compounding, NodeResult
 from qdebug.analysis.results.standings import Standings
-from qdebug.model import Graph
+from qdebug.model import Graph, operators
+from qdebug.model.thresholds.verdict import (
+    COMPOUNDING_MIN_ERROR_SHARE,
+    COMPOUNDING_MIN_GAIN,
+    COMPOUNDING_MIN_NODES,
+    COMPOUNDING_SPREADS,
+    MEDIAN_DISTANCE_TO_SPREAD,
+)
 
 __all__ = ["compounding_nodes"]
-
-_LEAST_MEMBERS = 5
-"""Nodes of one operator from which their usual gain is known well enough to call one unusual."""
-
-_SPREADS = 3.0
-"""Spreads above the median; a spread is 1.4826 times the median distance from the median, which for normally
-distributed gains is their standard deviation (Hampel, "The influence curve and its role in robust estimation", 1974).
-"""
-
-_LEAST_TIMES = 2.0
-"""Times the median that an unusual gain is at least, where all gains are alike and the spread says nothing; and times
-the error in that the error out is at least: less is no compounding, however little the others hand on."""
-
-_SHARE = 0.01
-"""Part of the worst output's relative error that a node's own must reach for it to matter there."""
 
 
 def compounding_nodes(of: Standings, graph: Graph) -> tuple[Compounding, ...]:
@@ -43,22 +34,26 @@ def compounding_nodes(of: Standings, graph: Graph) -> tuple[Compounding, ...]:
         graph: The backend's graph.
     """
     worst = float(of.carried[of.rows_of(graph.outputs)].max(initial=0.0))
-    if not _SHARE * worst > 0.0:
+    if not COMPOUNDING_MIN_ERROR_SHARE * worst > 0.0:
         return ()
     gains = of.held.numbers("gain")
     gaining = (gains > 0.0) & (gains < math.inf)
-    might = gaining & (gains > _LEAST_TIMES) & (of.carried >= _SHARE * worst) & of.handing_on
+    might = (
+        gaining & (gains > COMPOUNDING_MIN_GAIN) & (of.carried >= COMPOUNDING_MIN_ERROR_SHARE * worst) & of.handing_on
+    )
     if not might.any():
         return ()
     reaching = _upstream(graph)
     found: list[tuple[float, Compounding]] = []
     for op, rows in _by_op(of, np.flatnonzero(gaining), graph).items():
-        if len(rows) < _LEAST_MEMBERS or not might[rows].any():
+        if len(rows) < COMPOUNDING_MIN_NODES or not might[rows].any():
             continue
         logarithms = np.array(list(map(math.log2, gains[rows].tolist())))
         usual = float(np.median(logarithms))
-        spread = 1.4826 * float(np.median(np.abs(logarithms - usual)))
-        least = max(usual + max(_SPREADS * spread, math.log2(_LEAST_TIMES)), math.log2(_LEAST_TIMES))
+        spread = MEDIAN_DISTANCE_TO_SPREAD * float(np.median(np.abs(logarithms - usual)))
+        least = max(
+            usual + max(COMPOUNDING_SPREADS * spread, math.log2(COMPOUNDING_MIN_GAIN)), math.log2(COMPOUNDING_MIN_GAIN)
+        )
         for at in np.flatnonzero(might[rows] & (logarithms > least)).tolist():
             row = rows[at]
             if of.tensors[row] in reaching and _grows(of, row, graph):
@@ -74,7 +69,7 @@ def _by_op(of: Standings, rows: np.ndarray, graph: Graph) -> Mapping[str, list[i
     for row in rows.tolist():
         producer = graph.producer(of.tensors[row])
         if producer is not None:
-            groups.setdefault(plain_op(producer), []).append(row)
+            groups.setdefault(operators.plain(producer).name, []).append(row)
     return groups
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from qdebug.numerics.metric_table import METRICS, MetricGroup
+
 if TYPE_CHECKING:
     from qdebug.analysis.results.node_result import NodeResult
     from qdebug.numerics.stats import ErrorStats
@@ -12,12 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "flat_row"]
 
 _NAMES = ("node", "op", "tensor", "reference_tensor", "match", "status", "reason")
-_METRICS = (
+_USUAL = (
     *("sqnr_db", "max_lsb", "lsb_bias", "rel_l2", "max_abs", "mean_abs", "rmse", "max_rel", "cosine"),
     *("count", "mismatches", "nonfinite", "zero_refs", "worst_sample"),
 )
+_METRICS = (
+    *_USUAL,
+    *(m.name for m in METRICS if m.group is MetricGroup.ERROR and m.name not in {*_USUAL, "worst_index"}),
+)
+"""The metrics that are looked at most in their usual order, then every other one of the table."""
 _PARTS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "rmse")
-_RAILS = ("at_qmin", "at_qmax", "clipped_low", "clipped_high", "floor", "total")
+_RAILS = tuple(m.name for m in METRICS if m.group is MetricGroup.SATURATION)
 _TEXTS = ("note", "basis", "declared", "attribution_note", "explained", "precision")
 
 COLUMNS: Sequence[str] = (

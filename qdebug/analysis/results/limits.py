@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qdebug.analysis.alignment.pairs import Unmatched
 from qdebug.analysis.results.limit_rules import BOUNDS, Acknowledgement, LimitRule, check_bounds
-from qdebug.analysis.results.result import Status
 from qdebug.errors import UsageError
-from qdebug.numerics.stats import ErrorStats, Rails
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
+from qdebug.numerics.stats import ErrorStats
 
-if TYPE_CHECKING:  # limits are read before anything is replayed
-    from qdebug.analysis.attribution.attribute import Attribution
-
-__all__ = ["DEFAULT_MIN_SQNR", "Limits", "checked_limits"]
-
-DEFAULT_MIN_SQNR = 20.0
-"""Decibels that a tensor must reach where no limit is given and its node cannot be replayed."""
-
-DERIVED_LSB = 1.5
-"""Steps that a quantized node may introduce where no limit is given: the nearest code, half a step away at most, or the
-one beside it, which backends give that requantize with few bits or round twice."""
-
-COARSE_SQNR = 10.0
-"""Decibels that rounding to a tensor's codes must leave of the reference's values, where no limit is given."""
-
-_HAIR = 1e-3
-"""Steps by which a difference of whole and half steps may be off through the rounding of float32; beside a limit that
-is given it is a share of that limit, so that 0 stays 0."""
+__all__ = ["Limits", "checked_limits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +22,9 @@ class Limits:
     Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
     are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
     against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
-    `DEFAULT_MIN_SQNR`, or `COARSE_SQNR` where that is no more than it may introduce itself. Integers that are no codes,
-    and booleans, must be what the node's inputs give, to the last one. For a tensor that a rule fits, the rule's limits
-    hold instead of these.
+    `DEFAULT_MIN_SQNR`, or `CODES_MIN_SQNR` where that is no more than it may introduce itself. Integers that are no
+    codes, and booleans, must be what the node's inputs give, to the last one. For a tensor that a rule fits, the rule's
+    limits hold instead of these.
 
     Args:
         min_sqnr: Least SQNR in dB.
@@ -111,67 +93,13 @@ class Limits:
         """The pair (atol, rtol) if either was given."""
         return None if self.atol is None and self.rtol is None else (self.atol or 0.0, self.rtol or 0.0)
 
-    def saturated(self, rails: Rails | None) -> str | None:
-        """Say that too many codes are at the ends of their range; None if not, or if no limit is set.
+    def judge_whole(self, stats: ErrorStats) -> bool:
+        """Tell whether the user's limits judge a tensor: they do not if they are in steps, and it has none.
 
         Args:
-            rails: The counts; None if the tensor is not quantized.
+            stats: The tensor's error.
         """
-        if self.max_saturation is None or rails is None or not rails.total:
-            return None
-        share = (rails.at_qmin - rails.floor + rails.at_qmax) / rails.total
-        return (
-            f"{share:.3g} of its codes are saturated, more than {self.max_saturation:g}"
-            if share > self.max_saturation
-            else None
-        )
-
-    def judge(
-        self,
-        stats: ErrorStats,
-        attribution: Attribution | None = None,
-        *,
-        reproduced: bool = False,
-        whole: bool = False,
-    ) -> tuple[Status, str | None]:
-        """Give the status of a compared tensor, and the limit it breaks, or what else is to be said of it, if anything.
-
-        Args:
-            stats: Its whole error.
-            attribution: How that splits up; None if that is not known.
-            reproduced: Whether a known arithmetic reproduces the tensor bit for bit: whatever the node introduces is
-                then within derived limits.
-            whole: Whether these are integers or booleans that nothing may have rounded, and all that the node reads is
-                known to be equal.
-        """
-        if stats.nonfinite:
-            return Status.NONFINITE, f"{stats.nonfinite} of {stats.count} elements are NaN or infinite on one side only"
-        if not stats.mismatches:
-            return Status.IDENTICAL, None
-        applies = self.given and (stats.max_lsb is not None or (self.min_sqnr, self.tolerance) != (None, None))
-        if not applies and attribution is not None and attribution.in_range is not None:
-            return _judge_introduced(attribution, reproduced=reproduced)
-        if reproduced and not self.given:
-            return Status.WITHIN, None
-        if whole and not applies:
-            differ = "differs" if stats.mismatches == 1 else "differ"
-            return (
-                Status.DIVERGED,
-                f"{stats.mismatches} of {stats.count} elements {differ}, and nothing rounds {_WHOLE}",
-            )
-        floor = self.sqnr_in_force
-        if not self.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + _HAIR:
-            floor = COARSE_SQNR  # no code is off by more than any quantized node may introduce
-        if floor is not None and stats.sqnr_db is not None and not stats.sqnr_db >= floor:
-            return Status.DIVERGED, f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
-        # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
-        if self.max_lsb is not None and stats.max_lsb is not None and not stats.max_lsb <= self.max_lsb * (1 + _HAIR):
-            return Status.DIVERGED, f"a difference of {stats.max_lsb:.4g} LSB is above {self.max_lsb:g} LSB"
-        if self.tolerance is not None and stats.beyond_tolerance:
-            atol, rtol = self.tolerance
-            share = f"{stats.beyond_tolerance} of {stats.count} elements"
-            return Status.DIVERGED, f"{share} differ by more than {atol:g} + {rtol:g}*abs(reference)"
-        return Status.WITHIN, None
+        return self.given and (stats.max_lsb is not None or (self.min_sqnr, self.tolerance) != (None, None))
 
     def not_allowed(self, lost: tuple[Unmatched, ...]) -> tuple[Unmatched, ...]:
         """Give the lost tensors that are not accepted."""
@@ -188,7 +116,7 @@ class Limits:
                 "introduced_lsb": DERIVED_LSB,
                 "reproduced_is_within": self.explain,
                 "min_sqnr_of_range": DEFAULT_MIN_SQNR,
-                "min_sqnr_of_scale": COARSE_SQNR,
+                "min_sqnr_of_scale": CODES_MIN_SQNR,
                 "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
                 "introduced_of_integers": 0,
             }
@@ -221,70 +149,3 @@ def checked_limits(limits: Limits | None) -> Limits:
             hint="Make them, qdebug.Limits(max_lsb=1), or read a file, qdebug.load_limits(path).",
         )
     return limits or Limits()
-
-
-def _judge_introduced(attribution: Attribution, *, reproduced: bool) -> tuple[Status, str | None]:
-    """Judge the error that a node introduces."""
-    stats, allowed = attribution.in_range, attribution.allowed
-    if stats is None or stats.nonfinite:
-        count = "some" if stats is None else f"{stats.nonfinite} of {stats.count}"
-        return Status.NONFINITE, f"{count} elements are NaN or infinite on one side only"
-    if attribution.whole_off is not None:
-        return _judge_whole(stats, attribution.whole_off, attribution.tied)
-    if allowed is not None and stats.rmse is not None:
-        norm = stats.rmse * math.sqrt(stats.count)
-        if not norm <= allowed:
-            times = norm / allowed if allowed else math.inf
-            return Status.DIVERGED, f"it introduces {times:.3g} times the error that rounding its sums accounts for"
-        if attribution.beyond:
-            share = f"{attribution.beyond} of {stats.count} elements"
-            return Status.DIVERGED, f"{share} are off by more than rounding what each is made of accounts for"
-    elif not reproduced and stats.max_lsb is not None and not stats.max_lsb <= DERIVED_LSB + _HAIR:
-        return Status.DIVERGED, f"it introduces {stats.max_lsb:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
-    elif attribution.clipped is not None and attribution.coded is not None:
-        return _judge_codes(attribution, attribution.clipped, attribution.coded)
-    return Status.WITHIN, None
-
-
-_WHOLE = "integers that are no codes, or booleans"
-
-
-def _judge_whole(stats: ErrorStats, most: int, tied: int) -> tuple[Status, str | None]:
-    """Judge integers that are no codes, and booleans, by their difference from what the node's inputs give.
-
-    Args:
-        stats: That difference.
-        most: How far each may be off.
-        tied: How many are the index of another one of equal values.
-    """
-    if not stats.mismatches or (stats.max_abs is not None and stats.max_abs <= most):
-        return Status.WITHIN, None
-    said = f"{stats.mismatches} of {stats.count} elements {'is' if stats.mismatches == 1 else 'are'} not what its"
-    if most:
-        return Status.DIVERGED, f"{said} inputs give, by up to {stats.max_abs:g}; {most} is rounding"
-    ties = f"; a tie: {'all' if tied == stats.mismatches else tied} of these are the index of an equal value"
-    return Status.DIVERGED, f"{said} inputs give, and nothing rounds {_WHOLE}{ties if tied else ''}"
-
-
-_BY_MASK = "the mask takes up its codes"
-
-
-def _judge_codes(attribution: Attribution, clipped: ErrorStats, coded: ErrorStats) -> tuple[Status, str | None]:
-    """Judge whether a tensor's scale and range fit the reference's values, though every code is the right one.
-
-    What was lost before it came to this tensor is not lost to its codes; that they lose as much again is said.
-    """
-    arriving, said = attribution.arriving or attribution.propagated, None
-    before = None if arriving is None else arriving.rmse
-    values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
-    for stats, floor, what, why in (
-        (clipped, DEFAULT_MIN_SQNR, "saturation", "its range is too narrow"),
-        (coded, COARSE_SQNR, "rounding to its codes", "its scale does not fit"),
-    ):
-        if not stats.mismatches or stats.sqnr_db is None or not stats.sqnr_db < floor:
-            continue
-        left = f"{what} leaves an SQNR of {stats.sqnr_db:.3g} dB of {values}"
-        if before is None or stats.rmse is None or stats.rmse > before:
-            return Status.DIVERGED, f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else why}"
-        said = said or f"{left}, but no more is lost by it than was lost before"
-    return Status.WITHIN, said

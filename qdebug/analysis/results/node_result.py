@@ -6,36 +6,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from qdebug.analysis.alignment.pairs import Match
+from qdebug.analysis.results.finding import Finding
 from qdebug.analysis.results.limit_rules import Acknowledgement
 from qdebug.analysis.results.status import Status
 from qdebug.model import QuantParams
+from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["NodeResult", "SampleError", "SampleResult", "Status"]
+__all__ = ["Finding", "NodeResult", "SampleError", "SampleResult", "Status"]
 
-_METRICS = (
-    "max_abs",
-    "mean_abs",
-    "rmse",
-    "max_rel",
-    "zero_refs",
-    "rel_l2",
-    "sqnr_db",
-    "cosine",
-    "max_lsb",
-    "lsb_bias",
-    "mismatches",
-    "nonfinite",
-)
-_COUNTS = (
-    "count",
-    "matched_nonfinite",
-    "beyond_tolerance",
-    "reference_min",
-    "reference_max",
-    "backend_min",
-    "backend_max",
-)
+_PLAIN = tuple(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
+"""Fields of `ErrorStats` in the order of the JSON keys."""
+_RAILS = tuple(spec.name for spec in METRICS if spec.group is MetricGroup.SATURATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +89,7 @@ class NodeResult:
         metrics: The error over all samples; None if incomparable.
         introduced: Error this node adds; None until it is known.
         propagated: Error that reaches it through its inputs; None until it is known.
+        findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
             that its format cannot hold; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
@@ -138,6 +121,7 @@ class NodeResult:
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None
+    findings: tuple[Finding, ...] = ()
     declared: str | None = None
     attribution_note: str | None = None
     unchecked: str | None = None
@@ -167,6 +151,7 @@ class NodeResult:
             "metrics": _metrics_dict(self.metrics),
             "introduced": _metrics_dict(self.introduced),
             "propagated": _metrics_dict(self.propagated),
+            "findings": [finding.to_dict() for finding in self.findings],
             "declared": self.declared,
             "attribution_note": self.attribution_note,
             "gain": self.gain,
@@ -183,14 +168,12 @@ class NodeResult:
 def _metrics_dict(stats: ErrorStats | None) -> dict[str, Any] | None:
     if stats is None:
         return None
-    plain: dict[str, Any] = {name: getattr(stats, name) for name in _METRICS}
+    plain: dict[str, Any] = {name: getattr(stats, name) for name in _PLAIN}
     plain["worst_index"] = None if stats.worst_index is None else list(stats.worst_index)
-    plain["worst_sample"] = stats.worst_sample
-    return plain | {name: getattr(stats, name) for name in _COUNTS}
+    return plain
 
 
 def _rails_dict(rails: Rails | None) -> dict[str, int] | None:
     if rails is None:
         return None
-    names = ("at_qmin", "at_qmax", "clipped_low", "clipped_high", "floor", "total")
-    return {name: getattr(rails, name) for name in names}
+    return {name: getattr(rails, name) for name in _RAILS}

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from qdebug.analysis.alignment.ops import KEEPS_VALUES, plain_op
 from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.results.result import OutputRanking
-from qdebug.model import Graph
+from qdebug.model import Graph, operators
 from qdebug.numerics.ranking import Rank, winner_rank
 
 __all__ = ["PairLoader", "rank_outputs"]
@@ -18,12 +17,6 @@ PairLoader = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
 """Gives the real values of the reference and of the backend for a backend tensor, sample and step."""
 
 _LEAST_ENTRIES = 2
-
-_SEEN_THROUGH = KEEPS_VALUES | {"Cast", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose"}
-_GIVES_SCORES = frozenset(
-    {"softmax", "logsoftmax", "sigmoid", "gemm", "matmul", "globalaveragepool", "reducemean"}
-    | {"fullyconnected", "dense", "linear"}  # as frameworks other than ONNX name them
-)
 
 
 def rank_outputs(
@@ -55,9 +48,10 @@ def _may_be_scores(graph: Graph, tensor: str) -> bool:
         if node is None or not node.op:
             return True
         varying = [name for name in node.inputs if name and not graph.is_constant(name)]
-        adds_bias = node.op == "Add" and len(varying) == 1
-        if not (node.op in _SEEN_THROUGH or adds_bias) or not varying:
-            return plain_op(node).replace("_", "").lower() in _GIVES_SCORES
+        row = operators.of(node.op)
+        adds_bias = row.adds_term and len(varying) == 1
+        if not (row.keeps_values or row.casts or row.arranges or adds_bias) or not varying:
+            return operators.named(operators.plain(node).name).gives_scores
         tensor = varying[0]
     return True
 

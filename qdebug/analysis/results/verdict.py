@@ -12,11 +12,9 @@ from qdebug.analysis.results.limits import Limits
 from qdebug.analysis.results.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
 from qdebug.analysis.results.standings import Standings
 from qdebug.model import Fidelity, Graph, RunInfo
+from qdebug.model.thresholds.verdict import OUTPUT_MIN_SQNR
 
 __all__ = ["shortcomings", "verdict"]
-
-_LOW_DB = 20.0
-"""SQNR of an output below which it is said although nothing is beyond its limit: a tenth of the signal is error."""
 
 
 def shortcomings(
@@ -143,7 +141,7 @@ def _left_with(of: Standings, output: NodeResult, *, every: bool) -> str:
         every: Whether nothing is missing, so that what was compared accounts for all of the error.
     """
     level = None if output.metrics is None else output.metrics.sqnr_db
-    if level is None or not level < _LOW_DB:
+    if level is None or not level < OUTPUT_MIN_SQNR:
         return ""
     whole = every and not (of.breaking.any() or of.having(Status.INCOMPARABLE).any())
     why = ": errors that are each within the limit add up" if whole else ""

@@ -178,6 +178,11 @@ class Operator:
         return self.scales_channels or self.neutral is not None
 
     @property
+    def adds_term(self) -> bool:
+        """Whether it adds a constant to its input whichever of the two comes first, as a bias is added."""
+        return self.neutral == 0 and self.commutes
+
+    @property
     def spatial(self) -> bool:
         """Whether it tells channels from the dimensions after them."""
         return self.windowed or self.resizes or self.moves_channels

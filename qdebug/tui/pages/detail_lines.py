@@ -25,6 +25,7 @@ from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
 from qdebug.view import numbers
 from qdebug.view.detail import (
     NodeDetail,
+    finding_facts,
     holds_integers,
     metric_facts,
     precision_sentence,
@@ -124,8 +125,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
         lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
         lines += _wrapped(f"paired ({result.match}): {result.match_reason}", width, "muted", glyphs)[:2]
-        if result.declared and result.declared != why:
-            lines += _wrapped(f"the graphs differ: {result.declared}", width, "fail", glyphs)
+        for kind, text in finding_facts(result):
+            lines += _wrapped(f"{kind}: {text}", width, "accent", glyphs)
         if result.note:
             lines += _wrapped(result.note, width, "muted", glyphs)
         if result.precision:

@@ -6,7 +6,10 @@ import pytest
 from qdebug.analysis.results.limits import Limits
 from qdebug.analysis.results.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.report.html import diff_html
+from qdebug.report.markdown import diff_markdown
 from qdebug.session import DiffSession
+from qdebug.view.sentences import overruled_sentences
 
 RNG = np.random.default_rng(31)
 X = RNG.normal(size=(4, 64)).astype(np.float32)
@@ -97,6 +100,21 @@ def test_a_graph_that_differs_does_so_in_every_sample_that_shows_it():
     assert mul.declared is not None
     assert mul.status is Status.DIVERGED
     assert [sample.status for sample in mul.samples] == [Status.DIVERGED, Status.IDENTICAL, Status.DIVERGED]
+
+
+def test_a_limit_that_is_given_decides_and_hides_nothing_that_was_found():
+    result = DiffSession(scaled(2.0), scaled(2.5), limits=Limits(min_sqnr=0)).result()
+    mul = next(node for node in result.nodes if node.node == "mul")
+    assert (result.status, mul.status, mul.reason) == (Status.WITHIN, Status.WITHIN, None)
+    (found,) = mul.findings
+    assert (found.kind, found.role, found.evidence) == ("constant", "difference", "k")
+    assert (found.amount, found.limit, found.unit) == (1.0, 0.0, "elements")
+    (entry,) = (node for node in result.to_dict()["nodes"] if node["node"] == "mul")
+    assert [each["sentence"] for each in entry["findings"]] == [found.sentence]
+    said = "#1 mul is within the given limits; found all the same: " + found.sentence
+    assert said in overruled_sentences(result.nodes)[0]
+    for text in (diff_markdown(result), diff_html({"backend": result})):
+        assert "found all the same" in text
 
 
 def test_a_quantized_node_replayed_by_the_reference_s_nodes_says_why_its_whole_error_judges_it():

@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from qdebug.analysis.checks.measured import Error
+from qdebug.analysis.policy import judge_error
 from qdebug.analysis.results.limit_rules import RuleFinder
 from qdebug.analysis.results.result import Status
 from qdebug.errors import LimitsError
@@ -41,7 +43,7 @@ def test_every_run_keeps_them(made, suggest):
     _, limits = suggest(*runs)
     finder = RuleFinder(limits.rules)
     for node in (node for run in runs for node in run):
-        assert limits.under(finder.find(node)).judge(node.metrics)[0] is Status.WITHIN
+        assert judge_error(Error(stats=node.metrics, limits=limits.under(finder.find(node))))[0] is Status.WITHIN
 
 
 def test_what_was_identical_or_not_finite_gets_no_limit_and_is_said(made, suggest):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from qdebug.analysis.attribution.constant_spread import constant_spread
-from qdebug.analysis.attribution.dynamic import SPAN
 from qdebug.analysis.results.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.replay import run_node
 from qdebug.session import diff
 
@@ -18,7 +18,7 @@ def test_a_result_wanders_with_its_constants_and_with_nothing_else():
     values = {"x": np.full(40_000, 3.0, np.float32), "c": np.ones(40_000, np.float32)}
     half = {"c": np.full(40_000, 0.01, np.float32)}
     spread = constant_spread(lambda given: given["x"] * given["c"], values, half)
-    assert np.sqrt(np.mean(spread**2)) == pytest.approx(3 * SPAN * 0.01 / np.sqrt(3), rel=0.02)
+    assert np.sqrt(np.mean(spread**2)) == pytest.approx(3 * DISTURBANCE_HALF_STEPS * 0.01 / np.sqrt(3), rel=0.02)
     assert not constant_spread(lambda given: given["x"] * given["c"], values, {}).any()
 
 

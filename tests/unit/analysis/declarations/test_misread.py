@@ -52,7 +52,7 @@ def test_a_node_that_reads_what_was_written_has_no_finding():
     ],
 )
 def test_other_numbers_are_named_with_both(changed, said):
-    assert misread(*recorded(**changed)) == said
+    assert misread(*recorded(**changed)).sentence == said
 
 
 def test_an_input_without_known_quantization_is_left_out():
@@ -72,8 +72,8 @@ def test_rolled_scales_of_channels_are_shortened():
     tensors = [*recording.graph.tensors.values(), TensorInfo(name="rolled", role=Role.CONSTANT)]
     graph = Graph([node, swapped], tensors=tensors, inputs=["x"], outputs=["y", "z"])
     arrays = {name: recording.load(name) for name in recording.names} | {"rolled": np.array([0.2, 0.1], np.float32)}
-    said = misread(MemoryRecording.single(graph, arrays), swapped)
-    assert said == "it reads 'w' by scale [0.2, 0.1], and that was written with [0.1, 0.2]"
+    found = misread(MemoryRecording.single(graph, arrays), swapped)
+    assert found.sentence == "it reads 'w' by scale [0.2, 0.1], and that was written with [0.1, 0.2]"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,8 @@ def test_codes_that_are_handed_on_keep_their_scale(read, said):
     node = Node(name="flat", op="Flatten", inputs=("x",), outputs=("y",))
     tensors = [TensorInfo(name="x", quant=WRITTEN), TensorInfo(name="y", quant=read)]
     graph = Graph([node], tensors=tensors, inputs=["x"], outputs=["y"])
-    assert misread(MemoryRecording.single(graph, {}), node) == said
+    found = misread(MemoryRecording.single(graph, {}), node)
+    assert (found and found.sentence) == said
     computes = replace(node, op="HardSwish")
     assert misread(MemoryRecording.single(graph, {}), computes) is None
 

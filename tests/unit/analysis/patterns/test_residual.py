@@ -306,7 +306,7 @@ def test_that_a_part_of_the_elements_was_ranked_is_said(monkeypatch):
     every = found(expected, recorded, magnitude=size)
     assert every.pattern == "growing"
     assert "of either kind" not in every.detail
-    monkeypatch.setattr("qdebug.analysis.patterns.wrong_values._MOST_RANKED", 1000)
+    monkeypatch.setattr("qdebug.analysis.patterns.wrong_values.RANKED_MAX_ELEMENTS", 1000)
     some = found(expected, recorded, magnitude=size)
     assert some.pattern == "growing"
     assert ", of at most 1000 of either kind)" in some.detail

@@ -12,7 +12,6 @@ from qdebug.analysis.results.limits import Limits
 from qdebug.analysis.results.origin import breaks_limit, is_beyond
 from qdebug.analysis.results.result import Status
 from qdebug.analysis.results.verdict import shortcomings, verdict
-from qdebug.numerics.stats import Rails
 
 HERE = SimpleNamespace(tensor="head/conv_q", node="head/conv", op="Conv")
 
@@ -54,14 +53,6 @@ def test_a_rule_replaces_all_limits_and_leaves_what_may_be_missing():
     limits = Limits(min_sqnr=30, max_lsb=1, allow_partial=True).under(LimitRule(op="Softmax", atol=0.1))
     assert (limits.min_sqnr, limits.max_lsb, limits.atol, limits.allow_partial) == (None, None, 0.1, True)
     assert Limits(max_lsb=1).under(None) == Limits(max_lsb=1)
-
-
-def test_saturation_is_a_share_without_the_zeros_of_a_relu():
-    rails = Rails(at_qmin=30, at_qmax=2, clipped_low=0, clipped_high=1, floor=28, total=100)
-    assert Limits(max_saturation=0.04).saturated(rails) is None
-    assert Limits(max_saturation=0.03).saturated(rails) == "0.04 of its codes are saturated, more than 0.03"
-    assert Limits(max_saturation=0).saturated(None) is None
-    assert Limits().saturated(rails) is None
 
 
 def test_rules_are_part_of_what_kept_results_depend_on_and_acknowledgements_are_not():

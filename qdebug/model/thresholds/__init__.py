@@ -1,0 +1,26 @@
+"""Every number that can change a status, a pair, a cause or a variant, in one table.
+
+Sizes of blocks and caches, timings, seeds and limits of what is shown stand with their code: they change no result.
+"""
+
+from __future__ import annotations
+
+from qdebug.model.thresholds import (
+    alignment,
+    attribution,
+    checks,
+    explanation,
+    patterns,
+    rounding,
+    verdict,
+)
+from qdebug.model.thresholds.table import Threshold
+
+__all__ = ["TABLE"]
+
+TABLE: tuple[Threshold, ...] = tuple(
+    row
+    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns)
+    for row in part.threshold.rows
+)
+"""All thresholds, group by group."""

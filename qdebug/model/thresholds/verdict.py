@@ -1,0 +1,108 @@
+"""Thresholds of the status of a tensor, of the verdict, and of limits that are suggested."""
+
+from __future__ import annotations
+
+from qdebug.model.thresholds.table import UNMEASURED, Group
+
+threshold = Group("Status and verdict: the limits where the user gives none")
+
+DERIVED_LSB = threshold(
+    "DERIVED_LSB",
+    1.5,
+    unit="LSB",
+    decides="status",
+    why="Error that a quantized node may introduce where no limit is given. The nearest code is half a step away at "
+    "most. The code beside it comes from requantizers of few bits and from rounding twice.",
+    source="derived: half a step and one code",
+)
+DEFAULT_MIN_SQNR = threshold(
+    "DEFAULT_MIN_SQNR",
+    20.0,
+    unit="dB",
+    decides="status",
+    why="Least SQNR of a tensor where no limit is given and its node cannot be replayed. Saturation must leave as "
+    "much.",
+    source="derived: a tenth of the signal is error",
+)
+CODES_MIN_SQNR = threshold(
+    "CODES_MIN_SQNR",
+    10.0,
+    unit="dB",
+    decides="status",
+    why="Least SQNR that rounding to a tensor's codes must leave of the reference's values. Below, its scale does not "
+    "fit.",
+    source=UNMEASURED,
+)
+OUTPUT_MIN_SQNR = threshold(
+    "OUTPUT_MIN_SQNR",
+    20.0,
+    unit="dB",
+    decides="status",
+    why="An output with a lower SQNR is named in the verdict, even if no node is beyond its limit.",
+    source="derived: a tenth of the signal is error",
+)
+COMPOUNDING_MIN_NODES = threshold(
+    "COMPOUNDING_MIN_NODES",
+    5,
+    unit="nodes",
+    decides="cause",
+    why="With fewer nodes of one operator, their usual gain is not known well enough to call one unusual.",
+    source=UNMEASURED,
+)
+COMPOUNDING_SPREADS = threshold(
+    "COMPOUNDING_SPREADS",
+    3.0,
+    unit="spreads above the median",
+    decides="cause",
+    why="A gain this far above the median of its operator is unusual.",
+    source='cited: Hampel, "The influence curve and its role in robust estimation", 1974',
+)
+MEDIAN_DISTANCE_TO_SPREAD = threshold(
+    "MEDIAN_DISTANCE_TO_SPREAD",
+    1.4826,
+    unit="ratio",
+    decides="cause",
+    why="Times the median distance from the median, it is the standard deviation of normally distributed gains.",
+    source='cited: Hampel, "The influence curve and its role in robust estimation", 1974',
+)
+COMPOUNDING_MIN_GAIN = threshold(
+    "COMPOUNDING_MIN_GAIN",
+    2.0,
+    unit="ratio of errors",
+    decides="cause",
+    why="An unusual gain is at least this large, and this many times the median. Less is no compounding, however "
+    "little the other nodes amplify.",
+    source=UNMEASURED,
+)
+COMPOUNDING_MIN_ERROR_SHARE = threshold(
+    "COMPOUNDING_MIN_ERROR_SHARE",
+    0.01,
+    unit="share of the output's error",
+    decides="cause",
+    why="A node whose relative error is below this share of the worst output's does not matter there.",
+    source=UNMEASURED,
+)
+SUGGESTED_SQNR_MARGIN = threshold(
+    "SUGGESTED_SQNR_MARGIN",
+    3.0,
+    unit="dB",
+    decides="limit",
+    why="A suggested limit lies this far below the worst SQNR of the good runs.",
+    source=UNMEASURED,
+)
+SUGGESTED_ERROR_RATIO = threshold(
+    "SUGGESTED_ERROR_RATIO",
+    1.5,
+    unit="times the worst error",
+    decides="limit",
+    why="A suggested limit allows this many times the largest difference of the good runs.",
+    source=UNMEASURED,
+)
+SUGGESTED_LSB_MARGIN = threshold(
+    "SUGGESTED_LSB_MARGIN",
+    1.0,
+    unit="LSB",
+    decides="limit",
+    why="A suggested limit allows at least this much more than the largest difference of the good runs.",
+    source=UNMEASURED,
+)
