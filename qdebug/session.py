@@ -22,7 +22,7 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.plan import PlannedNode, by_tensor, find_entry, plan, recorded_places
 from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
 from qdebug.analysis.comparison.pair_window import OpenPair, open_pair
-from qdebug.analysis.comparison.varying import real_where_varying
+from qdebug.analysis.comparison.recordings import real_where_varying
 from qdebug.analysis.examine import Examiner
 from qdebug.analysis.results.held import HeldNodes
 from qdebug.analysis.results.kept import kept_columns, kept_results, result_facts

@@ -14,7 +14,7 @@ from qdebug.analysis.attribution.plan import PlannedNode
 from qdebug.analysis.checks.context import NodeContext, Runs
 from qdebug.analysis.checks.table import findings_of
 from qdebug.analysis.comparison.compare import Request, compare_pair, compare_small
-from qdebug.analysis.comparison.recent import RecentTensors
+from qdebug.analysis.comparison.recordings import RecentTensors
 from qdebug.analysis.declarations.declaration_check import DeclarationCheck
 from qdebug.analysis.explaining.reproduce import Reproducer
 from qdebug.analysis.policy import judge, judge_sample

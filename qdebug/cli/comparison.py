@@ -34,7 +34,7 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
         AlignmentError: The two record different networks.
         UsageError: There is no such sample.
     """
-    from qdebug.analysis.comparison.one_sample import OneSample
+    from qdebug.analysis.comparison.recordings import OneSample
     from qdebug.cli.output import stages
     from qdebug.session import DiffSession
 
@@ -57,7 +57,7 @@ def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnP
     result = session.result(progress=on_progress)
     if sample is None:
         return result
-    from qdebug.analysis.comparison.one_sample import renumbered
+    from qdebug.analysis.comparison.recordings import renumbered
 
     return renumbered(result, sample)
 

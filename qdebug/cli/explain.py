@@ -133,7 +133,7 @@ def _opened(options: ExplainOptions) -> Recording:
     recording = open_source(options.backend)
     if options.sample is None:
         return recording
-    from qdebug.analysis.comparison.one_sample import OneSample
+    from qdebug.analysis.comparison.recordings import OneSample
 
     return OneSample(recording, options.sample)
 

@@ -25,10 +25,10 @@ from qdebug.analysis.attribution.band import (
 from qdebug.analysis.attribution.code_spans import folded_clamp, span_before, uniform_span
 from qdebug.analysis.attribution.own_replay import compute, inputs_of, without_kernel
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
-from qdebug.analysis.attribution.softmax_feed import softmax_axes, which_count
 from qdebug.analysis.attribution.whole_numbers import picks_of_equals, rounds_to_integers
 from qdebug.errors import KernelError, RecordingError, UsageError
-from qdebug.model import Node, Recording
+from qdebug.model import Graph, Node, Recording, operators
+from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, quantize
@@ -37,7 +37,7 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 
-__all__ = ["Attribution", "StandIn", "attribute"]
+__all__ = ["Attribution", "StandIn", "attribute", "reference_alone", "softmax_axes", "which_count"]
 
 StandIn = Callable[[int, int], np.ndarray]
 """Another way to replay a node: called with sample and step, gives real values in the reference's order."""
@@ -315,3 +315,56 @@ class _Part:
         self.tied += other.tied
         self.formats |= other.formats
         self.beyond += other.beyond
+
+
+def reference_alone(reference: Recording, entry: PlannedNode) -> Attribution:
+    """Split the difference between a reference tensor and itself: its node introduces what propagation takes back.
+
+    A node of which all that it does was said introduces rounding alone.
+
+    Args:
+        reference: The reference run.
+        entry: What is compared with the tensor.
+    """
+    name = entry.reference_tensor
+    pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)
+    return attribute(reference, reference, replace(entry, pair=pair, quant=reference.graph.tensors[name].quant))
+
+
+_ALONG_ONE = 13
+"""Operator set since which Softmax works along one axis, instead of along all from one on."""
+
+
+def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
+    """Give the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
+
+    Args:
+        graph: A graph.
+        tensor: One of its tensors.
+        rank: Number of its dimensions.
+    """
+    readers = graph.consumers(tensor)
+    if not readers or tensor in graph.outputs or not rank:
+        return None
+    if not all(operators.of(node.op).hides_low for node in readers):
+        return None
+    version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
+    axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}
+    axis = axes.pop()
+    if axes or not isinstance(axis, int) or not -rank <= axis < rank:
+        return None
+    return (axis % rank,) if version >= _ALONG_ONE else tuple(range(axis % rank, rank))
+
+
+def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Tell which elements count for a Softmax: not those so far below the largest of their row that nothing is left.
+
+    Args:
+        reference: Real values.
+        codes: The same values held to codes, as real values: what a mask hides has to stay hidden there.
+        axes: The axes of a row.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        hidden = reference.max(axis=axes, keepdims=True) - reference > SOFTMAX_UNDERFLOW_DISTANCE
+        hidden &= codes.max(axis=axes, keepdims=True) - codes > SOFTMAX_NEGLIGIBLE_DISTANCE
+    return np.asarray(~hidden)

@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.rounding import real_values
-from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.segments import Segment
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 

@@ -13,7 +13,7 @@ from qdebug.analysis.attribution.dynamic import DynamicNoise, quantizes_data, ru
 from qdebug.analysis.attribution.dynamic_steps import DynamicSteps
 from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.rounding import Rounding, real_values
-from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.segments import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.attribution import (

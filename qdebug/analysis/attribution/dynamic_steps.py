@@ -16,7 +16,7 @@ from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.band import beyond_own_terms
 from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.rounding import real_values
-from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.segments import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.attribution import DYNAMIC_TIE_REL_DISTANCE

@@ -14,7 +14,7 @@ from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
 from qdebug.analysis.attribution.own_replay import codes_shared, compute
 from qdebug.analysis.attribution.rounding import real_values
-from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.segments import Segment
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.numerics.affine import dequantize, quantize

@@ -23,7 +23,7 @@ from qdebug.analysis.attribution.constant_error import shared_constants
 from qdebug.analysis.attribution.dynamic import DynamicNoise, run_dynamic
 from qdebug.analysis.attribution.own_replay import codes_shared, compute, without_kernel
 from qdebug.analysis.attribution.rounding import Rounding, real_values
-from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.segments import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of

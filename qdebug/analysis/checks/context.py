@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qdebug.analysis.alignment.pairs import Pair
-from qdebug.analysis.attribution.attribute import Attribution
+from qdebug.analysis.attribution.attribute import Attribution, reference_alone
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
-from qdebug.analysis.attribution.reference_alone import reference_alone
-from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.segments import Segment
 from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.checks import arithmetic, codes, error
 from qdebug.analysis.checks.measured import Error
+from qdebug.analysis.checks.precision import short_values
 from qdebug.analysis.comparison.compare import Comparison, compare_pair
-from qdebug.analysis.comparison.short_values import short_values
 from qdebug.analysis.declarations.declaration_check import DeclarationCheck, rounded_first
 from qdebug.analysis.declarations.misread import contradicted, misread
 from qdebug.analysis.explaining.float_band import rounded_inputs

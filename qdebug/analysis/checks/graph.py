@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qdebug.analysis.checks.context import NodeContext
 from qdebug.analysis.checks.error import nonfinite
-from qdebug.analysis.comparison.beyond_single import beyond_single
+from qdebug.analysis.checks.precision import beyond_single
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 
 __all__ = ["difference", "otherwise_said", "overflow", "precision", "read_otherwise", "unholdable"]

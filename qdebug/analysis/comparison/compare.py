@@ -10,9 +10,10 @@ import numpy as np
 
 from qdebug.analysis.alignment.layouts import in_one_order, turned_quant
 from qdebug.analysis.alignment.pairs import Pair, clamp_of
-from qdebug.analysis.comparison.kept_elements import ElementsCompared, compare_elements
-from qdebug.analysis.comparison.partly import (
+from qdebug.analysis.comparison.partial import (
+    ElementsCompared,
     PartlyCompared,
+    compare_elements,
     compare_partly,
     hash_equal,
     one_sided,

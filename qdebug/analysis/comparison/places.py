@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from qdebug.analysis.alignment.pairs import Pair
-from qdebug.analysis.comparison.kept_elements import ElementsCompared
+from qdebug.analysis.comparison.partial import ElementsCompared
 from qdebug.model import Recording
 from qdebug.model.kept import kept_of
 

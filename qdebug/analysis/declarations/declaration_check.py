@@ -20,7 +20,7 @@ from qdebug.analysis.attribution.own_codes import rounding_inside
 from qdebug.analysis.attribution.own_replay import replay
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
-from qdebug.analysis.attribution.segment import Segment
+from qdebug.analysis.attribution.segments import Segment
 from qdebug.analysis.attribution.whole_numbers import rounds_nothing
 from qdebug.analysis.comparison.compare import Comparison
 from qdebug.analysis.declarations.declared import Declared

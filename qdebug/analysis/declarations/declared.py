@@ -23,10 +23,8 @@ from qdebug.analysis.attribution.dynamic_replay import DynamicReplay
 from qdebug.analysis.attribution.own_replay import compute
 from qdebug.analysis.attribution.reference_replay import ReferenceReplay
 from qdebug.analysis.attribution.rounding import real_values
-from qdebug.analysis.attribution.segment import Segment
-from qdebug.analysis.declarations.constant_check import ConstantCheck
-from qdebug.analysis.declarations.segments import SegmentFinder, main_node
-from qdebug.analysis.declarations.unheld import unheld
+from qdebug.analysis.attribution.segments import Segment, SegmentFinder, main_node
+from qdebug.analysis.declarations.constants import ConstantCheck, unheld
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR

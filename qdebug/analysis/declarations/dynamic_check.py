@@ -22,8 +22,8 @@ from qdebug.analysis.attribution.code_spans import span_before
 from qdebug.analysis.attribution.dynamic_steps import WrongStep
 from qdebug.analysis.attribution.plan import PlannedNode, recorded_places
 from qdebug.analysis.attribution.reference_replay import exceeds
-from qdebug.analysis.attribution.segment import Segment
-from qdebug.analysis.declarations.constant_check import coarse_constant
+from qdebug.analysis.attribution.segments import Segment
+from qdebug.analysis.declarations.constants import coarse_constant
 from qdebug.analysis.declarations.declared import Declared
 from qdebug.analysis.results.finding import Finding, FindingKind, Role
 from qdebug.model import Node, Recording, operators

@@ -14,8 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from qdebug.analysis.comparison.recent import RecentTensors
-from qdebug.analysis.comparison.varying import real_where_varying
+from qdebug.analysis.comparison.recordings import RecentTensors, real_where_varying
 from qdebug.analysis.explaining.evidence import residual_of
 from qdebug.analysis.explaining.explanation import (
     ExplainStatus,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.comparison.one_sample import OneSample, renumbered
+from qdebug.analysis.comparison.recordings import OneSample, renumbered
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, Role, TensorInfo
 from qdebug.session import DiffSession

@@ -8,7 +8,7 @@ import pytest
 import qdebug
 from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.comparison.compare import compare_pair
-from qdebug.analysis.comparison.partly import compare_partly
+from qdebug.analysis.comparison.partial import compare_partly
 from qdebug.record.recorder import Recorder
 
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.comparison.varying import real_where_varying
+from qdebug.analysis.comparison.recordings import real_where_varying
 from qdebug.record.recorder import Recorder
 
 VALUES = np.random.default_rng(0).standard_normal((3, 1, 64)).astype(np.float32)

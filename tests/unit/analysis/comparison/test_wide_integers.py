@@ -13,7 +13,7 @@ from qdebug.analysis.alignment.pairs import Match, Pair, View
 from qdebug.analysis.comparison.compare import Request, compare_pair, compare_small
 from qdebug.analysis.comparison.pair_values import PairReader
 from qdebug.analysis.comparison.pair_window import open_pair
-from qdebug.analysis.comparison.varying import real_where_varying
+from qdebug.analysis.comparison.recordings import real_where_varying
 from qdebug.record.recorder import Recorder
 
 F32 = np.float32

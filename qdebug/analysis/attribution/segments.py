@@ -1,17 +1,39 @@
-"""Finds the nodes of either graph that lead from compared tensors to a compared tensor."""
+"""Parts of two graphs that lead from compared tensors to one compared tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from qdebug.analysis.alignment.columns import by_backend, first_by_root
 from qdebug.analysis.alignment.pairs import Pair
 from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.segment import Segment
 from qdebug.model import Graph, Node, operators
 from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 
-__all__ = ["SegmentFinder", "main_node"]
+__all__ = ["Segment", "SegmentFinder", "main_node"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What leads from compared tensors to one compared tensor, in either graph.
+
+    Args:
+        nodes: The reference's nodes, in topological order; none if the backend only hands values on.
+        feeds: Reference tensor to backend tensor, for what enters.
+        own: The backend's nodes, in topological order; the last one makes the compared tensor.
+        elsewhere: Whether the reference's nodes read compared tensors that the backend's do not.
+    """
+
+    nodes: tuple[Node, ...]
+    feeds: Mapping[str, str]
+    own: tuple[Node, ...] = ()
+    elsewhere: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether several backend nodes are judged together, since what lies between them has no partner."""
+        return len(self.own) > 1
 
 
 class SegmentFinder:

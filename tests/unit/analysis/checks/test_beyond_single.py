@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.comparison.beyond_single import beyond_single
+from qdebug.analysis.checks.precision import beyond_single
 from qdebug.analysis.results.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.session import DiffSession

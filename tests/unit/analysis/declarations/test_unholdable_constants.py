@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.analysis.declarations.unheld import unheld
+from qdebug.analysis.declarations.constants import unheld
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
 

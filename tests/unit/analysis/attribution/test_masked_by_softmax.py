@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.attribution.softmax_feed import softmax_axes, which_count
+from qdebug.analysis.attribution.attribute import softmax_axes, which_count
 from qdebug.analysis.results.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
