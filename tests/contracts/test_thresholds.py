@@ -178,7 +178,7 @@ def test_the_checks_can_fail(example):
         "1 << 20",
         "0.01",
     ]
-    group = Group("Group")
+    group = Group("Group", decides="status")
     value = group("LAST_WORD", 3, unit="", decides="status", why="A reason", source="somebody")
     assert (value, type(value)) == (3, int)
     assert faults(group.rows[0]) == ["LAST_WORD: no unit", "LAST_WORD: somebody", "LAST_WORD: no sentence"]

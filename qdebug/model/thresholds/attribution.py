@@ -2,82 +2,65 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import UNMEASURED, Group
+from qdebug.model.thresholds.table import Group
 
-threshold = Group("Attribution: what a node introduces itself, and what its constants add")
+threshold = Group("Attribution: what a node introduces itself, and what its constants add", decides="status")
 
 DISTURBED_REPLAYS = threshold(
     "DISTURBED_REPLAYS",
     2,
     unit="replays",
-    decides="status",
     why="A root mean square over so many disturbed replays estimates the error that rounding makes.",
-    source=UNMEASURED,
 )
 DISTURBED_REPLAYS_OF_SMALL = threshold(
     "DISTURBED_REPLAYS_OF_SMALL",
     16,
     unit="replays",
-    decides="status",
     why="The same for small tensors, whose few elements would leave the estimate to chance.",
-    source=UNMEASURED,
 )
 DISTURBED_SMALL_MAX_ELEMENTS = threshold(
     "DISTURBED_SMALL_MAX_ELEMENTS",
     64,
     unit="elements",
-    decides="status",
     why="Up to this size a root mean square over two replays is a matter of chance.",
-    source=UNMEASURED,
 )
 DISTURBANCE_HALF_STEPS = threshold(
     "DISTURBANCE_HALF_STEPS",
     3.0,
     unit="half steps",
-    decides="status",
     why="A disturbed replay moves a rounded value by at most this much. The root mean square is then three times that "
     "of one rounding.",
-    source=UNMEASURED,
 )
 DYNAMIC_TIE_REL_DISTANCE = threshold(
     "DYNAMIC_TIE_REL_DISTANCE",
     2.0**-18,
     unit="share of the value in steps",
-    decides="status",
     why="A value this near to a tie may be rounded either way by a scale chosen at run time. Some backends multiply by "
     "a reciprocal.",
-    source=UNMEASURED,
 )
 SLICE_MIN_ELEMENTS = threshold(
     "SLICE_MIN_ELEMENTS",
     16,
     unit="elements",
-    decides="status",
     why="Slices of a tensor with fewer elements are not judged by themselves.",
-    source=UNMEASURED,
 )
 SLICE_MAX_SQUARE_RATIO = threshold(
     "SLICE_MAX_SQUARE_RATIO",
     4.0,
     unit="ratio of squared errors",
-    decides="status",
     why="A slice may have this many times its expected squared error. The error may hang on one constant alone, and "
     "there are many slices.",
-    source=UNMEASURED,
 )
 COMPUTED_CONSTANT_MAX_NODES = threshold(
     "COMPUTED_CONSTANT_MAX_NODES",
     32,
     unit="nodes",
-    decides="status",
     why="Nodes in a row that make a constant. Further up, the constant is taken as it was recorded.",
-    source=UNMEASURED,
 )
 COARSE_SCALE_RATIO = threshold(
     "COARSE_SCALE_RATIO",
     8.0,
     unit="ratio of steps",
-    decides="status",
     why="A constant whose step is this many times the one that its range needs is rounded too coarsely.",
     source="derived: three bits, or 18 dB, are thrown away",
 )
@@ -85,7 +68,6 @@ FREE_SCALE_MAX_CODES = threshold(
     "FREE_SCALE_MAX_CODES",
     1 << 16,
     unit="codes",
-    decides="status",
     why="Types with more codes have a prescribed scale, as that of a bias. Their range does not tell their step.",
     source="derived: the codes of 16 bits",
 )
@@ -93,23 +75,18 @@ CONSTANT_EVIDENCE_MIN_ELEMENTS = threshold(
     "CONSTANT_EVIDENCE_MIN_ELEMENTS",
     16,
     unit="elements",
-    decides="status",
     why="Constants with fewer elements tell neither the step that their range needs nor the format of the network.",
-    source=UNMEASURED,
 )
 FORMAT_VOTE_CONSTANTS = threshold(
     "FORMAT_VOTE_CONSTANTS",
     8,
     unit="constants",
-    decides="status",
     why="The median over so many of the largest constants tells the float format in which a network was kept.",
-    source=UNMEASURED,
 )
 FLOAT16_FLOOR = threshold(
     "FLOAT16_FLOOR",
     2.0**-23,
     unit="absolute error",
-    decides="status",
     why="Converters to float16 keep what would become 0 at 1e-7. A small constant may be moved by that.",
     source="cited: onnxconverter-common; derived: two of float16's smallest subnormals, 2^-24 each",
 )
@@ -117,7 +94,6 @@ SOFTMAX_UNDERFLOW_DISTANCE = threshold(
     "SOFTMAX_UNDERFLOW_DISTANCE",
     104.0,
     unit="difference of logits",
-    decides="status",
     why="Values this far below the largest of their row are hidden by a mask: exp gives 0 in float32.",
     source="derived: exp(-104) is below half of float32's smallest subnormal, 2^-149",
 )
@@ -125,7 +101,6 @@ SOFTMAX_NEGLIGIBLE_DISTANCE = threshold(
     "SOFTMAX_NEGLIGIBLE_DISTANCE",
     8.0,
     unit="difference of logits",
-    decides="status",
     why="Values this far below the largest of their row give less than a tenth of a code of 8 bits. What a mask hides "
     "has to stay that far below as codes.",
     source="derived: 256 * exp(-8) is 0.09",
@@ -134,26 +109,20 @@ UNDECLARED_CODE_MAX_BITS = threshold(
     "UNDECLARED_CODE_MAX_BITS",
     16,
     unit="bits",
-    decides="status",
     why="Integers up to this width that an operator computes may be codes without a recorded scale. Wider ones must be "
     "exact.",
-    source=UNMEASURED,
 )
 UNDECLARED_SUM_MAX_BITS = threshold(
     "UNDECLARED_SUM_MAX_BITS",
     32,
     unit="bits",
-    decides="status",
     why="Integers up to this width of unknown origin may be codes, or sums of codes. Wider ones must be exact.",
-    source=UNMEASURED,
 )
 INTEGER_ORIGIN_MAX_TENSORS = threshold(
     "INTEGER_ORIGIN_MAX_TENSORS",
     64,
     unit="tensors",
-    decides="status",
     why="Tensors that are followed to find whether integers are codes. If more lead there, they may be codes.",
-    source=UNMEASURED,
 )
 CHANNEL_AXIS_MAX_NODES = threshold(
     "CHANNEL_AXIS_MAX_NODES",
@@ -161,39 +130,30 @@ CHANNEL_AXIS_MAX_NODES = threshold(
     unit="nodes",
     decides="cause",
     why="Nodes that are followed to find the axis of a tensor's channels.",
-    source=UNMEASURED,
 )
 MOMENTS_MIN_REL_ERROR = threshold(
     "MOMENTS_MIN_REL_ERROR",
     1e-6,
     unit="share of the norm",
-    decides="status",
     why="Smaller differences of recorded means and deviations prove no error: rounding the statistics makes as much.",
-    source=UNMEASURED,
 )
 SUBSTITUTE_REPLAY_MAX_ERROR_RATIO = threshold(
     "SUBSTITUTE_REPLAY_MAX_ERROR_RATIO",
     0.1,
     unit="ratio of errors",
-    decides="status",
     why="The reference's nodes account for a tensor if their error is below this share of that of the tensor's own "
     "node.",
-    source=UNMEASURED,
 )
 SELF_CHECK_MIN_ERROR_RATIO = threshold(
     "SELF_CHECK_MIN_ERROR_RATIO",
     0.8,
     unit="ratio of errors",
-    decides="status",
     why="Where both runs are off their own replays alike, by this ratio or nearer to 1, something was not recorded of "
     "both nodes.",
-    source=UNMEASURED,
 )
 PASSED_ON_MAX_ERROR_RATIO = threshold(
     "PASSED_ON_MAX_ERROR_RATIO",
     2.0,
     unit="ratio of relative errors",
-    decides="status",
     why="A node that cannot be replayed is not blamed if its error is at most this many times that of an input.",
-    source=UNMEASURED,
 )

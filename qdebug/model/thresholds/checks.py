@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import UNMEASURED, Group
+from qdebug.model.thresholds.table import Group
 
-threshold = Group("Checks: constants, scales and operators that differ between the graphs")
+threshold = Group("Checks: constants, scales and operators that differ between the graphs", decides="status")
 
 FLOAT_FORMAT_MAX_REL_DIFFERENCE = threshold(
     "FLOAT_FORMAT_MAX_REL_DIFFERENCE",
     2.0**-4,
     unit="relative difference",
-    decides="status",
     why="Rounding to a float format of at least three digits makes no larger difference. A bias that differs by more "
     "is another one.",
     source="derived: unit roundoff of a significand with three fraction bits, as fp8 e4m3 has",
@@ -21,13 +20,11 @@ COARSE_CONSTANT_SLACK = threshold(
     unit="absolute error",
     decides="cause",
     why="Added to the half step of a coarse scale before a constant counts as wrong for another reason.",
-    source=UNMEASURED,
 )
 SCALE_MAX_REL_DIFFERENCE = threshold(
     "SCALE_MAX_REL_DIFFERENCE",
     2.0**-22,
     unit="relative difference",
-    decides="status",
     why="Scales that differ by more are different scales. Keeping one as float32 on one side makes less.",
     source="derived: four times 2^-24, the unit roundoff of float32",
 )
@@ -35,15 +32,12 @@ FOLDING_MAX_ERROR_RATIO = threshold(
     "FOLDING_MAX_ERROR_RATIO",
     4.0,
     unit="times the rounding of sums",
-    decides="status",
     why="Error that a float node may have against the reference's node. Constants may be folded into either.",
-    source=UNMEASURED,
 )
 LIKELY_ROUNDING_BOUND_SHARE = threshold(
     "LIKELY_ROUNDING_BOUND_SHARE",
     0.2,
     unit="share of the bound",
-    decides="status",
     why="Rounding hardly ever makes more than this share of its bound. What exceeds it and comes with a constant that "
     "no rounding makes is no rounding.",
     source="derived: the bound is 8 half steps, or 14 times their error of 1/sqrt(3)",
@@ -52,7 +46,6 @@ MOVED_CODES_MAX_LSB = threshold(
     "MOVED_CODES_MAX_LSB",
     0.5,
     unit="LSB",
-    decides="status",
     why="Difference of codes that a node only moves, beside the rounding of its constants. It requantizes nothing.",
     source="derived: half a step",
 )

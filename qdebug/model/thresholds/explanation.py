@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import UNMEASURED, Group
+from qdebug.model.thresholds.table import Group
 
-threshold = Group("Explain: which arithmetic reproduces a node")
+threshold = Group("Explain: which arithmetic reproduces a node", decides="variant")
 
 VARIANT_MIN_ELEMENTS = threshold(
     "VARIANT_MIN_ELEMENTS",
     64,
     unit="elements",
-    decides="variant",
     why="In a node with fewer elements one of thousands of programs may fit by chance. Unknown ones are not tried.",
-    source=UNMEASURED,
 )
 UNKNOWN_PROGRAM_MIN_ELEMENTS = threshold(
     "UNKNOWN_PROGRAM_MIN_ELEMENTS",
     20,
     unit="elements",
-    decides="variant",
     why="Elements that only an unknown program gets right. With fewer it may fit by chance.",
     source="derived: one of 2^13 programs gets 20 elements right by chance 1 time in 100",
 )
@@ -26,42 +23,32 @@ UNKNOWN_PROGRAM_MAX_SIBLINGS = threshold(
     "UNKNOWN_PROGRAM_MAX_SIBLINGS",
     8,
     unit="nodes",
-    decides="variant",
     why="Explained siblings that an unknown program must reproduce too, so many at most. With more siblings it "
     "does not replace their known variants.",
-    source=UNMEASURED,
 )
 UNKNOWN_SEARCH_MAX_FAILURES = threshold(
     "UNKNOWN_SEARCH_MAX_FAILURES",
     6,
     unit="nodes",
-    decides="variant",
     why="After so many nodes of one operator without success, unknown programs are not tried on the others.",
-    source=UNMEASURED,
 )
 UNKNOWN_PROGRAM_TRIAL_ELEMENTS = threshold(
     "UNKNOWN_PROGRAM_TRIAL_ELEMENTS",
     256,
     unit="elements",
-    decides="variant",
     why="Elements that unknown programs are first tried on, up to half of them wrong by the best known variant.",
-    source=UNMEASURED,
 )
 VARIANTS_TRIED_FIRST = threshold(
     "VARIANTS_TRIED_FIRST",
     4,
     unit="variants",
-    decides="variant",
     why="Variants of earlier nodes of the same kind that are tried first. The first that fits is named.",
-    source=UNMEASURED,
 )
 OTHER_SUMS_MAX_PRODUCTS = threshold(
     "OTHER_SUMS_MAX_PRODUCTS",
     1 << 22,
     unit="products",
-    decides="variant",
     why="In larger nodes another way to sum is only tried if the first one explains nothing.",
-    source=UNMEASURED,
 )
 SEQUENTIAL_SUMS_MAX_PRODUCTS = threshold(
     "SEQUENTIAL_SUMS_MAX_PRODUCTS",
@@ -69,53 +56,41 @@ SEQUENTIAL_SUMS_MAX_PRODUCTS = threshold(
     unit="products",
     decides="cause",
     why="Sums of 16 bits have to be taken one by one. In larger nodes they are not tried.",
-    source=UNMEASURED,
 )
 RUNNER_UP_CANDIDATES = threshold(
     "RUNNER_UP_CANDIDATES",
     6,
     unit="variants",
-    decides="variant",
     why="Failing variants whose exact share of right elements is computed, to find the best of them.",
-    source=UNMEASURED,
 )
 ALL_DECIDING_MAX_ELEMENTS = threshold(
     "ALL_DECIDING_MAX_ELEMENTS",
     64,
     unit="elements",
-    decides="variant",
     why="In tensors up to this size all elements decide between variants.",
-    source=UNMEASURED,
 )
 DECIDING_MAX_ELEMENTS = threshold(
     "DECIDING_MAX_ELEMENTS",
     4096,
     unit="elements",
-    decides="variant",
     why="Elements drawn to decide between variants where no smaller set is known to decide.",
-    source=UNMEASURED,
 )
 DECIDING_MAX_COMBINATIONS = threshold(
     "DECIDING_MAX_COMBINATIONS",
     1 << 40,
     unit="combinations",
-    decides="variant",
     why="With more combinations of codes, the deciding elements are drawn instead of numbered.",
-    source=UNMEASURED,
 )
 UNSATURATED_RANGE_SHARE = threshold(
     "UNSATURATED_RANGE_SHARE",
     0.9,
     unit="share of the code range",
-    decides="variant",
     why="Elements in this middle part of the range are preferred as evidence, as saturation cannot hide them.",
-    source=UNMEASURED,
 )
 EQUAL_FUNCTIONS_MAX_CODES = threshold(
     "EQUAL_FUNCTIONS_MAX_CODES",
     1 << 26,
     unit="codes",
-    decides="variant",
     why="Codes that are computed at most to prove that variants are the same function.",
     source="measured: about half a second",
 )
@@ -131,34 +106,26 @@ BIAS_SCALE_MAX_REL_DIFFERENCE = threshold(
     "BIAS_SCALE_MAX_REL_DIFFERENCE",
     2.0**-18,
     unit="relative difference",
-    decides="variant",
     why="A bias whose scale is nearer to that of the sums is added to the sums as codes.",
-    source=UNMEASURED,
 )
 FIXED_POINT_MIN_SCALE = threshold(
     "FIXED_POINT_MIN_SCALE",
     2.0**-12,
     unit="scale",
-    decides="variant",
     why="Functions in fixed point are only tried on inputs of 16 bits with at least this scale.",
-    source=UNMEASURED,
 )
 SUM_ORDERS_TRIED = threshold(
     "SUM_ORDERS_TRIED",
     3,
     unit="orders",
-    decides="variant",
     why="Random orders in which the sums of a float node are taken, to see how far they differ.",
-    source=UNMEASURED,
 )
 ROUNDING_MIN_MEDIAN_SHARE = threshold(
     "ROUNDING_MIN_MEDIAN_SHARE",
     0.2,
     unit="median / rms",
-    decides="variant",
     why="An error with a smaller median, over its root mean square, is the mistake of a few elements. A normal "
     "distribution has 0.67.",
-    source=UNMEASURED,
 )
 ROUNDED_FACTORS_MAX_ERROR_RATIO = threshold(
     "ROUNDED_FACTORS_MAX_ERROR_RATIO",
@@ -174,7 +141,6 @@ OUTLIER_ERROR_RATIO = threshold(
     unit="times the allowed rms",
     decides="cause",
     why="Elements of a float node with a larger error are looked at for a place that they have in common.",
-    source=UNMEASURED,
 )
 LAYOUT_SEARCH_MAX_NODES = threshold(
     "LAYOUT_SEARCH_MAX_NODES",
@@ -182,29 +148,22 @@ LAYOUT_SEARCH_MAX_NODES = threshold(
     unit="nodes",
     decides="cause",
     why="Nodes before an elementwise one that are followed to find whether its channels come last.",
-    source=UNMEASURED,
 )
 REPRODUCER_SIBLINGS = threshold(
     "REPRODUCER_SIBLINGS",
     8,
     unit="nodes",
-    decides="variant",
     why="Nodes of the same kind that are looked at for the arithmetic, or precision, that a broken node should have.",
-    source=UNMEASURED,
 )
 REPRODUCER_MAX_ELEMENTS = threshold(
     "REPRODUCER_MAX_ELEMENTS",
     1 << 15,
     unit="elements",
-    decides="variant",
     why="Elements of a sample that known variants are tried on where no sibling tells a broken node's arithmetic.",
-    source=UNMEASURED,
 )
 REPRODUCER_SAMPLES = threshold(
     "REPRODUCER_SAMPLES",
     4,
     unit="samples",
-    decides="variant",
     why="Samples that known variants are tried on where no sibling tells a broken node's arithmetic.",
-    source=UNMEASURED,
 )

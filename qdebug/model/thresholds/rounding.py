@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import UNMEASURED, Group
+from qdebug.model.thresholds.table import Group
 
-threshold = Group("Rounding: how much a number format alone can change a value")
+threshold = Group("Rounding: how much a number format alone can change a value", decides="status")
 
 FLOAT32_UNIT_ROUNDOFF = threshold(
     "FLOAT32_UNIT_ROUNDOFF",
     2.0**-24,
     unit="relative error",
-    decides="status",
     why="Largest relative error of rounding to float32. All bounds for float nodes are multiples of a unit roundoff.",
     source="derived: half of 2^-23, the distance from 1 to the next float32 (IEEE 754)",
 )
@@ -18,24 +17,19 @@ FLOAT32_STORED_REL_ERROR = threshold(
     "FLOAT32_STORED_REL_ERROR",
     1e-6,
     unit="relative error",
-    decides="status",
     why="Relative error of a real constant, or of a scale, that was kept in float32. Such an error says nothing of it.",
-    source=UNMEASURED,
 )
 LSB_SLACK = threshold(
     "LSB_SLACK",
     1e-3,
     unit="LSB",
-    decides="status",
     why="Differences of whole and half steps may be off by this much through rounding in float32. Beside another limit "
     "it is a share of that limit, so that 0 stays 0.",
-    source=UNMEASURED,
 )
 ROUNDING_SUM_FACTOR = threshold(
     "ROUNDING_SUM_FACTOR",
     8.0,
     unit="times sqrt(terms)",
-    decides="status",
     why="Factor on the root of the sum of squared rounding errors. With this factor the bound fails with a probability "
     "below exp(-32).",
     source="cited: Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, "
@@ -45,24 +39,19 @@ ELEMENTWISE_ROUNDOFFS = threshold(
     "ELEMENTWISE_ROUNDOFFS",
     16.0,
     unit="unit roundoffs",
-    decides="status",
     why="Error that an element may have by rounding its own few terms. A product of three may be taken in any order, "
     "and a division may multiply by a reciprocal.",
-    source=UNMEASURED,
 )
 FUNCTION_ROUNDOFFS = threshold(
     "FUNCTION_ROUNDOFFS",
     256.0,
     unit="unit roundoffs",
-    decides="status",
     why="Error that an operator without a known sum may have: approximated functions, normalizations.",
-    source=UNMEASURED,
 )
 SIGMOID_OFFSET_ROUNDOFFS = threshold(
     "SIGMOID_OFFSET_ROUNDOFFS",
     4.0,
     unit="unit roundoffs of 1",
-    decides="status",
     why="Absolute error that a Sigmoid may have near 0. It is computed as 1/2 plus something.",
     source="cited: MLAS, logistic.cpp",
 )
@@ -70,27 +59,21 @@ SEGMENT_ROUNDOFFS = threshold(
     "SEGMENT_ROUNDOFFS",
     1024.0,
     unit="unit roundoffs",
-    decides="status",
     why="Error that one or several float nodes may have against the reference's nodes for the same result. Constants "
     "may be folded on either side.",
-    source=UNMEASURED,
 )
 ROUNDING_MAX_SIGNAL_SHARE = threshold(
     "ROUNDING_MAX_SIGNAL_SHARE",
     0.1,
     unit="share of the norm",
-    decides="status",
     why="However coarse the format: rounding alone never explains an error of a tenth of the signal.",
-    source=UNMEASURED,
 )
 CANCELLING_SUM_ROUNDOFFS = threshold(
     "CANCELLING_SUM_ROUNDOFFS",
     16,
     unit="unit roundoffs",
-    decides="status",
     why="Error, relative to the magnitudes of its terms, that a sum may have though its terms cancel and the error is "
     "more than a tenth of the result.",
-    source=UNMEASURED,
 )
 NARROW_SUM_TERMS_FACTOR = threshold(
     "NARROW_SUM_TERMS_FACTOR",
@@ -99,7 +82,6 @@ NARROW_SUM_TERMS_FACTOR = threshold(
     decides="variant",
     why="Estimated error of sums in a narrow format, relative to the magnitudes of their terms. It holds where signs "
     "are mixed.",
-    source=UNMEASURED,
 )
 NARROW_SUM_RESULT_FACTOR = threshold(
     "NARROW_SUM_RESULT_FACTOR",
@@ -107,29 +89,22 @@ NARROW_SUM_RESULT_FACTOR = threshold(
     unit="unit roundoffs times sqrt(terms)",
     decides="variant",
     why="Estimated error of sums in a narrow format, relative to the result. It holds where all terms have one sign.",
-    source=UNMEASURED,
 )
 SHORT_FORMAT_MIN_ELEMENTS = threshold(
     "SHORT_FORMAT_MIN_ELEMENTS",
     4,
     unit="elements",
-    decides="status",
     why="With fewer elements, the digits do not tell which short float format a tensor was rounded to.",
-    source=UNMEASURED,
 )
 SHORT_FORMAT_MIN_LAST_DIGITS = threshold(
     "SHORT_FORMAT_MIN_LAST_DIGITS",
     2,
     unit="elements",
-    decides="status",
     why="Elements that must use the last digit of a short float format. Otherwise the values fit it by chance.",
-    source=UNMEASURED,
 )
 SHORT_FORMAT_MIN_LAST_DIGIT_SHARE = threshold(
     "SHORT_FORMAT_MIN_LAST_DIGIT_SHARE",
     0.25,
     unit="share of the elements",
-    decides="status",
     why="Share of the smaller elements that must use the last digit. Of values rounded to that format half do.",
-    source=UNMEASURED,
 )

@@ -45,10 +45,11 @@ class Group:
 
     Args:
         title: What that part does.
+        decides: What its thresholds can change, where they say nothing else.
     """
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, *, decides: Decides) -> None:
+        self.title, self.decides = title, decides
         self._rows: list[Threshold] = []
 
     @property
@@ -56,17 +57,20 @@ class Group:
         """The thresholds in the order in which they are defined."""
         return tuple(self._rows)
 
-    def __call__(self, name: str, value: Value, *, unit: str, decides: Decides, why: str, source: str) -> Value:
+    def __call__(
+        self, name: str, value: Value, *, unit: str, why: str, source: str = UNMEASURED, decides: Decides | None = None
+    ) -> Value:
         """Return a value, and add its row to the group.
 
         Args:
             name: The name of the constant that is made.
             value: Its value.
             unit: What the number counts.
-            decides: What it can change.
             why: What happens at the threshold, and why it lies there.
             source: Where the value comes from.
+            decides: What it can change, if not what the group does.
         """
-        row = Threshold(name=name, value=value, unit=unit, decides=decides, why=why, source=source, group=self.title)
+        known = decides or self.decides
+        row = Threshold(name=name, value=value, unit=unit, decides=known, why=why, source=source, group=self.title)
         self._rows.append(row)
         return value

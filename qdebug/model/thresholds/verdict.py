@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import UNMEASURED, Group
+from qdebug.model.thresholds.table import Group
 
-threshold = Group("Status and verdict: the limits where the user gives none")
+threshold = Group("Status and verdict: the limits where the user gives none", decides="cause")
 
 DERIVED_LSB = threshold(
     "DERIVED_LSB",
@@ -31,7 +31,6 @@ CODES_MIN_SQNR = threshold(
     decides="status",
     why="Least SQNR that rounding to a tensor's codes must leave of the reference's values. Below, its scale does not "
     "fit.",
-    source=UNMEASURED,
 )
 OUTPUT_MIN_SQNR = threshold(
     "OUTPUT_MIN_SQNR",
@@ -45,15 +44,12 @@ COMPOUNDING_MIN_NODES = threshold(
     "COMPOUNDING_MIN_NODES",
     5,
     unit="nodes",
-    decides="cause",
     why="With fewer nodes of one operator, their usual gain is not known well enough to call one unusual.",
-    source=UNMEASURED,
 )
 COMPOUNDING_SPREADS = threshold(
     "COMPOUNDING_SPREADS",
     3.0,
     unit="spreads above the median",
-    decides="cause",
     why="A gain this far above the median of its operator is unusual.",
     source='cited: Hampel, "The influence curve and its role in robust estimation", 1974',
 )
@@ -61,7 +57,6 @@ MEDIAN_DISTANCE_TO_SPREAD = threshold(
     "MEDIAN_DISTANCE_TO_SPREAD",
     1.4826,
     unit="ratio",
-    decides="cause",
     why="Times the median distance from the median, it is the standard deviation of normally distributed gains.",
     source='cited: Hampel, "The influence curve and its role in robust estimation", 1974',
 )
@@ -69,18 +64,14 @@ COMPOUNDING_MIN_GAIN = threshold(
     "COMPOUNDING_MIN_GAIN",
     2.0,
     unit="ratio of errors",
-    decides="cause",
     why="An unusual gain is at least this large, and this many times the median. Less is no compounding, however "
     "little the other nodes amplify.",
-    source=UNMEASURED,
 )
 COMPOUNDING_MIN_ERROR_SHARE = threshold(
     "COMPOUNDING_MIN_ERROR_SHARE",
     0.01,
     unit="share of the output's error",
-    decides="cause",
     why="A node whose relative error is below this share of the worst output's does not matter there.",
-    source=UNMEASURED,
 )
 SUGGESTED_SQNR_MARGIN = threshold(
     "SUGGESTED_SQNR_MARGIN",
@@ -88,7 +79,6 @@ SUGGESTED_SQNR_MARGIN = threshold(
     unit="dB",
     decides="limit",
     why="A suggested limit lies this far below the worst SQNR of the good runs.",
-    source=UNMEASURED,
 )
 SUGGESTED_ERROR_RATIO = threshold(
     "SUGGESTED_ERROR_RATIO",
@@ -96,7 +86,6 @@ SUGGESTED_ERROR_RATIO = threshold(
     unit="times the worst error",
     decides="limit",
     why="A suggested limit allows this many times the largest difference of the good runs.",
-    source=UNMEASURED,
 )
 SUGGESTED_LSB_MARGIN = threshold(
     "SUGGESTED_LSB_MARGIN",
@@ -104,5 +93,4 @@ SUGGESTED_LSB_MARGIN = threshold(
     unit="LSB",
     decides="limit",
     why="A suggested limit allows at least this much more than the largest difference of the good runs.",
-    source=UNMEASURED,
 )
