@@ -35,7 +35,7 @@ def sums(of: Measured) -> Finding | None:
         return None
     times = norms[0] / norms[1] if norms[1] else math.inf
     said = f"it introduces {times:.3g} times the error that rounding its sums accounts for"
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(times, 1, "of the rounding bound"), given=False)
+    return breach(of, FindingKind.ARITHMETIC, said, judged=(times, 1, "times the rounding bound"), given=False)
 
 
 def elements(of: Measured) -> Finding | None:
