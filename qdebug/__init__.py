@@ -9,13 +9,13 @@ __version__ = "0.1.0"
 _HOME = {
     "diff": "qdebug.session",
     "explain": "qdebug.workflow.explain",
-    "Limits": "qdebug.analysis.results.limits",
+    "Limits": "qdebug.compare.result.limits",
     "load_limits": "qdebug.workflow.limits_file",
-    "Explanation": "qdebug.analysis.explaining.explanation",
+    "Explanation": "qdebug.compare.explaining.explanation",
     "open_recording": "qdebug.record.opening",
     "Recorder": "qdebug.record.recorder",
-    "DiffResult": "qdebug.analysis.results.result",
-    "NodeResult": "qdebug.analysis.results.result",
+    "DiffResult": "qdebug.compare.result.result",
+    "NodeResult": "qdebug.compare.result.result",
     "QdebugError": "qdebug.errors",
     **dict.fromkeys(
         ("Fidelity", "Graph", "MemoryRecording", "Node", "QuantParams", "Recording", "Role", "RunInfo", "TensorInfo"),
@@ -28,10 +28,10 @@ __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in th
 if TYPE_CHECKING:
     from typing import Any
 
-    from qdebug.analysis.explaining.explanation import Explanation as Explanation
-    from qdebug.analysis.results.limits import Limits as Limits
-    from qdebug.analysis.results.result import DiffResult as DiffResult
-    from qdebug.analysis.results.result import NodeResult as NodeResult
+    from qdebug.compare.explaining.explanation import Explanation as Explanation
+    from qdebug.compare.result.limits import Limits as Limits
+    from qdebug.compare.result.result import DiffResult as DiffResult
+    from qdebug.compare.result.result import NodeResult as NodeResult
     from qdebug.errors import QdebugError as QdebugError
     from qdebug.model import Fidelity as Fidelity
     from qdebug.model import Graph as Graph

@@ -15,24 +15,24 @@ from uuid import uuid4
 import numpy as np
 
 from qdebug.adapters import replay_kernel
-from qdebug.analysis.alignment.align import align_runs
-from qdebug.analysis.alignment.columns import as_columns
-from qdebug.analysis.alignment.pairs import Alignment
-from qdebug.analysis.alignment.value_classes import Run
-from qdebug.analysis.attribution.plan import PlannedNode, by_tensor, find_entry, plan, recorded_places
-from qdebug.analysis.comparison.pair_values import PairedValues, PairReader
-from qdebug.analysis.comparison.pair_window import OpenPair, open_pair
-from qdebug.analysis.comparison.recordings import real_where_varying
-from qdebug.analysis.examine import Examiner
-from qdebug.analysis.results.held import HeldNodes
-from qdebug.analysis.results.kept import kept_columns, kept_results, result_facts
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.limits import Limits, checked_limits
-from qdebug.analysis.results.origin import gain_of
-from qdebug.analysis.results.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
-from qdebug.analysis.results.scores import rank_outputs
-from qdebug.analysis.results.summary import sum_up
-from qdebug.analysis.timing import Timing
+from qdebug.compare.align.align import align_runs
+from qdebug.compare.align.columns import as_columns
+from qdebug.compare.align.pairs import Alignment
+from qdebug.compare.align.value_classes import Run
+from qdebug.compare.attribute.plan import PlannedNode, by_tensor, find_entry, plan, recorded_places
+from qdebug.compare.measure.pair_values import PairedValues, PairReader
+from qdebug.compare.measure.pair_window import OpenPair, open_pair
+from qdebug.compare.measure.recordings import real_where_varying
+from qdebug.compare.node_comparer import NodeComparer
+from qdebug.compare.result.held import HeldNodes
+from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Limits, checked_limits
+from qdebug.compare.result.origin import gain_of
+from qdebug.compare.result.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
+from qdebug.compare.result.scores import rank_outputs
+from qdebug.compare.result.summary import sum_up
+from qdebug.compare.timing import Timing
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.bulk import garbage_left_alone
@@ -131,7 +131,7 @@ class DiffSession:
             self._plan = plan(reference, backend, found, self.alignment.pairs)
             self._by_tensor = by_tensor(self._plan)
             runs = runs[0].settled(), runs[1].settled()
-            self._examiner = Examiner(reference, backend, self.alignment.pairs, self.limits, runs=runs)
+            self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self.timing = self._examiner.timing
         self._held = HeldNodes(self._plan, acknowledged=self._acknowledging())
         self._errors = np.full(len(self._plan), -1.0)  # rms, for the gain of what reads it; -1 where there is none
@@ -379,7 +379,7 @@ class _Worker(threading.local):
     """What a worker keeps from chunk to chunk of one comparison: to open and look through a large net takes seconds."""
 
     comparison: str = ""
-    examiner: Examiner | None = None
+    examiner: NodeComparer | None = None
 
 
 _worker = _Worker()
@@ -402,7 +402,7 @@ def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) 
         with garbage_left_alone(), graphs[0].at_hand(), graphs[1].at_hand():
             runs = Run.of(reference).settled(), Run.of(backend).settled()
             kept = as_columns(Alignment(pairs=pairs, unmatched=()), *graphs)
-            examiner = Examiner(reference, backend, kept.pairs, limits, runs=runs)
+            examiner = NodeComparer(reference, backend, kept.pairs, limits, runs=runs)
         _worker.comparison, _worker.examiner = comparison, examiner
     examiner.timing = Timing()
     return list(examiner.examine(chunk)), examiner.timing

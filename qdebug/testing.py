@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from qdebug.analysis.checks.codes import saturation
-from qdebug.analysis.checks.measured import Error
-from qdebug.analysis.policy import judge_error
-from qdebug.analysis.results.limits import Limits, checked_limits
-from qdebug.analysis.results.result import DiffResult, Status
+from qdebug.compare.checks.codes import saturation
+from qdebug.compare.checks.measured import Error
+from qdebug.compare.policy import judge_error
+from qdebug.compare.result.limits import Limits, checked_limits
+from qdebug.compare.result.result import DiffResult, Status
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
@@ -41,7 +41,7 @@ from qdebug.view.text import safe_text
 from qdebug.workflow.random_net import random_recording
 
 if TYPE_CHECKING:
-    from qdebug.analysis.explaining.explanation import NodeExplanation
+    from qdebug.compare.explaining.explanation import NodeExplanation
 
     Run = str | Path | Recording | Recorder
 
@@ -151,7 +151,7 @@ def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: L
         RecordingError: The file cannot be read.
     """
     __tracebackhide__ = True
-    from qdebug.analysis.explaining.explanation import ExplainStatus
+    from qdebug.compare.explaining.explanation import ExplainStatus
     from qdebug.workflow.explain import explain
 
     explanation = explain(_opened(backend), limits=limits)

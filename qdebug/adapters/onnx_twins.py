@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from qdebug.analysis.alignment.expand import expanded
+from qdebug.compare.align.expand import expanded
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.operators import Sums
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES

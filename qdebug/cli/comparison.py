@@ -10,9 +10,9 @@ from qdebug.cli.sources import open_source
 from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.limits import Limits
-    from qdebug.analysis.results.result import DiffResult
     from qdebug.cli.output import OnProgress
+    from qdebug.compare.result.limits import Limits
+    from qdebug.compare.result.result import DiffResult
     from qdebug.model import Recording, TensorInfo
     from qdebug.session import DiffSession
     from qdebug.view.detail import NodeDetail
@@ -34,8 +34,8 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
         AlignmentError: The two record different networks.
         UsageError: There is no such sample.
     """
-    from qdebug.analysis.comparison.recordings import OneSample
     from qdebug.cli.output import stages
+    from qdebug.compare.measure.recordings import OneSample
     from qdebug.session import DiffSession
 
     sides = (open_source(reference), open_source(backend))
@@ -57,7 +57,7 @@ def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnP
     result = session.result(progress=on_progress)
     if sample is None:
         return result
-    from qdebug.analysis.comparison.recordings import renumbered
+    from qdebug.compare.measure.recordings import renumbered
 
     return renumbered(result, sample)
 
@@ -74,7 +74,7 @@ def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: 
     Raises:
         UsageError: Nothing that is compared has this name.
     """
-    from qdebug.analysis.results.result import Status
+    from qdebug.compare.result.result import Status
     from qdebug.view.detail import NodeDetail
 
     try:

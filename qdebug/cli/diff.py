@@ -30,10 +30,10 @@ from qdebug.errors import AlignmentError, UsageError
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.limits import Limits
-    from qdebug.analysis.results.result import DiffResult
-    from qdebug.analysis.timing import Timing
     from qdebug.cli.parser import Verbs
+    from qdebug.compare.result.limits import Limits
+    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.timing import Timing
     from qdebug.numerics.agreement import Agreement
     from qdebug.session import DiffSession
     from qdebug.view.detail import NodeDetail
@@ -227,7 +227,7 @@ def _node_part(detail: NodeDetail, options: DiffOptions) -> str:
 
 def _agreement(sessions: Sequence[DiffSession]) -> Mapping[str, Agreement]:
     """Find out where all backends are wrong alike."""
-    from qdebug.analysis.comparison.agreement import agreements
+    from qdebug.compare.measure.agreement import agreements
 
     return agreements(sessions[0].reference, [(session.backend, session.alignment) for session in sessions])
 
@@ -294,8 +294,8 @@ def _after(options: DiffOptions, results: Sequence[DiffResult], timings: Sequenc
 
 def _incomplete(result: DiffResult) -> str:
     """Say what makes a comparison incomplete and what would accept it."""
-    from qdebug.analysis.alignment.pairs import Kind
-    from qdebug.analysis.results.result import Status
+    from qdebug.compare.align.pairs import Kind
+    from qdebug.compare.result.result import Status
     from qdebug.model import Fidelity
 
     sides = (result.reference, result.backend)

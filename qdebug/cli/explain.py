@@ -29,8 +29,8 @@ from qdebug.view.text import safe_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from qdebug.analysis.explaining.explanation import Explanation, NodeExplanation
     from qdebug.cli.parser import Verbs
+    from qdebug.compare.explaining.explanation import Explanation, NodeExplanation
     from qdebug.model import Recording
 
 __all__ = ["ExplainOptions", "add_parser", "run"]
@@ -133,7 +133,7 @@ def _opened(options: ExplainOptions) -> Recording:
     recording = open_source(options.backend)
     if options.sample is None:
         return recording
-    from qdebug.analysis.comparison.recordings import OneSample
+    from qdebug.compare.measure.recordings import OneSample
 
     return OneSample(recording, options.sample)
 

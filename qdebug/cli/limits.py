@@ -12,8 +12,8 @@ from qdebug.errors import UsageError
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.limits import Limits
-    from qdebug.analysis.results.result import DiffResult
+    from qdebug.compare.result.limits import Limits
+    from qdebug.compare.result.result import DiffResult
 
 __all__ = ["LimitOptions", "add_allowances", "add_limits", "add_limits_file", "given_limits", "say_unused"]
 
@@ -119,7 +119,7 @@ def limits_of(file: Path | None) -> Limits:
     Raises:
         LimitsError: The file cannot be read or has an entry that means nothing.
     """
-    from qdebug.analysis.results.limits import Limits
+    from qdebug.compare.result.limits import Limits
     from qdebug.workflow.limits_file import find_limits, load_limits
 
     path = file or find_limits()
@@ -133,7 +133,7 @@ def say_unused(limits: Limits, results: Sequence[DiffResult]) -> None:
         limits: The limits in force.
         results: The comparisons that were made.
     """
-    from qdebug.analysis.results.limit_rules import unused_entries
+    from qdebug.compare.result.limit_rules import unused_entries
 
     nodes = [node for result in results for node in result.nodes]
     unused = unused_entries(limits.rules, limits.acknowledged, nodes)

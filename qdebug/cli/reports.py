@@ -11,7 +11,7 @@ from qdebug.cli.output import natural_width, rendered, terminal_width
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from qdebug.analysis.results.result import DiffResult
+    from qdebug.compare.result.result import DiffResult
     from qdebug.numerics.agreement import Agreement
     from qdebug.view.contents import Contents
     from qdebug.view.detail import NodeDetail

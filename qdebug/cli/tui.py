@@ -20,8 +20,8 @@ from qdebug.cli.sources import open_source
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.limits import Limits
     from qdebug.cli.parser import Verbs
+    from qdebug.compare.result.limits import Limits
 
 __all__ = ["SCREENS", "THEMES", "TuiOptions", "add_parser", "run"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from qdebug.analysis.results.limit_rules import BOUNDS
-from qdebug.analysis.results.limits import Limits
-from qdebug.analysis.results.result import DiffResult
+from qdebug.compare.result.limit_rules import BOUNDS
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import DiffResult
 from qdebug.errors import QdebugError, UsageError
 from qdebug.pytest_plugin.gather import Ledger
 from qdebug.pytest_plugin.options import Settings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qdebug.analysis.results.result import DiffResult
+from qdebug.compare.result.result import DiffResult
 from qdebug.errors import AlignmentError, QdebugError, RecordingError, UsageError
 from qdebug.model import Recording
 from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compared, with_bounds

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.analysis.comparison.pair_values import PairedValues
-from qdebug.analysis.results.flat_rows import COLUMNS
-from qdebug.analysis.results.result import DiffResult
+from qdebug.compare.measure.pair_values import PairedValues
+from qdebug.compare.result.flat_rows import COLUMNS
+from qdebug.compare.result.result import DiffResult
 from qdebug.numerics.double_block import real_differences
 from qdebug.view.text import safe_text
 

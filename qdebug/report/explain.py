@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from qdebug.analysis.explaining.explanation import ExplainStatus, Explanation, NodeExplanation
+from qdebug.compare.explaining.explanation import ExplainStatus, Explanation, NodeExplanation
 from qdebug.report.markdown import code, markdown_table, markdown_text
 from qdebug.report.table import fact_table, figure_lines, indented, plain_grid
 from qdebug.view import explained, sentences

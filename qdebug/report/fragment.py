@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qdebug.analysis.results.origin import is_beyond
-from qdebug.analysis.results.result import DiffResult
+from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.result import DiffResult
 from qdebug.report.html_element import Element, element, rendered, table
 from qdebug.view import numbers, sentences
 from qdebug.view.rows import columns, node_row

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from qdebug.analysis.alignment.pairs import Kind
-from qdebug.analysis.results.origin import breaks_limit, is_beyond, is_excused
-from qdebug.analysis.results.result import DiffResult, NodeResult, Status
+from qdebug.compare.align.pairs import Kind
+from qdebug.compare.result.origin import breaks_limit, is_beyond, is_excused
+from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.numerics.agreement import Agreement
 from qdebug.report.html_detail import detail_section
 from qdebug.report.html_element import Element, element, facts, rendered, table

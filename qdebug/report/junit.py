@@ -9,8 +9,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
-from qdebug.analysis.results.origin import breaks_limit, is_excused
-from qdebug.analysis.results.result import DiffResult, NodeResult, Status
+from qdebug.compare.result.origin import breaks_limit, is_excused
+from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.view import numbers, sentences
 from qdebug.view.text import safe_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qdebug.analysis.alignment.pairs import Match
+from qdebug.compare.align.pairs import Match
 from qdebug.view import numbers
 from qdebug.view.rows import Column, NodeRow, columns
 

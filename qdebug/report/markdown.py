@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from qdebug.analysis.alignment.pairs import Kind
-from qdebug.analysis.results.origin import is_beyond
-from qdebug.analysis.results.result import DiffResult, NodeResult
+from qdebug.compare.align.pairs import Kind
+from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.result import DiffResult, NodeResult
 from qdebug.view import sentences
 from qdebug.view.rows import NodeRow, badness, columns, node_row
 from qdebug.view.text import safe_text

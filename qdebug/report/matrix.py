@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qdebug.analysis.results.result import DiffResult, json_safe
+from qdebug.compare.result.result import DiffResult, json_safe
 from qdebug.numerics.agreement import Agreement
 from qdebug.report.layout import GAP
 from qdebug.report.markdown import code, markdown_table, markdown_text

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qdebug.analysis.results.origin import breaks_limit, is_excused
-from qdebug.analysis.results.result import DiffResult, NodeResult, json_safe
+from qdebug.compare.result.origin import breaks_limit, is_excused
+from qdebug.compare.result.result import DiffResult, NodeResult, json_safe
 from qdebug.model import Graph
 from qdebug.view import numbers, sentences
 from qdebug.view.rows import metric_title, on_rails, quant_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdebug.analysis.results.result import DiffResult, json_safe
+from qdebug.compare.result.result import DiffResult, json_safe
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
 from qdebug.report.profile import profile_dict

@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from qdebug.analysis.alignment.pairs import Kind
-from qdebug.analysis.results.origin import is_beyond
-from qdebug.analysis.results.result import DiffResult, NodeResult, Status
+from qdebug.compare.align.pairs import Kind
+from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.report.layout import GAP, PlacedColumn, natural_width, place
 from qdebug.view import numbers, sentences

@@ -14,7 +14,7 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.console.terminal import require_terminal, say_waiting, skeleton
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.limits import Limits
+    from qdebug.compare.result.limits import Limits
     from qdebug.model import Recording
     from qdebug.tui.reading.following import Following
     from qdebug.tui.reading.source import DiffSource, Opening

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from qdebug.analysis.results.result import json_safe
+from qdebug.compare.result.result import json_safe
 from qdebug.model import Recording, Role, TensorInfo
 from qdebug.view import numbers
 from qdebug.view.detail import quant_summary

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from qdebug.analysis.results.result import NodeResult, SampleResult
+from qdebug.compare.result.result import NodeResult, SampleResult
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.model.dtypes import is_whole
 from qdebug.numerics.full_tier import TensorProfile

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qdebug.analysis.explaining.explanation import ExplainStatus, Explanation, NodeExplanation, Preset
+from qdebug.compare.explaining.explanation import ExplainStatus, Explanation, NodeExplanation, Preset
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qdebug.analysis.results.origin import breaks_limit, is_beyond
-from qdebug.analysis.results.result import DiffResult, NodeResult
+from qdebug.compare.result.origin import breaks_limit, is_beyond
+from qdebug.compare.result.result import DiffResult, NodeResult
 from qdebug.view import numbers, sentences
 from qdebug.view.shell import command
 from qdebug.view.text import safe_text

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qdebug.analysis.results.result import DiffResult, NodeResult
+from qdebug.compare.result.result import DiffResult, NodeResult
 from qdebug.numerics.agreement import Agreement
 from qdebug.view import numbers
 from qdebug.view.rows import Cell, badness

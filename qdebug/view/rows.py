@@ -9,14 +9,14 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qdebug.analysis.results.origin import breaks_limit, is_excused
-from qdebug.analysis.results.status import Status
+from qdebug.compare.result.origin import breaks_limit, is_excused
+from qdebug.compare.result.status import Status
 from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.result import NodeResult
+    from qdebug.compare.result.result import NodeResult
     from qdebug.model import QuantParams
     from qdebug.numerics.stats import ErrorStats, Rails
 

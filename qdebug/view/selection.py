@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qdebug.analysis.results.origin import is_beyond
-from qdebug.analysis.results.result import NodeResult, Status
+from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.result import NodeResult, Status
 from qdebug.view.rows import badness
 
 __all__ = ["Gap", "select"]

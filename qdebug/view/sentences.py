@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qdebug.analysis.alignment.pairs import Kind, Unmatched
-from qdebug.analysis.results.finding import Role
-from qdebug.analysis.results.origin import breaks_limit
-from qdebug.analysis.results.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
-from qdebug.analysis.timing import Timing
+from qdebug.compare.align.pairs import Kind, Unmatched
+from qdebug.compare.result.finding import Role
+from qdebug.compare.result.origin import breaks_limit
+from qdebug.compare.result.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.compare.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers
 from qdebug.view.text import safe_text

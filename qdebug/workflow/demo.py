@@ -12,7 +12,7 @@ import numpy as np
 from qdebug import data
 from qdebug.adapters import load_backend
 from qdebug.adapters.protocol import OnProgress
-from qdebug.analysis.results.result import DiffResult
+from qdebug.compare.result.result import DiffResult
 from qdebug.errors import OutputExistsError
 from qdebug.replay import Fault
 from qdebug.session import diff, open_recording

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from qdebug.analysis.explaining.explain import explain_recording, siblings, wanted
-from qdebug.analysis.explaining.explanation import Explanation
-from qdebug.analysis.results.limits import Limits, checked_limits
+from qdebug.compare.explaining.explain import explain_recording, siblings, wanted
+from qdebug.compare.explaining.explanation import Explanation
+from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.model import Recording
 from qdebug.replay import arithmetic_file
 from qdebug.replay.arithmetic import kind_of

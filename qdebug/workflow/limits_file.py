@@ -34,8 +34,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.limits import Limits
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Limits
 from qdebug.errors import LimitsError
 from qdebug.store.whole_file import whole_file
 from qdebug.workflow.limits_place import find_limits, prefix_of, read_text, tables_of

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from qdebug.analysis.results.limit_rules import BOUNDS, Acknowledgement, LimitRule
-from qdebug.analysis.results.limits import Limits
+from qdebug.compare.result.limit_rules import BOUNDS, Acknowledgement, LimitRule
+from qdebug.compare.result.limits import Limits
 from qdebug.errors import LimitsError
 
 __all__ = ["LimitsText", "without_entries"]

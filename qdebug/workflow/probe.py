@@ -15,8 +15,8 @@ from typing import Any
 
 from qdebug.adapters import load_backend, write_model
 from qdebug.adapters.protocol import Backend
-from qdebug.analysis.explaining.explain import explain_recording
-from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.errors import QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo
 from qdebug.replay.arithmetic import kind_of

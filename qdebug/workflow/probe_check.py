@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from qdebug.analysis.explaining.functions import same_functions, shape_of
-from qdebug.analysis.explaining.units import Units, UnitSource
+from qdebug.compare.explaining.functions import same_functions, shape_of
+from qdebug.compare.explaining.units import Units, UnitSource
 from qdebug.errors import KernelError
 from qdebug.model import Recording
 from qdebug.replay.columns import Columns

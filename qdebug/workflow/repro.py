@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.analysis.explaining.trials import channels_first
-from qdebug.analysis.explaining.units import Place, Units, UnitSource
+from qdebug.compare.explaining.trials import channels_first
+from qdebug.compare.explaining.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.model.thresholds.explanation import REPRODUCER_MAX_ELEMENTS, REPRODUCER_SAMPLES, REPRODUCER_SIBLINGS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.analysis.explaining.float_band import FloatReplay, judge_float, replay_float
-from qdebug.analysis.explaining.units import Place, Units
+from qdebug.compare.explaining.float_band import FloatReplay, judge_float, replay_float
+from qdebug.compare.explaining.units import Place, Units
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.model.thresholds.explanation import REPRODUCER_SIBLINGS

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from qdebug.analysis.results.result import DiffResult, NodeResult, Status
+from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.errors import LimitsError
 from qdebug.model.thresholds.verdict import SUGGESTED_ERROR_RATIO, SUGGESTED_LSB_MARGIN, SUGGESTED_SQNR_MARGIN
 from qdebug.numerics.stats import ErrorStats

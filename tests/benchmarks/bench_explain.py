@@ -23,7 +23,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 import qdebug
-from qdebug.analysis.comparison.recordings import OneSample
+from qdebug.compare.measure.recordings import OneSample
 from qdebug.replay import Columns, Operand, Target, Unit, accumulate, candidates, finish, finish_many, parse_variant
 
 SHAPES = (

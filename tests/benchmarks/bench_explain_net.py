@@ -21,7 +21,7 @@ from types import ModuleType
 from rich.console import Console
 from rich.table import Table
 
-from qdebug.analysis.results.limits import Limits
+from qdebug.compare.result.limits import Limits
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.explain import explain
 from qdebug.workflow.record import record_run

@@ -152,7 +152,7 @@ def summing_up(reference: str, backend: str) -> dict[str, float]:
 
 def made_up(entry, random):
     """Give a result as most are: a little error, most of it handed on; one in 30,000 is diverged."""
-    from qdebug.analysis.results.result import NodeResult, SampleResult, Status
+    from qdebug.compare.result.result import NodeResult, SampleResult, Status
     from qdebug.numerics.accumulate import ErrorAccumulator
 
     accumulator = ErrorAccumulator()

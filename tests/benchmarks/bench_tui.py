@@ -55,10 +55,10 @@ def made_up(names: list[str]):
     """Make the comparison, as a session would: on the reader thread, after the names are on the screen."""
     import numpy as np
 
-    from qdebug.analysis.alignment.pairs import Alignment, Match
-    from qdebug.analysis.results.held import HeldNodes
-    from qdebug.analysis.results.limits import Limits
-    from qdebug.analysis.results.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
+    from qdebug.compare.align.pairs import Alignment, Match
+    from qdebug.compare.result.held import HeldNodes
+    from qdebug.compare.result.limits import Limits
+    from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
     from qdebug.model import Graph, MemoryRecording, Node, QuantParams
     from qdebug.numerics.accumulate import ErrorAccumulator
 
@@ -303,7 +303,7 @@ def measure(nodes: int, rounds: int) -> dict[str, float]:
 def comparison_memory(nodes: int) -> float:
     """Give the megabytes that the made-up comparison takes by itself."""
     words = "import sys, os; sys.path.insert(0, sys.argv[1]); import bench_tui, numpy"
-    words += "; import qdebug.analysis.explaining.explanation"
+    words += "; import qdebug.compare.explaining.explanation"
     words += "; read = lambda: int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 1e6"
     words += "; import qdebug.tui.reading.source; bench_tui.synthetic(1).compare(); before = read()"
     words += f"; opening = bench_tui.synthetic({nodes}); source = opening.compare()"

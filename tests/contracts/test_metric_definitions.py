@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.comparison.agreement import agreements
+from qdebug.compare.measure.agreement import agreements
 from qdebug.numerics.metric_table import METRICS
 from qdebug.report.definitions import definitions_json
 from qdebug.report.matrix import diffs_dict

@@ -5,7 +5,7 @@ A question about an operator is a question about a trait, so that a new operator
 
 import ast
 
-from qdebug.analysis.attribution import dynamic
+from qdebug.compare.attribute import dynamic
 from qdebug.model import operators
 from qdebug.model.operators.table import ROWS
 from qdebug.replay import unit_calls, unit_codes
@@ -20,8 +20,8 @@ PLACES = (
     "qdebug/workflow/random_net.py",
 )
 EXCEPTIONS = {
-    "qdebug/analysis/alignment/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
-    "qdebug/analysis/attribution/dynamic.py": "kernels, on real numbers, of operators that quantize at run time",
+    "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
+    "qdebug/compare/attribute/dynamic.py": "kernels, on real numbers, of operators that quantize at run time",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",
     "qdebug/report/repro_file.py": "writes the QLinearConv that a cut convolution is run as",

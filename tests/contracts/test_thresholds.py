@@ -10,24 +10,24 @@ from qdebug.model.thresholds import TABLE
 from qdebug.model.thresholds.table import Group
 
 HOME = "qdebug/model/thresholds/"
-PACKAGES = ("qdebug/analysis/",)
+PACKAGES = ("qdebug/compare/",)
 """Where a number of its own needs a reason."""
 CONSTANTS = {
-    "alignment/align.py _STAGES": "display: how often progress is told",
-    "alignment/columns.py _FEW_REASONS": "size: from which texts are packed",
-    "alignment/turning.py CHANNELS_SECOND": "operator: the order of dimensions",
-    "alignment/value_classes.py _ENDLESS": "operator: the largest end of a Slice",
-    "attribution/band.py _STRETCH": "size of a block",
-    "attribution/constant_spread.py _SEED": "seed",
-    "attribution/dynamic.py _CODES": "operator: steps of 8 bits",
-    "attribution/dynamic_replay.py _SEED": "seed",
-    "attribution/reference_replay.py _SEED": "seed",
-    "attribution/attribute.py _ALONG_ONE": "operator: version of the operator set",
+    "align/align.py _STAGES": "display: how often progress is told",
+    "align/columns.py _FEW_REASONS": "size: from which texts are packed",
+    "align/turning.py CHANNELS_SECOND": "operator: the order of dimensions",
+    "align/value_classes.py _ENDLESS": "operator: the largest end of a Slice",
+    "attribute/band.py _STRETCH": "size of a block",
+    "attribute/constant_spread.py _SEED": "seed",
+    "attribute/dynamic.py _CODES": "operator: steps of 8 bits",
+    "attribute/dynamic_replay.py _SEED": "seed",
+    "attribute/reference_replay.py _SEED": "seed",
+    "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
     "checks/precision.py _DIGITS": "display: digits of a number",
-    "comparison/recordings.py _LARGEST": "size of a cache",
-    "comparison/recordings.py _MOST_BYTES": "size of a cache",
-    "declarations/constants.py _BIAS": "operator: position of an input",
-    "examine.py _AHEAD": "size of a batch",
+    "measure/recordings.py _LARGEST": "size of a cache",
+    "measure/recordings.py _MOST_BYTES": "size of a cache",
+    "graph_checks/constants.py _BIAS": "operator: position of an input",
+    "node_comparer.py _AHEAD": "size of a batch",
     "explaining/float_band.py _SEED": "seed",
     "explaining/functions.py _ENDS": "format: the span of int32",
     "explaining/functions.py _NEAR": "speed: where a search begins that then goes on everywhere",
@@ -39,17 +39,17 @@ CONSTANTS = {
     "explaining/trials.py _CODES_AT_ONCE": "size of a batch",
     "patterns/residual.py _SHOWN": "display: elements that are listed",
     "patterns/wrong_evidence.py _STRETCH": "size of a block",
-    "results/held.py _AT_ONCE": "size of a cache",
-    "results/held.py _ROWS": "size of a frame",
-    "results/result.py NUMERICS_VERSION": "version",
-    "results/scores.py _LEAST_ENTRIES": "definition: one score has no rank",
+    "result/held.py _AT_ONCE": "size of a cache",
+    "result/held.py _ROWS": "size of a frame",
+    "result/result.py NUMERICS_VERSION": "version",
+    "result/scores.py _LEAST_ENTRIES": "definition: one score has no rank",
 }
 COMPARED = {
     "explaining/float_band.py 1e-300": "keeps a bound above 0",
     "patterns/wrong_factors.py 0.001": "display: digits of a factor",
     "patterns/wrong_factors.py 1 << 17": "speed: up to which a table beats sorting",
     "patterns/wrong_places.py 1e-300": "keeps a logarithm finite",
-    "results/frame_check.py 1 << 31": "format: from where a sum does not fit int32",
+    "result/frame_check.py 1 << 31": "format: from where a sum does not fit int32",
 }
 NEUTRAL = {0.0, 0.5, 1.0, 2.0}
 SMALL = 1000

@@ -1,6 +1,6 @@
 """A pytest plugin that keeps the pairs that tests compare, align and explain, as files of a corpus.
 
-    QDEBUG_HARVEST=CORPUS PYTHONPATH=tests/decisions python -m pytest -p harvest tests/unit/analysis
+    QDEBUG_HARVEST=CORPUS PYTHONPATH=tests/decisions python -m pytest -p harvest tests/unit/compare
 
 The tests hold a made-up pair for each rule and a recording for each fault. What they compare becomes a case, whatever
 they check of it. This reaches into the package, and is needed only where a corpus is made.
@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 import qdebug
-import qdebug.analysis.alignment.align as aligning
-import qdebug.analysis.explaining.explain as explaining
+import qdebug.compare.align.align as aligning
+import qdebug.compare.explaining.explain as explaining
 from qdebug.model import Fidelity
 from qdebug.session import DiffSession
 

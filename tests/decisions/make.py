@@ -26,7 +26,7 @@ import qdebug
 DIGITS = TREE / "samples" / "digits"
 FORMS = [f"{form}.{per}" for form in ("qdq", "qoperator") for per in ("per_tensor", "per_channel")]
 QUICK_TESTS = (
-    *("tests/unit/analysis", "tests/unit/test_session.py", "tests/unit/test_facade.py", "tests/cli/test_diff.py"),
+    *("tests/unit/compare", "tests/unit/test_session.py", "tests/unit/test_facade.py", "tests/cli/test_diff.py"),
     *("tests/cli/test_explain.py", "tests/faults", "tests/unit/workflow/test_explain.py"),
 )
 RUNTIME_TESTS = tuple(

@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 
-from qdebug.analysis.results.result import DiffResult
+from qdebug.compare.result.result import DiffResult
 from qdebug.model import Graph, MemoryRecording, Recording
 from qdebug.session import diff, open_recording
 from qdebug.workflow.record import record_run

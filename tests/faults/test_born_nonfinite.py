@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.analysis.results.result import DiffResult, Status
+from qdebug.compare.result.result import DiffResult, Status
 from qdebug.session import diff, open_recording
 from qdebug.workflow.record import record_run
 

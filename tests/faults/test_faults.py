@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 
 pytest.importorskip("onnxruntime")
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.analysis.results.limits import Limits
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Status
 from qdebug.errors import AlignmentError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import diff, open_recording

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.evidence import residual_of
-from qdebug.analysis.explaining.explain import explain_recording
-from qdebug.analysis.explaining.explanation import ExplainStatus
-from qdebug.analysis.explaining.search import search
+from qdebug.compare.explaining.evidence import residual_of
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.compare.explaining.explanation import ExplainStatus
+from qdebug.compare.explaining.search import search
 from qdebug.model import MemoryRecording
 from qdebug.replay.evaluate import compute
 from qdebug.replay.presets import preset

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from qdebug.analysis.alignment.pairs import Kind, Match, Side, Unmatched
-from qdebug.analysis.results.result import (
+from qdebug.compare.align.pairs import Kind, Match, Side, Unmatched
+from qdebug.compare.result.result import (
     Coverage,
     DiffResult,
     NodeResult,

@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from qdebug.analysis.alignment.columns import PairColumns, as_columns
-from qdebug.analysis.alignment.pairs import Alignment, Kind, Side, Unmatched
-from qdebug.analysis.attribution.plan import PlanColumns
+from qdebug.compare.align.columns import PairColumns, as_columns
+from qdebug.compare.align.pairs import Alignment, Kind, Side, Unmatched
+from qdebug.compare.attribute.plan import PlanColumns
 from qdebug.errors import UsageError
 from qdebug.model import bulk
 from qdebug.model import texts as model_texts
@@ -111,7 +111,7 @@ def test_a_tensor_that_no_graph_knows_is_listed_all_the_same(large):
 
 
 def test_many_reasons_are_kept_as_they_are(large, expected, monkeypatch):
-    monkeypatch.setattr("qdebug.analysis.alignment.columns._FEW_REASONS", 0)
+    monkeypatch.setattr("qdebug.compare.align.columns._FEW_REASONS", 0)
     graphs = large.reference.graph, large.backend.graph
     assert as_columns(expected.alignment, *graphs) == expected.alignment
 

@@ -7,8 +7,8 @@ import pytest
 
 import qdebug
 import qdebug.session
-from qdebug.analysis.results.limits import Limits
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Status
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.session import DiffSession, diff

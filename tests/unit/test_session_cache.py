@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.examine import Examiner
-from qdebug.analysis.results.limits import Limits
+from qdebug.compare.node_comparer import NodeComparer
+from qdebug.compare.result.limits import Limits
 from qdebug.session import DiffSession, diff, open_recording
 from qdebug.store.layout import PAYLOADS
 
@@ -55,14 +55,14 @@ def pair(tmp_path):
 def examined(monkeypatch):
     """Tensors that were really compared."""
     seen = []
-    real = Examiner.examine
+    real = NodeComparer.examine
 
     def examine(self, entries, *, first=0):
         for result in real(self, entries, first=first):
             seen.append(result.tensor)
             yield result
 
-    monkeypatch.setattr(Examiner, "examine", examine)
+    monkeypatch.setattr(NodeComparer, "examine", examine)
     return seen
 
 

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.limits import Limits
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Limits
 from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.testing import ComparisonError, assert_close, assert_explained, random_recording

@@ -24,7 +24,7 @@ from qdebug.view import shell
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.result import DiffResult, NodeResult
+    from qdebug.compare.result.result import DiffResult, NodeResult
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 

@@ -11,8 +11,8 @@ from qdebug.tui.nodes.row_results import RowResults
 from qdebug.view.rows import on_rails
 
 if TYPE_CHECKING:  # the first rows are drawn before there are results
-    from qdebug.analysis.results.held import HeldNodes
-    from qdebug.analysis.results.result import NodeResult
+    from qdebug.compare.result.held import HeldNodes
+    from qdebug.compare.result.result import NodeResult
 
 __all__ = ["METRIC_CHOICES", "RowColumns", "number_of", "numbers_of"]
 

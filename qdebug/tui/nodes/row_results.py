@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol, overload, runtime_checkable
 import numpy as np
 
 if TYPE_CHECKING:  # the first rows are drawn before there are results
-    from qdebug.analysis.results.held import HeldNodes
-    from qdebug.analysis.results.result import NodeResult, SampleResult
+    from qdebug.compare.result.held import HeldNodes
+    from qdebug.compare.result.result import NodeResult, SampleResult
 
 __all__ = ["Holding", "KnownResults", "RowResults"]
 

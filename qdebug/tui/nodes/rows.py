@@ -18,8 +18,8 @@ from qdebug.tui.nodes.row_results import RowResults
 from qdebug.tui.nodes.states import STATE_OF, State
 
 if TYPE_CHECKING:  # the first rows are drawn before there are results
-    from qdebug.analysis.results.held import HeldNodes
-    from qdebug.analysis.results.result import NodeResult, SampleResult
+    from qdebug.compare.result.held import HeldNodes
+    from qdebug.compare.result.result import NodeResult, SampleResult
 
 __all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "severity"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
-from qdebug.analysis.results.status import Status
+from qdebug.compare.result.status import Status
 
 __all__ = ["STATE_OF", "State"]
 

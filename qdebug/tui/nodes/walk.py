@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qdebug.analysis.results.origin import original_of
-from qdebug.analysis.results.status import Status
+from qdebug.compare.result.origin import original_of
+from qdebug.compare.result.status import Status
 from qdebug.tui.nodes.rows import NodeTable
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.result import NodeResult
+    from qdebug.compare.result.result import NodeResult
     from qdebug.model import Graph, TensorInfo
     from qdebug.numerics.stats import ErrorStats
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from qdebug.analysis.results.result import NodeResult, Status
+from qdebug.compare.result.result import NodeResult, Status
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.drawing.cells import wrap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdebug.analysis.results.result import NodeResult
+from qdebug.compare.result.result import NodeResult
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.nodes.walk import own_share

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
-from qdebug.analysis.results.status import Status
+from qdebug.compare.result.status import Status
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.cells import pad, wrap
 from qdebug.tui.nodes.states import State

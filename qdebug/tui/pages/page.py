@@ -20,8 +20,8 @@ from qdebug.tui.reading.events import DetailReady, Glimpsed, Opened
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.analysis.results.limit_rules import Acknowledgement
-    from qdebug.analysis.results.result import DiffResult, NodeResult
+    from qdebug.compare.result.limit_rules import Acknowledgement
+    from qdebug.compare.result.result import DiffResult, NodeResult
 
 __all__ = [
     "BackendColumn",

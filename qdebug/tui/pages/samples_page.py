@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 from rich.cells import cell_len
 
-from qdebug.analysis.results.result import SampleResult, Status
+from qdebug.compare.result.result import SampleResult, Status
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import absent

@@ -20,7 +20,7 @@ from qdebug.view.rows import metric_title
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.analysis.results.result import DiffResult
+    from qdebug.compare.result.result import DiffResult
     from qdebug.model import RunInfo
 
 __all__ = ["NOTHING", "banner", "footer", "status", "tabs", "too_small", "verdict_lines"]

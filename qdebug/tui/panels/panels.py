@@ -43,7 +43,7 @@ from qdebug.tui.reading.events import (
 from qdebug.tui.reading.requests import Request
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.analysis.results.result import DiffResult
+    from qdebug.compare.result.result import DiffResult
 
 __all__ = ["NOT_OPEN", "Compared", "Panels"]
 

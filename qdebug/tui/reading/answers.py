@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qdebug.analysis.results.result import NodeResult, Status
+from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import Cancelled, Summing, Whole
@@ -19,7 +19,7 @@ from qdebug.tui.reading.source import DiffSource, OpenPair
 from qdebug.view.detail import NodeDetail
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
-    from qdebug.analysis.explaining.explanation import NodeExplanation
+    from qdebug.compare.explaining.explanation import NodeExplanation
     from qdebug.numerics.full_tier import TensorProfile
 
 __all__ = ["AnswerCache", "answer", "check_unchanged", "shown_sample"]

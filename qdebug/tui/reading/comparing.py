@@ -17,8 +17,8 @@ from qdebug.tui.reading.plan_rows import describe, named_rows
 from qdebug.tui.reading.source import DiffSource, Opening
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.held import HeldNodes
-    from qdebug.analysis.results.result import NodeResult
+    from qdebug.compare.result.held import HeldNodes
+    from qdebug.compare.result.result import NodeResult
 
 __all__ = ["Comparison"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
-    from qdebug.analysis.explaining.explanation import NodeExplanation
-    from qdebug.analysis.results.result import DiffResult
+    from qdebug.compare.explaining.explanation import NodeExplanation
+    from qdebug.compare.result.result import DiffResult
     from qdebug.model import Graph, RunInfo
     from qdebug.numerics.full_tier import TensorProfile
     from qdebug.tui.elements.plane_map import PlaneMap

@@ -15,7 +15,7 @@ from qdebug.tui.reading.events import Opened
 from qdebug.tui.reading.source import DiffSource
 
 if TYPE_CHECKING:
-    from qdebug.analysis.alignment.pairs import Unmatched
+    from qdebug.compare.align.pairs import Unmatched
     from qdebug.model import Graph, TensorInfo
 
 __all__ = ["describe", "named_rows", "planned_rows"]
@@ -61,7 +61,7 @@ def planned_rows(source: DiffSource) -> PlannedRows:
     Args:
         source: An open session; no values are read.
     """
-    from qdebug.analysis.alignment.pairs import Kind, Side  # loaded by then: there is an alignment
+    from qdebug.compare.align.pairs import Kind, Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
     entries, unmatched = source.entries(), source.alignment.unmatched

@@ -37,7 +37,7 @@ from qdebug.tui.reading.turns import short_turns
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.result import NodeResult
+    from qdebug.compare.result.result import NodeResult
     from qdebug.tui.reading.answers import AnswerCache
     from qdebug.tui.reading.source import DiffSource
 

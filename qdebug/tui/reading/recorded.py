@@ -18,7 +18,7 @@ from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.view import numbers
 
 if TYPE_CHECKING:
-    from qdebug.analysis.results.result import NodeResult
+    from qdebug.compare.result.result import NodeResult
     from qdebug.model import QuantParams, Recording
     from qdebug.tui.reading.source import DiffSource
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     import numpy as np
 
-    from qdebug.analysis.alignment.pairs import Alignment, Match
-    from qdebug.analysis.results.limit_rules import Acknowledgement
-    from qdebug.analysis.results.limits import Limits
-    from qdebug.analysis.results.result import DiffResult, NodeResult
+    from qdebug.compare.align.pairs import Alignment, Match
+    from qdebug.compare.result.limit_rules import Acknowledgement
+    from qdebug.compare.result.limits import Limits
+    from qdebug.compare.result.result import DiffResult, NodeResult
     from qdebug.model import QuantParams, Recording
     from qdebug.numerics.full_tier import TensorProfile
 

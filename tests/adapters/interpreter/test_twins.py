@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.explain import explain_recording
-from qdebug.analysis.explaining.explanation import ExplainStatus
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.session import open_recording
 from qdebug.workflow.explain import arithmetic_text
 from qdebug.workflow.record import record_run

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.alignment.pairs import Kind
-from qdebug.analysis.results.result import Status
+from qdebug.compare.align.pairs import Kind
+from qdebug.compare.result.result import Status
 from qdebug.workflow.record import record_run
 
 pytest.importorskip("onnxruntime")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.explanation import ExplainStatus
+from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.session import open_recording
 from qdebug.workflow.explain import arithmetic_text, explain
 from qdebug.workflow.record import record_run

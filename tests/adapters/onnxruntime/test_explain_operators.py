@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.explanation import ExplainStatus
+from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.workflow.explain import explain
 from qdebug.workflow.record import record_run
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.explanation import ExplainStatus
+from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.workflow.explain import explain
 
 onnx = pytest.importorskip("onnx")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from qdebug.adapters import load_reader
-from qdebug.analysis.explaining.explain import explain_recording
-from qdebug.analysis.explaining.explanation import ExplainStatus
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording
 from qdebug.record.recorder import Recorder
 from qdebug.report.repro_file import reproducer_text

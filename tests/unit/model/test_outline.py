@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.comparison.recordings import RecentTensors, real_where_varying
+from qdebug.compare.measure.recordings import RecentTensors, real_where_varying
 from qdebug.model import Graph, MemoryRecording
 from qdebug.model.outline import outline_of, shape_of
 from qdebug.store.joined import JoinedRecording, Part

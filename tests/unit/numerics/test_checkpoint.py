@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.explain import explain_recording
+from qdebug.compare.explaining.explain import explain_recording
 from qdebug.numerics.checkpoint import asking, checkpoint
 from qdebug.replay.convolve import convolve
 from qdebug.replay.windows import Window

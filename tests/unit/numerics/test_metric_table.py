@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.results.result import Compounding, OutputRanking
+from qdebug.compare.result.result import Compounding, OutputRanking
 from qdebug.numerics.agreement import Agreement
 from qdebug.numerics.full_tier import profile_tensor
 from qdebug.numerics.metric_table import METRICS, Better, MetricGroup, metric

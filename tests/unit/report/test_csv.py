@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from qdebug.analysis.comparison.pair_values import PairedValues
-from qdebug.analysis.results.flat_rows import COLUMNS
-from qdebug.analysis.results.result import Status
+from qdebug.compare.measure.pair_values import PairedValues
+from qdebug.compare.result.flat_rows import COLUMNS
+from qdebug.compare.result.result import Status
 from qdebug.report.csv import diff_csv, element_csv, guarded
 
 

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 
 
 class Tags(HTMLParser):

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from qdebug.analysis.alignment.pairs import Kind
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.result import SampleResult, Status
+from qdebug.compare.align.pairs import Kind
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.result import SampleResult, Status
 from qdebug.numerics.full_tier import profile_tensor
 from qdebug.report.html import DETAILS_SHOWN, diff_html, worth_detail
 from qdebug.view.detail import NodeDetail

@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.result import Status
 from qdebug.report.junit import diff_junit
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.analysis.alignment.pairs import Match
-from qdebug.analysis.results.result import Status
+from qdebug.compare.align.pairs import Match
+from qdebug.compare.result.result import Status
 from qdebug.report.layout import GAP, natural_width, place
 from qdebug.view.rows import node_row
 

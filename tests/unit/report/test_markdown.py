@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.analysis.alignment.pairs import Kind
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.result import Status
+from qdebug.compare.align.pairs import Kind
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.result import Status
 from qdebug.model import TensorInfo
 from qdebug.report.markdown import MARKDOWN_LIMIT, code, diff_markdown, markdown_text
 from qdebug.report.node_markdown import node_markdown

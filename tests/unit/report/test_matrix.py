@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 from qdebug.numerics.agreement import Agreement
 from qdebug.report.matrix import diffs_dict, matrix_markdown, matrix_report
 

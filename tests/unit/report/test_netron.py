@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.result import Status
 from qdebug.model import Graph, Node
 from qdebug.report.netron import netron_attachment
 

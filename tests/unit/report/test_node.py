@@ -5,7 +5,7 @@ import json
 
 from rich.console import Console
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.report.node import node_report
 from qdebug.report.node_json import with_detail

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from referencing import Registry, Resource
 
-from qdebug.analysis.alignment.pairs import Kind
-from qdebug.analysis.results.result import Status
+from qdebug.compare.align.pairs import Kind
+from qdebug.compare.result.result import Status
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.report.matrix import diffs_dict, diffs_json

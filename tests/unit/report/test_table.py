@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from qdebug.analysis.alignment.pairs import Kind, Side
-from qdebug.analysis.results.result import Compounding, Status
+from qdebug.compare.align.pairs import Kind, Side
+from qdebug.compare.result.result import Compounding, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.report.markdown import diff_markdown
 from qdebug.report.table import diff_report, figure_lines, fitting_width, plain_grid

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from qdebug.analysis.alignment.pairs import Alignment, Kind, Match, Side, Unmatched
-from qdebug.analysis.results.limits import Limits
-from qdebug.analysis.results.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
+from qdebug.compare.align.pairs import Alignment, Kind, Match, Side, Unmatched
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
 from qdebug.errors import RecordingError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.compare.measure.pair_window import OpenPair
 from qdebug.tui.reading.answers import AnswerCache, answer
 from qdebug.tui.reading.open_pairs import OpenPairs
 from qdebug.tui.reading.requests import DetailRequest

@@ -220,7 +220,7 @@ def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
 
 
 def test_the_names_need_nothing_of_the_analysis():
-    loaded = "import qdebug.record.opening, sys; print([m for m in sys.modules if m.startswith('qdebug.analysis')])"
+    loaded = "import qdebug.record.opening, sys; print([m for m in sys.modules if m.startswith('qdebug.compare')])"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

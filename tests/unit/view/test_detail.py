@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.analysis.results.result import SampleError, SampleResult, Status
+from qdebug.compare.result.result import SampleError, SampleResult, Status
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.numerics.stats import WorstElement
 from qdebug.view.detail import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.analysis.explaining.explanation import (
+from qdebug.compare.explaining.explanation import (
     Band,
     ExplainStatus,
     Explanation,
@@ -10,7 +10,7 @@ from qdebug.analysis.explaining.explanation import (
     Preset,
     RunnerUp,
 )
-from qdebug.analysis.patterns.residual import Residual
+from qdebug.compare.patterns.residual import Residual
 from qdebug.model import RunInfo
 from qdebug.report.explain import explain_markdown
 from qdebug.view.explained import (

@@ -2,7 +2,7 @@
 
 import math
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 from qdebug.numerics.agreement import Agreement
 from qdebug.view.matrix import agreement_sentence, matrix_of
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.result import Status
 from qdebug.model import QuantParams
 from qdebug.numerics.stats import Rails
 from qdebug.view.rows import STYLES, badness, columns, metric_title, node_row, on_rails, position, quant_text

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 from qdebug.view.selection import Gap, select
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from qdebug.analysis.alignment.pairs import Kind, Side
-from qdebug.analysis.results.limits import Limits
-from qdebug.analysis.results.result import Compounding, Status
-from qdebug.analysis.timing import Timing
+from qdebug.compare.align.pairs import Kind, Side
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Compounding, Status
+from qdebug.compare.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import sentences
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from qdebug import data
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 from qdebug.errors import OutputExistsError
 from qdebug.model import Fidelity
 from qdebug.session import open_recording

@@ -9,7 +9,7 @@ import pytest
 
 import qdebug
 from qdebug.adapters import load_backend
-from qdebug.analysis.explaining.explanation import ExplainStatus
+from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording, RunInfo
 from qdebug.replay.arithmetic_file import read_arithmetic
 from qdebug.replay.presets import PRESETS

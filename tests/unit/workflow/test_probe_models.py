@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.units import Units
+from qdebug.compare.explaining.units import Units
 from qdebug.model import MemoryRecording
 from qdebug.replay import accumulate, candidates, finish_many, run_graph
 from qdebug.replay.unit import KINDS

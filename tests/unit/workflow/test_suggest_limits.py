@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from qdebug.analysis.checks.measured import Error
-from qdebug.analysis.policy import judge_error
-from qdebug.analysis.results.limit_rules import RuleFinder
-from qdebug.analysis.results.result import Status
+from qdebug.compare.checks.measured import Error
+from qdebug.compare.policy import judge_error
+from qdebug.compare.result.limit_rules import RuleFinder
+from qdebug.compare.result.result import Status
 from qdebug.errors import LimitsError
 from qdebug.workflow.limits_file import load_limits
 from qdebug.workflow.suggest_limits import suggested_limits

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.compare.measure.pair_window import OpenPair
 from qdebug.tui.drawing.draw import pool_plane
 from qdebug.tui.elements.plane_map import PlaneSums
 from qdebug.tui.elements.pooled import UNREAD

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import ErrorProfile, choose_axis, column_to_row

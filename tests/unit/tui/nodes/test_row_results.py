@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.analysis.results.limit_rules import Acknowledgement
+from qdebug.compare.result.limit_rules import Acknowledgement
 from qdebug.session import DiffSession, diff, open_recording
 from qdebug.tui.nodes.row_results import Holding, KnownResults, RowResults
 from qdebug.tui.reading.events import Computed, Finished, Opened, Said

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qdebug.analysis.alignment.pairs import Match
+from qdebug.compare.align.pairs import Match
 from qdebug.model import QuantParams
 from qdebug.tui.nodes.planned import PlannedRow, PlannedRows, column
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, severity

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from qdebug.analysis.alignment.pairs import Match
-from qdebug.analysis.results.result import NodeResult, Status
+from qdebug.compare.align.pairs import Match
+from qdebug.compare.result.result import NodeResult, Status
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.numerics.stats import ErrorStats
 from qdebug.tui.nodes.planned import PlannedRow

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from qdebug.analysis.comparison.pair_window import OpenPair
-from qdebug.analysis.results.limit_rules import Acknowledgement
-from qdebug.analysis.results.status import Status
+from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.status import Status
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.analysis.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.analysis.results.status import Status
+from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.compare.result.status import Status
 from qdebug.model import Graph
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE

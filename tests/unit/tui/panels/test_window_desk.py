@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.compare.measure.pair_window import OpenPair
 from qdebug.tui.elements.plane_map import PlaneSums
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.panels.desk import DetailDesk

@@ -7,7 +7,7 @@ from queue import Queue
 import numpy as np
 import pytest
 
-from qdebug.analysis.comparison.pair_window import OpenPair
+from qdebug.compare.measure.pair_window import OpenPair
 from qdebug.errors import RecordingError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.pages.elements import ElementCursor

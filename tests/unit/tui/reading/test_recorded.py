@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qdebug.analysis.results.result import Status
+from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.model.kept import Kept
 from qdebug.numerics.summary import take_statistics

@@ -1,0 +1,111 @@
+"""What the range of a tensor's codes does in place of a Relu or Clip, on either side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdebug.compare.align.ops import says_nothing
+from qdebug.compare.align.value_classes import Run
+from qdebug.model import Node, operators
+from qdebug.model.dtypes import is_integer
+from qdebug.model.operators import clamp_bounds, is_foreign, operands
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["bounds_of", "clamped_inside", "code_span", "codes_clamp", "is_after_codes", "is_codes_without_scale"]
+
+
+def bounds_of(run: Run, node: Node) -> tuple[float, float] | None:
+    """Give the interval that a Relu or Clip of a run clamps to, if it is known."""
+    recording = run.recording
+    constants = {name: recording.load(name) for name in node.inputs[1:] if name and recording.has(name)}
+    return clamp_bounds(node, constants)
+
+
+def codes_clamp(run: Run, tensor: str, bounds: tuple[float, float] | None) -> bool:
+    """Tell whether the range of a tensor's codes does what a clamp to an interval does.
+
+    Args:
+        run: The run that has the tensor.
+        tensor: Its name; a tensor without integer codes clamps nothing.
+        bounds: The interval; None clamps nothing that is known.
+    """
+    quant = run.graph.tensors[tensor].quant
+    span = None if quant is None or bounds is None else code_span(run, tensor)
+    if quant is None or span is None or bounds is None:
+        return False
+    step = float(quant.scale.item()) if quant.scale.size == 1 else float(np.max(quant.scale))
+    return span[0] >= bounds[0] - step / 2 and span[1] <= bounds[1] + step / 2
+
+
+def clamped_inside(run: Run, tensor: str, other: Run, before: str, bounds: tuple[float, float] | None) -> bool:
+    """Tell whether the real values of a tensor show a Relu or Clip that the other run does in a node of its own.
+
+    Not every harness says what its convolutions have inside. Nobody looks where a recording says all of what it did.
+
+    Args:
+        run: The run that may have one inside the node of the tensor.
+        tensor: The tensor.
+        other: The other run.
+        before: What enters its Relu or Clip.
+        bounds: The interval of that.
+    """
+    node = run.recording.graph.producer(tensor)
+    if bounds is None or node is None or not (is_foreign(node) or says_nothing(node)):
+        return False
+    if not (run.recording.has(tensor) and other.recording.has(before)):
+        return False
+    return _within(run, tensor, bounds) and not _within(other, before, bounds)
+
+
+def _within(run: Run, tensor: str, bounds: tuple[float, float]) -> bool:
+    values = dequantize(run.recording.load(tensor), run.graph.tensors[tensor].quant)
+    return bool(values.size) and bool(np.min(values) >= bounds[0]) and bool(np.max(values) <= bounds[1])
+
+
+def code_span(run: Run, tensor: str) -> tuple[float, float] | None:
+    """Give the least and the greatest real number that a tensor's integer codes can stand for; None without codes."""
+    quant = run.graph.tensors[tensor].quant
+    if quant is None or quant.qmin is None or quant.qmax is None:
+        return None
+    if quant.scale.size == 1:  # as numpy does it, in a tenth of the time
+        step, zero_point = float(quant.scale.item()), int(quant.zero_point.item())
+        return step * (quant.qmin - zero_point), step * (quant.qmax - zero_point)
+    low = float(np.min(quant.scale * (quant.qmin - quant.zero_point)))
+    return low, float(np.max(quant.scale * (quant.qmax - quant.zero_point)))
+
+
+def is_after_codes(run: Run, tensor: str) -> bool:
+    """Tell whether a tensor has been through codes: it is made of them, or they were made real numbers again."""
+    while True:
+        if run.graph.tensors[tensor].quant is not None:
+            return True
+        node = run.graph.producer(tensor)
+        if node is None:
+            return False
+        if operators.of(node.op).dequantizes:
+            return True
+        source = run.classes.handed_on(node)
+        if source is None:
+            return False
+        tensor = source
+
+
+def is_codes_without_scale(run: Run, tensor: str) -> bool:
+    """Tell whether a tensor is of codes that a product sums up as they are, and nobody states what one stands for.
+
+    Its scale may have gone into a constant that the sums are multiplied with: then no real numbers are known of it.
+    """
+    info = run.graph.tensors[tensor]
+    if info.quant is not None or info.dtype is None or not is_integer(info.dtype):
+        return False
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        name = waiting.pop()
+        for node in run.graph.consumers(name):
+            row = operators.of(node.op)
+            if row.sums_codes and name in node.inputs[:2]:
+                return True
+            made = set(node.outputs) - seen - {""} if row.moves and name in operands(node) else set()
+            waiting += made
+            seen |= made
+    return False

@@ -1,0 +1,37 @@
+"""Whether a harness leaves unsaid where it computes with codes: what was rounded to them is kept as real numbers."""
+
+from __future__ import annotations
+
+from qdebug.compare.align.ops import says_nothing
+from qdebug.model import Graph, Node, Recording, Role, operators
+from qdebug.model.operators import in_words_of_onnx, is_foreign, kinds_of
+
+__all__ = ["computes_with_codes", "has_loose", "is_loose"]
+
+_CODES = frozenset({"int8", "uint8", "int4", "uint4"})
+
+
+def is_loose(node: Node) -> bool:
+    """Tell whether a recording says nothing of a node, or says it in words of another framework."""
+    return says_nothing(node) or is_foreign(node)
+
+
+def has_loose(graph: Graph) -> bool:
+    """Tell whether any node of a graph is loose."""
+    return any(map(says_nothing, graph.nodes)) or any(map(is_foreign, kinds_of(graph.nodes)))
+
+
+def computes_with_codes(recording: Recording) -> bool:
+    """Tell whether anything in a run is in codes: a tensor with a scale, integers of few bits, or what makes them.
+
+    Args:
+        recording: The run.
+    """
+    graph = recording.graph
+    rows = (operators.plain(in_words_of_onnx(node)) for node in kinds_of(graph.nodes))
+    if any(row.converts_codes or row.fake_quantizes for row in rows):
+        return True
+    return any(
+        info.quant is not None or (info.dtype in _CODES and info.role is not Role.CONSTANT)
+        for info in graph.tensors.values()
+    )

@@ -1,0 +1,362 @@
+"""Which tensors of one graph hold the same real numbers, and which hang on constants alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from qdebug.compare.align.expand import expanded
+from qdebug.model import Graph, Node, Recording, Role, operators
+from qdebug.model.dtypes import is_float
+from qdebug.model.large_graph import LargeGraph
+from qdebug.model.name_maps import NameGroups, NameLinks, NameSet
+from qdebug.model.operators import in_words_of_onnx, turns_channels
+from qdebug.model.outline import outline_of, shape_of
+from qdebug.model.thresholds.alignment import NEUTRAL_CONSTANT_MAX_ELEMENTS, SHARED_CONSTANT_MAX_ELEMENTS
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
+from qdebug.numerics.affine import dequantize
+from qdebug.replay.real_form import real_form
+
+__all__ = ["Run", "ValueClasses", "tensor_order"]
+
+
+class ValueClasses:
+    """Tensors of a graph grouped by the real numbers they stand for.
+
+    A tensor, its codes and the codes dequantized form one class; its root is the member nearest the
+    graph's input. Rounding to codes is not a change of meaning, so it does not part a class.
+
+    Args:
+        graph: The graph.
+        neutral: Nodes whose constants change nothing (times 1, plus 0, slices of all there is), with what they hand on.
+        constant: Gives what tells a constant's values from those of others, by name; None where nobody looked.
+
+    Attributes:
+        graph: The graph.
+        neutral: As given.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        neutral: Mapping[str, str] | None = None,
+        constant: Callable[[str], Hashable] = lambda _: None,
+    ) -> None:
+        self.graph, self._constant = graph, constant
+        self.neutral = dict(neutral or {})
+        root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
+        members: dict[str, list[str]] = {}  # of classes of more than one tensor
+        self._root: Mapping[str, str] = root
+        self._members: Mapping[str, Sequence[str]] = members
+        self._turned: dict[
+            str, tuple[str, tuple[int, ...]]
+        ] = {}  # what a tensor is with its dimensions turned, and how
+        self._turned_back: dict[str, str] = {}  # what a node turns back into the order that it had, by the node
+        folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
+        folded -= {name for name in folded if graph.producer(name) is not None}
+        shapes: set[str] = set()
+        self._folded: AbstractSet[str] = folded
+        self._shapes: AbstractSet[str] = shapes
+        for node in graph.nodes:
+            self._follow(node, folded, shapes)
+            self._group(node, root, members)
+
+    def settle(self) -> None:
+        """Keep what is known of a very large graph in less memory, which it takes longer to ask."""
+        if isinstance(self.graph, LargeGraph):
+            names = self.graph.rows.names
+            self._folded, self._shapes = NameSet(names, self._folded), NameSet(names, self._shapes)
+            self._root, self._members = NameLinks(names, self._root), NameGroups(names, self._members)
+
+    def _follow(self, node: Node, folded: set[str], shapes: set[str]) -> None:
+        """Derive what a node's outputs hang on from what its inputs do."""
+        fed = [tensor for tensor in node.inputs if tensor]
+        made = [tensor for tensor in node.outputs if tensor]
+        row = operators.named(node.op)
+        if (fed or row.constant) and folded.issuperset(fed):
+            folded.update(made)
+        elif row.gives_extents or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
+            shapes.update(made)
+
+    def _group(self, node: Node, root: dict[str, str], members: dict[str, list[str]]) -> None:
+        """Put what a node only hands on into the class of what it reads."""
+        row = operators.of(node.op)
+        if row.transposes:
+            self._follow_turn(node)
+        source = self.handed_on(node)
+        if source in self._turned and (row.keeps_values or row.casts):
+            self._turned[node.outputs[0]] = self._turned[source]
+        if source and node.outputs and node.outputs[0]:
+            first = root.get(source, source)
+            root[node.outputs[0]] = first
+            members.setdefault(first, [first]).append(node.outputs[0])
+
+    def _follow_turn(self, node: Node) -> None:
+        """Note what a Transpose makes of a tensor, together with those before it: several may undo each other."""
+        perm = node.attrs.get("perm")
+        if not isinstance(perm, tuple) or not (node.inputs and node.inputs[0] and node.outputs[0]):
+            return
+        turn = tuple(axis for axis in perm if isinstance(axis, int))
+        start, before = self._turned.get(node.inputs[0], (node.inputs[0], tuple(range(len(turn)))))
+        if len(before) != len(turn):
+            return
+        order = tuple(before[axis] for axis in turn)
+        if order == tuple(range(len(order))):
+            self._turned_back[node.name] = start
+        else:
+            self._turned[node.outputs[0]] = start, order
+
+    def handed_on(self, node: Node) -> str | None:
+        """Give the tensor whose values a node hands on as its first output; None if it computes something else."""
+        row = operators.of(node.op)
+        if row.keeps_values or row.arranges or row.casts:
+            if node.name in self._turned_back:
+                return self._turned_back[node.name]
+            if turns_channels(node):
+                return None
+            source = node.inputs[0] if node.inputs else ""
+            if source and (row.keeps_values or self._changes_format(node) or self.changes_layout(node)):
+                return source
+        return self.neutral.get(node.name)
+
+    def changes_layout(self, node: Node) -> bool:
+        """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
+        if not operators.of(node.op).arranges or not (
+            node.inputs and node.inputs[0] and node.outputs and node.outputs[0]
+        ):
+            return False
+        before, after = (self.graph.tensors[name] for name in (node.inputs[0], node.outputs[0]))
+        if before.stands_for is None and after.stands_for is None:
+            return False
+        return (before.stands_for or before.name) == (after.stands_for or after.name)
+
+    def _changes_format(self, node: Node) -> bool:
+        """Tell whether a node only casts real numbers from one float format to another, or to the format they have."""
+        if not operators.of(node.op).casts or not (node.outputs and node.outputs[0]):
+            return False
+        before, after = (self.graph.tensors[name].dtype for name in (node.inputs[0], node.outputs[0]))
+        if before is None or after is None:
+            return False
+        return before == after or (is_float(before) and is_float(after))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Number of the computation that makes each tensor."""
+        seen: dict[Hashable, int] = {}
+        numbers: dict[str, int] = {}
+        for name in self.graph.tensors:
+            if self.graph.producer(name) is None:
+                value = self._constant(name) if name in self._folded else None
+                numbers[name] = seen.setdefault(name if value is None else ("constant", value), len(seen))
+        for node in self.graph.nodes:
+            read = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
+            work = (node.op, node.domain, _attrs_key(node), read)
+            for slot, tensor in enumerate(node.outputs):
+                if tensor:
+                    numbers[tensor] = seen.setdefault((*work, slot), len(seen))
+        return numbers
+
+    def number(self, tensor: str) -> int:
+        """Give a number that tensors share if the same operators make them of the same inputs (value numbering).
+
+        Forms of one tensor share it as well, and so do small constants of the same values.
+        """
+        return self._numbers.get(self.root(tensor), -1)
+
+    def forget_numbers(self) -> None:
+        """Let go of what `number` keeps; it is derived anew when somebody asks again."""
+        self.__dict__.pop("_numbers", None)
+
+    def alike(self, one: Sequence[str], other: Sequence[str], *, in_order: bool = True) -> bool:
+        """Tell whether two lists of tensors hold the same real numbers, one by one or in any order.
+
+        What the same operators make of the same inputs twice over is the same: an optimizer keeps one of the two.
+        """
+        if len(one) != len(other):
+            return False
+        arranged = list if in_order else sorted
+        mine, theirs = ([self.root(name) for name in names] for names in (one, other))
+        if mine == theirs or (not in_order and arranged(mine) == arranged(theirs)):
+            return True
+        numbers = ([self.number(name) for name in names] for names in (mine, theirs))
+        return arranged(next(numbers)) == arranged(next(numbers))
+
+    def root(self, tensor: str) -> str:
+        """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""
+        return self._root.get(tensor, tensor)
+
+    def members(self, tensor: str) -> tuple[str, ...]:
+        """Give all tensors of a tensor's class, in topological order."""
+        root = self._root.get(tensor, tensor)
+        return tuple(self._members.get(root, (root,)))
+
+    def consumers(self, tensor: str) -> tuple[Node, ...]:
+        """Give the nodes that read any member of a tensor's class and do more than hand it on."""
+        root = self._root.get(tensor, tensor)
+        if root not in self._members:
+            return tuple([node for node in self.graph.consumers(root) if self.handed_on(node) is None])
+        found: dict[str, Node] = {}
+        for member in self._members[root]:
+            for node in self.graph.consumers(member):
+                if self.handed_on(node) is None:
+                    found[node.name] = node
+        return tuple(found.values())
+
+    def folds(self, tensor: str) -> bool:
+        """Tell whether a tensor depends on constants alone."""
+        return tensor in self._folded
+
+    def of_shape(self, tensor: str) -> bool:
+        """Tell whether a tensor depends on the shapes of others alone, and on none of their values."""
+        return tensor in self._shapes
+
+    def data_inputs(self, node: Node) -> tuple[str, ...]:
+        """Give a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
+        free, folded = node.inputs, self._folded
+        if "" in free or not folded.isdisjoint(free):
+            free = tuple([tensor for tensor in free if tensor and tensor not in folded])
+        if not self._shapes:
+            return free
+        return tuple([tensor for tensor in free if tensor not in self._shapes]) or free
+
+
+def _attrs_key(node: Node) -> Hashable:
+    return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in node.attrs.items())
+
+
+def _constant_key(recording: Recording, name: str) -> Hashable:
+    """Give what tells a small constant, of which graphs have many alike, from those of other values; None of others."""
+    info = recording.graph.tensors.get(name)
+    if info is None:  # of a part that a node is shown as: it is recorded nowhere
+        return None
+    shape = info.shape or ()
+    if math.prod(extent or 1 for extent in shape) > SHARED_CONSTANT_MAX_ELEMENTS or not recording.has(name):
+        return None
+    outline = outline_of(recording, name)
+    if outline is not None:
+        return outline if math.prod(outline.shape) <= SHARED_CONSTANT_MAX_ELEMENTS else None
+    values = recording.load(name)
+    return (str(values.dtype), values.shape, values.tobytes()) if values.size <= SHARED_CONSTANT_MAX_ELEMENTS else None
+
+
+_ENDLESS = 2**31 - 1
+"""The end from which a Slice takes all there is: exporters write the largest integer of 32 or 64 bits."""
+
+
+def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray]) -> bool:
+    """Tell whether a Slice gives all that it reads: from 0 to the end, whatever the extents are.
+
+    Args:
+        recording: The run.
+        node: The Slice.
+        read: Constants that were read before, by what tells them apart.
+    """
+    for slot, name in ((1, "starts"), (4, "steps"), (2, "ends")):
+        tensor = node.inputs[slot] if len(node.inputs) > slot else ""
+        if tensor and (recording.graph.tensors[tensor].role is not Role.CONSTANT or not recording.has(tensor)):
+            return False
+        if tensor:
+            key = outline_of(recording, tensor) or tensor
+            values = read.get(key)
+            if values is None:
+                values = read[key] = recording.load(tensor)
+        else:
+            values = np.asarray(node.attrs.get(name, 1 if name == "steps" else ()))
+        fits = values >= _ENDLESS if name == "ends" else values == (name == "steps")
+        if not (values.size and fits.all()):
+            return False
+    return True
+
+
+def _neutral_nodes(recording: Recording) -> dict[str, str]:
+    """Find the nodes that multiply by 1, add 0 or slice off nothing, which runtimes leave out."""
+    graph = recording.graph
+    found: dict[str, str] = {}
+    constants = {name: name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
+    read: dict[Hashable, np.ndarray] = {}
+    for node in graph.nodes:
+        row = operators.of(node.op)
+        if row.arranges and node.inputs and node.inputs[0] in constants:
+            constants[node.outputs[0]] = constants[node.inputs[0]]  # to extents that may be known at run time alone
+        if row.slices:
+            if _takes_all(recording, node, read):
+                found[node.name] = node.inputs[0]
+            continue
+        if constants.keys().isdisjoint(node.inputs):
+            continue
+        form, _ = real_form(in_words_of_onnx(node), graph.opset)
+        done = operators.of(form.op)
+        if done.neutral is None or len(form.inputs) != 2 or "activation" in form.attrs:
+            continue
+        held = {slot: constants[name] for slot, name in enumerate(form.inputs) if name in constants}
+        slots = [slot for slot, name in held.items() if recording.has(name)]
+        if len(slots) != 1 or (slots == [0] and not done.commutes):
+            continue
+        name = held[slots[0]]
+        if math.prod(shape_of(recording, name)) > NEUTRAL_CONSTANT_MAX_ELEMENTS:
+            continue
+        constant = recording.load(name)
+        if constant.size:
+            quant = graph.tensors[name].quant
+            values = np.asarray(dequantize(constant, quant), np.float64)
+            hair = 0.0 if quant is None else FLOAT32_STORED_REL_ERROR
+            if bool(np.all(np.abs(values - done.neutral) <= hair)):
+                found[node.name] = form.inputs[1 - slots[0]]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A recording together with the value classes of its graph and the names it has activations of.
+
+    Args:
+        recording: The recording.
+        graph: Its graph, or that with fused activations and sums as nodes of their own.
+        classes: Those of the graph.
+        recorded: Names of recorded tensors that do not hang on constants alone.
+    """
+
+    recording: Recording
+    graph: Graph
+    classes: ValueClasses
+    recorded: AbstractSet[str]
+
+    @classmethod
+    def of(cls, recording: Recording) -> Run:
+        """Derive the classes of a recording's graph."""
+        return cls._derived(recording, recording.graph, _neutral_nodes(recording))
+
+    def expanded(self) -> Run:
+        """Show fused activations and sums as nodes of their own, see `expanded`; the same run where there are none."""
+        graph = expanded(self.graph)
+        return self if graph is self.graph else self._derived(self.recording, graph, self.classes.neutral)
+
+    def settled(self) -> Run:
+        """Give the same run in less memory, where its graph is very large; nobody is to use this one any more."""
+        if not isinstance(self.graph, LargeGraph):
+            return self
+        self.classes.settle()
+        return replace(self, recorded=NameSet(self.graph.rows.names, self.recorded))
+
+    def read_through(self, recording: Recording) -> Run:
+        """Give the same run with values from a recording that stands before this one."""
+        return replace(self, recording=recording)
+
+    @classmethod
+    def _derived(cls, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> Run:
+        classes = ValueClasses(graph, neutral, partial(_constant_key, recording))
+        recorded = frozenset([name for name in recording.names if not classes.folds(name)])
+        return cls(recording=recording, graph=graph, classes=classes, recorded=recorded)
+
+
+def tensor_order(graph: Graph) -> tuple[str, ...]:
+    """Give the tensors of a graph, constants left out: inputs first, then outputs node by node."""
+    produced = [tensor for node in graph.nodes for tensor in node.outputs if tensor]
+    made = set(produced)
+    free = [name for name, info in graph.tensors.items() if name not in made and info.role is not Role.CONSTANT]
+    return tuple(dict.fromkeys([*graph.inputs, *free, *produced]))

@@ -1,0 +1,377 @@
+"""Splits a tensor's error into what its node introduces and what reaches it through its inputs.
+
+The node is replayed on real numbers, in reference arithmetic, on the backend's own recorded inputs and constants:
+introduced = backend output - replay; propagated = replay - reference output. The two add up to the whole error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.compare.align.layouts import in_one_order
+from qdebug.compare.align.pairs import clamp_of
+from qdebug.compare.attribute.backend_replay import compute, inputs_of, without_kernel
+from qdebug.compare.attribute.band import (
+    allowed_error,
+    beyond_own_sums,
+    beyond_own_terms,
+    norm,
+    unit_roundoff,
+)
+from qdebug.compare.attribute.code_spans import folded_clamp, span_before, uniform_span
+from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
+from qdebug.compare.attribute.plan import PlannedNode, recorded_places
+from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.model import Graph, Node, Recording, operators
+from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
+from qdebug.numerics.affine import dequantize, quantize
+from qdebug.numerics.short_formats import held_format
+from qdebug.numerics.stats import ErrorStats
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel
+
+__all__ = ["Attribution", "SubstituteReplay", "attribute", "reference_self_check", "softmax_axes", "which_count"]
+
+SubstituteReplay = Callable[[int, int], np.ndarray]
+"""Another way to replay a node: called with sample and step, gives real values in the reference's order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """Where a tensor's error comes from.
+
+    Args:
+        introduced: Error of the backend's output against the replay; None if the node cannot be replayed.
+        propagated: Error of the replay against the reference's output; None likewise.
+        introduced_unsaturated: Introduced error with the replay held to what the codes can represent: what saturation
+            does not account for. The same as `introduced` for a tensor without integer codes.
+        allowed: Norm of the introduced error that rounding alone accounts for; None for a tensor with integer codes.
+        unexplained_elements: Elements of the introduced error that rounding what each is made of does not account for,
+            however small they are beside the rest.
+        saturation_error: Error of the reference's values when they are held to what the codes can represent: whether
+            the range fits. None for a tensor without integer codes.
+        quantization_error: Error of the reference's values when they are rounded to these codes: whether the scale
+            fits.
+        arriving: Propagated error among the elements that `saturation_error` and `quantization_error` look at. If a
+            Softmax alone reads the tensor, a mask may hide others; None elsewhere: they look at all.
+        hidden: How many elements a mask hides.
+        whole_off: How far integers that are no codes, and booleans, may be off the replay: 0, or 1 where their operator
+            computes with real numbers. None for other tensors, and where the replay itself may round otherwise.
+        tied: How many of them are the index of another one of equal values.
+        short: Name of the float format that all of the output was rounded to, though it is kept in a longer one; None
+            if there is none.
+        samples: The same for each sample, by its number; empty within these.
+        reason: Why there is none.
+    """
+
+    introduced: ErrorStats | None = None
+    propagated: ErrorStats | None = None
+    introduced_unsaturated: ErrorStats | None = None
+    allowed: float | None = None
+    unexplained_elements: int = 0
+    saturation_error: ErrorStats | None = None
+    quantization_error: ErrorStats | None = None
+    arriving: ErrorStats | None = None
+    hidden: int = 0
+    whole_off: int | None = None
+    tied: int = 0
+    short: str | None = None
+    samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
+    reason: str | None = None
+
+
+def attribute(
+    reference: Recording,
+    backend: Recording,
+    entry: PlannedNode,
+    *,
+    substitute_replay: SubstituteReplay | None = None,
+    rounding_noise: SubstituteReplay | None = None,
+    instead: bool = False,
+    exact: bool = False,
+) -> Attribution:
+    """Replay the node of a compared tensor for every sample and step, and split its error.
+
+    A tensor that no node produces introduces nothing and has no attribution.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        entry: The compared tensor.
+        substitute_replay: Replays a node without kernel in another way: called with sample and step, gives real values
+            in the model's order of dimensions.
+        rounding_noise: Called likewise, estimates the error that rounding in that replay makes.
+        instead: Replay the node in that way whether it has a kernel or not.
+        exact: Whether what is replayed in that way rounds nothing.
+    """
+    node = backend.graph.producer(entry.tensor)
+    if node is None:
+        return Attribution(reason="it is an input of the network")
+    form, _ = real_form(node, backend.graph.opset)
+    known = has_kernel(form.op, form.domain)
+    if not known and substitute_replay is None:
+        return Attribution(reason=without_kernel(node))
+    chosen = None if known and not instead else substitute_replay
+    split = _Split(
+        reference, backend, entry, node, substitute_replay=chosen, rounding_noise=rounding_noise, exact=exact
+    )
+    try:
+        for sample, step in recorded_places(reference, backend, entry):
+            split.add(sample, step)
+    except (KernelError, RecordingError, UsageError) as error:
+        said = error.message[0].lower() + error.message[1:].rstrip(".")
+        missing = without_kernel(node)
+        return Attribution(reason=said if known or said.startswith(missing) else f"{missing}, and {said}")
+    return split.attribution()
+
+
+class _Split:
+    """Accumulates the two parts of one tensor's error over samples and steps."""
+
+    def __init__(
+        self,
+        reference: Recording,
+        backend: Recording,
+        entry: PlannedNode,
+        node: Node,
+        *,
+        substitute_replay: SubstituteReplay | None,
+        rounding_noise: SubstituteReplay | None,
+        exact: bool,
+    ) -> None:
+        self._reference, self._backend = reference, backend
+        self._entry, self._node, self._substitute_replay = entry, node, substitute_replay
+        self._form, self._opset = real_form(node, backend.graph.opset)
+        pair, quant = entry.pair, entry.quant
+        self._view = pair.backend_view
+        self._span = uniform_span(quant)
+        self._folded = folded_clamp(reference, backend, entry)
+        self._rounding_noise = rounding_noise
+        self._whole_off: int | None = None
+        if entry.whole and (exact or substitute_replay is None):
+            self._whole_off = int(substitute_replay is None and rounds_to_integers(self._form))
+        self._reference_span = span_before(reference.graph, pair.reference)
+        self._parts: dict[int, _Part] = {}
+
+    def add(self, sample: int, step: int) -> None:
+        """Replay the node for one sample and step."""
+        if self._substitute_replay is not None:
+            self._add_substitute(sample, step, self._substitute_replay(sample, step))
+            return
+        entry = self._entry
+        values = inputs_of(self._backend, self._form, sample, step)
+        replayed = compute(self._node, self._form, self._opset, values)[entry.tensor]
+        for bounds in (self._folded, clamp_of(self._view)):
+            if bounds is not None and bounds != (None, None):
+                replayed = np.clip(replayed, *bounds)
+        ours = self._backend.load(entry.tensor, sample, step)
+        if not same_elements(replayed.shape, ours.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        part = self._parts.setdefault(sample, self._new_part())
+        part.introduced.update(replayed, ours, sample=sample)
+        if self._span != (None, None):
+            part.introduced_unsaturated.update(replayed, ours, sample=sample)
+            self._add_fit(part, replayed, sample, step)
+        elif entry.whole:
+            part.tied += picks_of_equals(self._form, values, replayed, ours)
+        elif entry.quant is None:
+            unit = max(
+                unit_roundoff(ours.dtype),
+                *(unit_roundoff(array.dtype) for array in values.values()),
+                FLOAT32_UNIT_ROUNDOFF,
+            )
+            part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
+            short = held_format(ours)
+            part.formats.add(None if short is None else short.name)
+            held = unit_roundoff(ours.dtype) if short is None else short.unit
+            part.allowed += (held * norm(ours)) ** 2
+            bounds = clamp_of(self._view)
+            shown = ours if bounds == (None, None) else np.clip(ours, *bounds)
+            unit = max(unit, held)
+            part.unexplained_elements += beyond_own_terms(self._form, values, replayed, shown, unit)
+            part.unexplained_elements += beyond_own_sums(
+                self._form, values, replayed, shown, opset=self._opset, unit=unit
+            )
+        theirs = self._reference.load(entry.reference_tensor, sample, step)
+        theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
+        part.propagated.update(theirs, replayed, sample=sample)
+
+    def _add_fit(self, part: _Part, replayed: np.ndarray, sample: int, step: int) -> None:
+        """Add what holding the reference's values to the backend's codes makes of them, whatever was computed.
+
+        What a mask hides from a Softmax counts for nothing: beside a mask, the rest would not.
+        """
+        quant, name, graph = self._entry.quant, self._entry.reference_tensor, self._reference.graph
+        theirs = dequantize(self._reference.load(name, sample, step), graph.tensors[name].quant)
+        axes = None if self._entry.pair.reference_view else softmax_axes(graph, name, theirs.ndim)
+        theirs, replayed = in_one_order(theirs, self._entry.pair.reference_view, replayed, self._view)
+        if quant is None or theirs.dtype.kind != "f":
+            return
+        codes = quantize(theirs, quant)
+        if axes is not None and theirs.size:
+            counts = which_count(theirs, dequantize(codes, quant), axes)
+            theirs, codes, replayed = theirs[counts], codes[counts], replayed.reshape(counts.shape)[counts]
+            part.arriving = part.arriving or ErrorAccumulator()
+            part.arriving.update(theirs, replayed, sample=sample)
+            part.hidden += int(counts.size - np.count_nonzero(counts))
+        part.saturation_error.update(theirs, theirs, sample=sample)
+        part.quantization_error.update(theirs, codes, sample=sample)
+
+    def _add_substitute(self, sample: int, step: int, replayed: np.ndarray) -> None:
+        """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
+        entry = self._entry
+        theirs = self._reference.load(entry.reference_tensor, sample, step)
+        stored = self._backend.load(entry.tensor, sample, step)
+        theirs, ours = in_one_order(theirs, entry.pair.reference_view, stored, self._view)
+        if not same_elements(replayed.shape, ours.shape):
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        part = self._parts.setdefault(sample, self._new_part())
+        if (
+            self._reference_span != (None, None) and entry.quant is None
+        ):  # where the reference's codes end, it saturates
+            replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
+        part.introduced.update(replayed, ours, sample=sample)
+        part.propagated.update(theirs, replayed, sample=sample)
+        part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
+        if self._rounding_noise is not None and entry.quant is None:
+            part.allowed += norm(self._rounding_noise(sample, step)) ** 2
+
+    def _new_part(self) -> _Part:
+        pair, quant = self._entry.pair, self._entry.quant
+        bounds = clamp_of(self._view)
+        return _Part(
+            introduced=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds),
+            introduced_unsaturated=ErrorAccumulator(
+                backend_quant=quant, backend_clamp=bounds, reference_clamp=self._span
+            ),
+            saturation_error=ErrorAccumulator(backend_clamp=self._span),
+            quantization_error=ErrorAccumulator(backend_quant=quant),
+            propagated=ErrorAccumulator(
+                reference_quant=self._reference.graph.tensors[pair.reference].quant,
+                reference_clamp=clamp_of(pair.reference_view),
+                step=None if quant is None or quant.per_channel else float(quant.scale[0]),
+            ),
+        )
+
+    def attribution(self) -> Attribution:
+        """Give what was accumulated."""
+        samples = {sample: self._given(part) for sample, part in self._parts.items()}
+        if len(samples) == 1:
+            return replace(*samples.values(), samples=MappingProxyType(samples))
+        total = self._new_part()
+        for part in self._parts.values():
+            total.merge(part)
+        return replace(self._given(total), samples=MappingProxyType(samples))
+
+    def _given(self, part: _Part) -> Attribution:
+        introduced = part.introduced.stats()
+        if self._substitute_replay is not None and self._entry.quant is not None:
+            # the reference's weights are not rounded to codes: what a clean node introduces here is not known
+            return Attribution(introduced=introduced, propagated=part.propagated.stats())
+        return Attribution(
+            introduced=introduced,
+            propagated=part.propagated.stats(),
+            introduced_unsaturated=introduced if self._span == (None, None) else part.introduced_unsaturated.stats(),
+            saturation_error=None if self._span == (None, None) else part.saturation_error.stats(),
+            quantization_error=None if self._span == (None, None) else part.quantization_error.stats(),
+            arriving=None if part.arriving is None else part.arriving.stats(),
+            hidden=part.hidden,
+            whole_off=self._whole_off,
+            tied=part.tied,
+            short=next(iter(part.formats)) if len(part.formats) == 1 else None,
+            allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
+            unexplained_elements=part.unexplained_elements,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """Sums over one sample, or over all; `allowed` is a squared norm."""
+
+    introduced: ErrorAccumulator
+    introduced_unsaturated: ErrorAccumulator
+    saturation_error: ErrorAccumulator
+    quantization_error: ErrorAccumulator
+    propagated: ErrorAccumulator
+    arriving: ErrorAccumulator | None = None
+    hidden: int = 0
+    tied: int = 0
+    allowed: float = 0.0
+    unexplained_elements: int = 0
+    formats: set[str | None] = field(default_factory=set)
+
+    def merge(self, other: _Part) -> None:
+        """Add what another part has seen."""
+        self.introduced.merge(other.introduced)
+        self.introduced_unsaturated.merge(other.introduced_unsaturated)
+        self.saturation_error.merge(other.saturation_error)
+        self.quantization_error.merge(other.quantization_error)
+        if other.arriving is not None:
+            self.arriving = self.arriving or ErrorAccumulator()
+            self.arriving.merge(other.arriving)
+            self.hidden += other.hidden
+        self.propagated.merge(other.propagated)
+        self.allowed += other.allowed
+        self.tied += other.tied
+        self.formats |= other.formats
+        self.unexplained_elements += other.unexplained_elements
+
+
+def reference_self_check(reference: Recording, entry: PlannedNode) -> Attribution:
+    """Split the difference between a reference tensor and itself: its node introduces what propagation takes back.
+
+    A node of which all that it does was said introduces rounding alone.
+
+    Args:
+        reference: The reference run.
+        entry: What is compared with the tensor.
+    """
+    name = entry.reference_tensor
+    pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)
+    return attribute(reference, reference, replace(entry, pair=pair, quant=reference.graph.tensors[name].quant))
+
+
+_ALONG_ONE = 13
+"""Operator set since which Softmax works along one axis, instead of along all from one on."""
+
+
+def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
+    """Give the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
+
+    Args:
+        graph: A graph.
+        tensor: One of its tensors.
+        rank: Number of its dimensions.
+    """
+    readers = graph.consumers(tensor)
+    if not readers or tensor in graph.outputs or not rank:
+        return None
+    if not all(operators.of(node.op).hides_low for node in readers):
+        return None
+    version = graph.opset.get("", graph.opset.get("ai.onnx", _ALONG_ONE))
+    axes = {node.attrs.get("axis", -1 if version >= _ALONG_ONE else 1) for node in readers}
+    axis = axes.pop()
+    if axes or not isinstance(axis, int) or not -rank <= axis < rank:
+        return None
+    return (axis % rank,) if version >= _ALONG_ONE else tuple(range(axis % rank, rank))
+
+
+def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Tell which elements count for a Softmax: not those so far below the largest of their row that nothing is left.
+
+    Args:
+        reference: Real values.
+        codes: The same values held to codes, as real values: what a mask hides has to stay hidden there.
+        axes: The axes of a row.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        hidden = reference.max(axis=axes, keepdims=True) - reference > SOFTMAX_UNDERFLOW_DISTANCE
+        hidden &= codes.max(axis=axes, keepdims=True) - codes > SOFTMAX_NEGLIGIBLE_DISTANCE
+    return np.asarray(~hidden)

@@ -1,0 +1,115 @@
+"""Integers that are no codes, and booleans: indices, extents, token ids, masks. Nothing about them is ever rounded.
+
+A code is the nearest of a few numbers, so that the one beside it may be as good. An index beside the right one is a
+wrong index, however large both are: such tensors equal what their inputs give, or the node that makes them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from qdebug.compare.align.pairs import Pair
+from qdebug.model import Graph, Node, operators
+from qdebug.model.dtypes import is_integer, is_whole
+from qdebug.model.operators import operands
+from qdebug.model.thresholds.attribution import (
+    INTEGER_ORIGIN_MAX_TENSORS,
+    UNDECLARED_CODE_MAX_BITS,
+    UNDECLARED_SUM_MAX_BITS,
+)
+
+__all__ = ["holds_whole_numbers", "picks_of_equals", "rounds_nothing", "rounds_to_integers"]
+
+
+def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
+    """Tell whether a compared tensor holds integers that are no codes, or booleans.
+
+    The reference says what it is; the backend may keep an index as a float.
+
+    Args:
+        reference: The reference's graph.
+        backend: The backend's.
+        pair: The two tensors.
+    """
+    sides = (reference, pair.reference), (backend, pair.backend)
+    dtypes = [graph.tensors[name].dtype or "" for graph, name in sides]
+    if any(graph.tensors[name].quant is not None for graph, name in sides) or not is_whole(dtypes[0]):
+        return False
+    return not any(is_integer(dtype) and _may_be_codes(*side) for dtype, side in zip(dtypes, sides, strict=True))
+
+
+def _may_be_codes(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor of integers can hold codes, or sums of codes: by its operator, else what it is made of."""
+    waiting, seen = [tensor], {tensor}
+    while waiting and len(seen) <= INTEGER_ORIGIN_MAX_TENSORS:
+        name = waiting.pop()
+        found = _made_of(graph, name)
+        if found is None:
+            return True
+        waiting += [above for above in found if above not in seen]
+        seen.update(found)
+    return bool(waiting)
+
+
+def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
+    """Give the tensors that tell whether this one holds codes; None if it does, or nothing else tells."""
+    info = graph.tensors[tensor]
+    dtype = info.dtype or ""
+    if info.quant is not None:
+        return None
+    if not is_integer(dtype) or graph.is_constant(tensor):
+        return ()
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    node = graph.producer(tensor)
+    if node is None:
+        return None if bits <= UNDECLARED_SUM_MAX_BITS and tensor not in graph.inputs else ()
+    row = operators.of(node.op)
+    if row.gives_codes:
+        return None
+    if row.counts or (row.indices_beside and tensor != node.outputs[0]):
+        return ()
+    whole = tuple(name for name in operands(node) if name and is_whole(graph.tensors[name].dtype or ""))
+    if row.moves or row.keeps_values or row.selects or row.casts:
+        return whole
+    return (
+        None if not whole and bits <= (UNDECLARED_CODE_MAX_BITS if node.inputs else UNDECLARED_SUM_MAX_BITS) else whole
+    )
+
+
+def rounds_to_integers(node: Node) -> bool:
+    """Tell whether an operator that gives integers computes with real numbers, so that the next one may be as right."""
+    return operators.of(node.op).real_inside and node.attrs.get("mode", "linear") != "nearest"
+
+
+def rounds_nothing(node: Node) -> bool:
+    """Tell whether an operator gives the same on any machine, given the same inputs."""
+    row = operators.of(node.op)
+    return row.rounds_nothing or row.counts or row.casts
+
+
+def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.ndarray, recorded: np.ndarray) -> int:
+    """Count the indices that differ from a replay's and point to an equal value: a tie that was decided otherwise.
+
+    Args:
+        node: The node; of any that picks no index nothing is known.
+        values: Its inputs.
+        replayed: The indices that a replay gives.
+        recorded: Those that were recorded, in as many dimensions.
+    """
+    data = values.get(node.inputs[0])
+    indices = [np.asarray(side, np.int64) for side in (replayed, recorded)]
+    row = operators.of(node.op)
+    if not row.picks_index or data is None or not data.ndim or indices[0].shape != indices[1].shape:
+        return 0
+    axis = node.attrs.get("axis", row.default_axis)
+    if not isinstance(axis, int) or not -data.ndim <= axis < data.ndim:
+        return 0
+    if indices[0].ndim == data.ndim - 1:  # an ArgMax that does not keep the dimension
+        indices = [np.expand_dims(side, axis % data.ndim) for side in indices]
+    extent = data.shape[axis]
+    if indices[0].ndim != data.ndim or any(np.any((side < 0) | (side >= extent)) for side in indices):
+        return 0
+    ours, theirs = (np.take_along_axis(data, side, axis) for side in indices)
+    return int(np.count_nonzero((ours == theirs) & (indices[0] != indices[1])))

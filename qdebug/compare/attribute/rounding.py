@@ -1,0 +1,158 @@
+"""By how much the constants of a run may be off what they were before they were rounded."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from qdebug.compare.align.value_classes import Run
+from qdebug.compare.attribute.band import held_unit
+from qdebug.errors import RecordingError
+from qdebug.model import QuantParams, Recording
+from qdebug.model.dtypes import is_float, logical_name
+from qdebug.model.thresholds.attribution import (
+    COARSE_SCALE_RATIO,
+    CONSTANT_EVIDENCE_MIN_ELEMENTS,
+    FLOAT16_FLOOR,
+    FORMAT_VOTE_CONSTANTS,
+    FREE_SCALE_MAX_CODES,
+)
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.numerics.affine import dequantize
+
+__all__ = ["Rounding", "real_values"]
+
+
+class Rounding:
+    """The formats that the constants of a run were rounded to.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def unit(self, name: str) -> float:
+        """Give the unit roundoff of the narrowest format that a constant, in any of its forms, was rounded to.
+
+        One with too few elements to tell was rounded as the large ones of the network were, if its elements fit that.
+        """
+        recording = self._run.recording
+        arrays = [recording.load(form) for form in self._run.classes.members(name) if recording.has(form)]
+        floats = [array for array in arrays if is_float(logical_name(array.dtype))]
+        own = max((held_unit(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
+        if own <= FLOAT32_UNIT_ROUNDOFF < self._usual and any(
+            held_unit(array, narrowest=self._usual) > FLOAT32_UNIT_ROUNDOFF for array in floats
+        ):
+            return self._usual
+        return own
+
+    @cached_property
+    def _usual(self) -> float:
+        """Unit roundoff of the format that most of the largest float constants were rounded to.
+
+        What the graph computes of others was not rounded to it, and whole numbers fit any: they tell nothing of it.
+        """
+        recording, graph = self._run.recording, self._run.recording.graph
+        names = [name for name in recording.names if graph.is_constant(name) and recording.has(name)]
+        given = [name for name in names if graph.tensors[name].quant is None and graph.producer(name) is None]
+        arrays = [recording.load(name) for name in given]
+        arrays = [
+            array
+            for array in arrays
+            if array.size >= CONSTANT_EVIDENCE_MIN_ELEMENTS and is_float(logical_name(array.dtype))
+        ]
+        telling = (array for array in sorted(arrays, key=lambda array: -array.size) if not _whole(array))
+        units = sorted(held_unit(array) for array in islice(telling, FORMAT_VOTE_CONSTANTS))
+        return units[(len(units) - 1) // 2] if units else FLOAT32_UNIT_ROUNDOFF
+
+    def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
+        """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32.
+
+        A scale that leaves most codes unused is not what rounding makes necessary: then that of the step is given that
+        the constant's own range would need, per channel where scales are.
+
+        Args:
+            name: The constant.
+            any_scale: Give half of whatever step it has.
+
+        Raises:
+            RecordingError: It was not recorded.
+        """
+        recording = self._run.recording
+        values = real_values(recording, name)
+        for form in self._run.classes.members(name):
+            quant = recording.graph.tensors[form].quant
+            if quant is not None:
+                steps = _steps(quant, values.ndim)
+                needed = None if any_scale else _needed(quant, values)
+                steps = steps if needed is None else np.where(steps > COARSE_SCALE_RATIO * needed, needed, steps)
+                return np.broadcast_to(steps, values.shape) / np.float32(2)
+        unit = self.unit(name)
+        if unit > FLOAT32_UNIT_ROUNDOFF:
+            return np.asarray(np.abs(values) * np.float32(unit) + np.float32(FLOAT16_FLOOR))
+        return np.zeros(values.shape, np.float32)
+
+    def levels(self, name: str) -> tuple[int, int] | None:
+        """Give how many codes a constant uses and how many there are; None if it has no integer codes."""
+        recording = self._run.recording
+        for form in self._run.classes.members(name):
+            quant = recording.graph.tensors[form].quant
+            if quant is not None and quant.qmin is not None and quant.qmax is not None and recording.has(form):
+                return np.unique(recording.load(form)).size, quant.qmax - quant.qmin + 1
+        return None
+
+    def narrowest(self, names: set[str]) -> float:
+        """Give the largest unit roundoff of some constants and of what most of the network's were rounded to.
+
+        What fits no narrow format in a network of one was computed of several constants that were rounded to it; and a
+        node that reads none may have one folded into an attribute, such as the factor of a fused product.
+        """
+        return max((self._usual, *map(self.unit, names)))
+
+
+def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:
+    """Load a tensor as real values.
+
+    Raises:
+        RecordingError: It was not recorded.
+    """
+    if not recording.has(name, sample, step):
+        raise RecordingError(f"Tensor {name!r} was not recorded.")
+    return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
+
+
+def _whole(values: np.ndarray) -> bool:
+    """Tell whether all elements are whole numbers; a few of them show mostly that they are not."""
+    return all(np.array_equal(part, np.rint(part)) for part in (values.reshape(-1)[:64], values))
+
+
+def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
+    """Give the step that a constant's range needs, in a shape that broadcasts; None where its scale is prescribed."""
+    if (
+        quant.qmin is None
+        or quant.qmax is None
+        or quant.qmax - quant.qmin > FREE_SCALE_MAX_CODES
+        or values.size < CONSTANT_EVIDENCE_MIN_ELEMENTS
+    ):
+        return None
+    scale = np.asarray(quant.scale)
+    if scale.size > 1 and (quant.axis is None or scale.ndim > 1):
+        return None
+    axis = None if scale.size == 1 or quant.axis is None else quant.axis % values.ndim
+    others = None if axis is None else tuple(other for other in range(values.ndim) if other != axis)
+    reach = np.max(np.abs(values), axis=others, keepdims=True, initial=0)
+    return np.asarray(2 * reach / np.float32(quant.qmax - quant.qmin), np.float32)
+
+
+def _steps(quant: QuantParams, rank: int) -> np.ndarray:
+    """Give the scale in a shape that broadcasts over its tensor."""
+    scale = np.asarray(quant.scale, np.float32)
+    if quant.axis is None or scale.size == 1 or scale.ndim > 1:
+        return scale.reshape((1,) * rank) if scale.size == 1 else scale
+    shape = [1] * rank
+    shape[quant.axis % rank] = scale.size
+    return scale.reshape(shape)

@@ -1,0 +1,119 @@
+"""Parts of two graphs that lead from compared tensors to one compared tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from qdebug.compare.align.columns import by_backend, first_by_root
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.align.value_classes import Run
+from qdebug.model import Graph, Node, operators
+from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
+
+__all__ = ["Segment", "SegmentFinder", "main_node"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What leads from compared tensors to one compared tensor, in either graph.
+
+    Args:
+        nodes: The reference's nodes, in topological order; none if the backend only hands values on.
+        feeds: Reference tensor to backend tensor, for what enters.
+        own: The backend's nodes, in topological order; the last one makes the compared tensor.
+        elsewhere: Whether the reference's nodes read compared tensors that the backend's do not.
+    """
+
+    nodes: tuple[Node, ...]
+    feeds: Mapping[str, str]
+    own: tuple[Node, ...] = ()
+    elsewhere: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether several backend nodes are judged together, since what lies between them has no partner."""
+        return len(self.own) > 1
+
+
+class SegmentFinder:
+    """Finds what leads to compared tensors.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: All pairs of the alignment.
+    """
+
+    def __init__(self, reference: Run, backend: Run, pairs: Sequence[Pair]) -> None:
+        self._ref, self._be, self._pairs = reference, backend, by_backend(pairs)
+        self._partners = first_by_root(pairs, reference.classes.root)
+
+    def of(self, pair: Pair) -> Segment | None:
+        """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.
+
+        Returns:
+            None if an input of the network that was not compared leads there, or if too many nodes do.
+        """
+        own = self._own(pair.backend)
+        if own is None:
+            return None
+        nodes, entries = own
+        feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
+        ends = {self._ref.classes.root(name) for name in feeds}
+        found = self._between(pair.reference, ends.__contains__)
+        if found is not None:
+            return Segment(nodes=found, feeds=feeds, own=nodes)
+        start, every = self._ref.classes.root(pair.reference), self._partners
+        found = self._between(pair.reference, lambda root: root in ends or (root in every and root != start))
+        if found is None:
+            return None
+        read = {self._ref.classes.root(name): name for node in found for name in self._ref.classes.data_inputs(node)}
+        more = {name: every[root] for root, name in read.items() if root in every and root not in {start, *ends}}
+        return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
+
+    def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
+        """Give the backend's nodes between a tensor and the compared ones above it, and those."""
+        graph = self._be.recording.graph
+        found: dict[str, Node] = {}
+        entries: dict[str, None] = {}
+        waiting = [output]
+        while waiting:
+            tensor = waiting.pop()
+            node = graph.producer(tensor)
+            if node is None or len(found) > SEGMENT_MAX_NODES:
+                return None
+            if node.name in found:
+                continue
+            found[node.name] = node
+            for name in self._be.classes.data_inputs(node):
+                if name in self._pairs:
+                    entries[name] = None
+                else:
+                    waiting.append(name)
+        return _in_order(found.values(), graph), tuple(entries)
+
+    def _between(self, output: str, ends: Callable[[str], bool]) -> tuple[Node, ...] | None:
+        graph, classes = self._ref.recording.graph, self._ref.classes
+        found: dict[str, Node] = {}
+        waiting = [output]
+        while waiting:
+            tensor = waiting.pop()
+            if ends(classes.root(tensor)):
+                continue
+            node = graph.producer(tensor)
+            if node is None or len(found) > SEGMENT_MAX_NODES:
+                return None
+            if node.name not in found:
+                found[node.name] = node
+                waiting += classes.data_inputs(node)
+        return _in_order(found.values(), graph)
+
+
+def main_node(node: Node, segment: Segment) -> Node | None:
+    """Give the reference node of the same operator among those that a backend node stands for."""
+    return next((n for n in segment.nodes if operators.same_family(n, node)), None)
+
+
+def _in_order(nodes: Iterable[Node], graph: Graph) -> tuple[Node, ...]:
+    return tuple(sorted(nodes, key=lambda node: graph.position(next(name for name in node.outputs if name)) or 0))

@@ -1,0 +1,68 @@
+"""Checks whether a tensor's scale and range fit the reference's values, though every code is the right one.
+
+What was lost before it came to this tensor is not lost to its codes; that they lose as much again is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qdebug.compare.checks.measured import Measured, breach
+from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR
+from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["range_fits", "saturation", "scale_fits"]
+
+_BY_MASK = "the mask takes up its codes"
+
+
+def range_fits(of: Measured) -> Finding | None:
+    """Find a range so narrow that saturation leaves too little of the reference's values."""
+    clipped = None if of.attribution is None else of.attribution.saturation_error
+    return _fits(of, clipped, DEFAULT_MIN_SQNR, FindingKind.SATURATION, ("saturation", "its range is too narrow"))
+
+
+def scale_fits(of: Measured) -> Finding | None:
+    """Find a scale so large that rounding to the codes leaves too little of the reference's values."""
+    coded = None if of.attribution is None else of.attribution.quantization_error
+    return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounding to its codes", "its scale does not fit"))
+
+
+def _fits(
+    of: Measured, error: ErrorStats | None, floor: float, kind: FindingKind, words: tuple[str, str]
+) -> Finding | None:
+    """Find what holding the reference's values to the codes loses, if it is too much; a note if no more than before."""
+    stats, attribution = of.stats, of.attribution
+    if (
+        attribution is None
+        or attribution.introduced_unsaturated is None
+        or attribution.introduced_unsaturated.nonfinite
+        or error is None
+    ):
+        return None
+    if stats is None or stats.nonfinite or not stats.mismatches:
+        return None
+    if not error.mismatches or error.sqnr_db is None or not error.sqnr_db < floor:
+        return None
+    arriving = attribution.arriving or attribution.propagated
+    before = None if arriving is None else arriving.rmse
+    values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
+    left = f"{words[0]} leaves an SQNR of {error.sqnr_db:.3g} dB of {values}"
+    said = f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
+    found = breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False)
+    if before is None or error.rmse is None or error.rmse > before:
+        return found
+    return replace(found, role=Role.NOTE, sentence=f"{left}, but no more is lost by it than was lost before")
+
+
+def saturation(of: Measured) -> Finding | None:
+    """Find more saturated codes than the user allows."""
+    most, rails = of.limits.max_saturation, of.rails
+    if most is None or rails is None or not rails.total:
+        return None
+    share = (rails.at_qmin - rails.floor + rails.at_qmax) / rails.total  # a Relu's zeros are not counted
+    if not share > most:
+        return None
+    said = f"{share:.3g} of its codes are saturated, more than {most:g}"
+    return breach(of, FindingKind.SATURATION, said, judged=(share, most, "of all codes"), given=True)

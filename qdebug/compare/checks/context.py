@@ -1,0 +1,339 @@
+"""What is known of one compared tensor and its node; what is costly is worked out when a check asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.attribute.attribute import Attribution, reference_self_check
+from qdebug.compare.attribute.integer_tensors import rounds_nothing
+from qdebug.compare.attribute.plan import PlannedNode, recorded_places
+from qdebug.compare.attribute.segments import Segment
+from qdebug.compare.checks import arithmetic, codes, error
+from qdebug.compare.checks.measured import Error
+from qdebug.compare.checks.precision import reduced_precision
+from qdebug.compare.explaining.float_band import rounded_inputs
+from qdebug.compare.explaining.reproduce import Reproduced, Reproducer
+from qdebug.compare.graph_checks.graph_check import GraphCheck, rounded_first
+from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
+from qdebug.compare.measure.compare import Comparison, compare_pair
+from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.limits import Limits
+from qdebug.model import Node, Recording
+from qdebug.model.thresholds.attribution import (
+    PASSED_ON_MAX_ERROR_RATIO,
+    SELF_CHECK_MIN_ERROR_RATIO,
+    SUBSTITUTE_REPLAY_MAX_ERROR_RATIO,
+)
+from qdebug.numerics.stats import ErrorStats, Rails
+
+__all__ = ["NodeContext", "Runs"]
+
+_HALF_KNOWN = "it was replayed with the reference's constants, which are not rounded to codes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Two aligned runs, and what looks into them.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: All pairs, by backend tensor.
+        graphs: Holds the two graphs against each other.
+        reproducer: Looks for the arithmetic of the backend's nodes.
+    """
+
+    reference: Recording
+    backend: Recording
+    pairs: Mapping[str, Pair]
+    graphs: GraphCheck
+    reproducer: Reproducer
+
+
+class NodeContext:
+    """One compared tensor, as the checks see it; it is a `Measured`.
+
+    Args:
+        runs: The two runs.
+        entry: What is compared.
+        comparison: The error.
+        limits: The limits that hold for the tensor.
+
+    Attributes:
+        node: The backend node that makes the tensor; None for an input of the network.
+        segment: What leads to the tensor in either graph; None if that is not known.
+    """
+
+    def __init__(self, runs: Runs, entry: PlannedNode, comparison: Comparison, limits: Limits) -> None:
+        self.runs, self.entry, self.comparison, self.limits = runs, entry, comparison, limits
+        self.node: Node | None = runs.backend.graph.producer(entry.tensor)
+        self.segment: Segment | None = None if self.node is None else runs.graphs.segments.of(entry.pair)
+
+    # As a `Measured`
+
+    @property
+    def name(self) -> str:
+        """The backend node."""
+        return self.entry.node
+
+    @property
+    def stats(self) -> ErrorStats | None:
+        """The whole error; None if incomparable."""
+        return self.comparison.stats
+
+    @property
+    def attribution(self) -> Attribution | None:
+        """How the error splits up by the replay that can be relied on; None if incomparable."""
+        return None if self.stats is None else self._relied_on[0]
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether these are integers or booleans that nothing rounds, and all that the node reads is equal."""
+        unknown = self.entry.whole and self._own.introduced_unsaturated is None
+        return unknown and (self.node is None or self._reads_the_same)
+
+    @cached_property
+    def excused(self) -> bool:
+        """Whether a known arithmetic gives the same bits, or, without replay, the inputs may account for the error."""
+        if (
+            self.attribution is not None
+            and self.attribution.introduced_unsaturated is None
+            and not self.exact
+            and self._passes_on
+        ):
+            return True
+        return self._reproduced_firmly
+
+    @property
+    def unreplayed(self) -> str | None:
+        """Why the node's own error is not known; None if it is."""
+        known = self.attribution is None or self.attribution.introduced_unsaturated is not None
+        return None if known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
+
+    # What else checks ask
+
+    @property
+    def rails(self) -> Rails | None:
+        """Codes at the ends of their range; None if the tensor is not quantized."""
+        return self.comparison.rails
+
+    @cached_property
+    def reproduced(self) -> Reproduced | None:
+        """What was found of the arithmetic of a node whose codes stand for other values than the reference has."""
+        if not self.limits.explain or self.node is None or self.stats is None or not self.stats.mismatches:
+            return None
+        return self.runs.reproducer.reproduce(self.node, self.entry.tensor)
+
+    @property
+    def by_reference(self) -> bool:
+        """Whether the reference's nodes account for the tensor, and what its own is said to do does not."""
+        return self._relied_on[1]
+
+    @cached_property
+    def diverges(self) -> bool:
+        """Whether the error is beyond a limit, given or derived; what is not finite is another matter."""
+        if any(check(self) is not None for check in (error.sqnr, error.largest_step, error.tolerance)):
+            return True
+        if not self._beyond(self.attribution, excused=False):
+            return False
+        return not self.excused or self._beyond(self.attribution, excused=True)
+
+    @cached_property
+    def cause(self) -> Finding | None:
+        """Why the node's own error may be beyond its limit: what it reads by other numbers, or rounds before."""
+        if self.node is None:
+            return None
+        return quant_mismatch(self.runs.backend, self.node) or self._rounded_inputs
+
+    @cached_property
+    def difference(self) -> tuple[Finding | None, str | None]:
+        """What the graphs say differently with an effect on the tensor; and why that is not known, if it is not."""
+        graphs, node, segment, attribution = self.runs.graphs, self.node, self.segment, self.attribution
+        if node is None or segment is None or self.by_reference:
+            return None, None
+        if self.stats is None:
+            return graphs.shape(self.entry, node, segment), None
+        if attribution is None or not self.stats.mismatches:
+            return None, None
+        found, why = graphs.difference(self.entry, node, segment, attribution, self.comparison)
+        return found or self._contradicted(node, segment), why
+
+    @property
+    def unholdable(self) -> Finding | None:
+        """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
+        known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
+        if known or self.node is None or self.segment is None or self.by_reference:
+            return None
+        return self.runs.graphs.unrepresentable_constant(self.node, self.segment)
+
+    @cached_property
+    def short_format(self) -> str | None:
+        """Name of a float format of few digits that the values were rounded to in this run alone; None if none."""
+        stats, attribution, entry, runs = self.stats, self.attribution, self.entry, self.runs
+        if stats is None or attribution is None or not stats.mismatches or self.comparison.basis != "full":
+            return None
+        coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
+        if coded or entry.whole or (attribution.introduced_unsaturated is not None and attribution.short is None):
+            return None
+        places = recorded_places(runs.reference, runs.backend, entry)
+        names = entry.reference_tensor, entry.tensor
+        return reduced_precision((runs.reference, runs.backend), names, places, known=attribution.short)
+
+    def sample(self, number: int, stats: ErrorStats, *, excused: bool) -> Error:
+        """Return the error in one sample.
+
+        Args:
+            number: The sample.
+            stats: Its error.
+            excused: Whether what the node introduces there is excused.
+        """
+        whole = self.attribution
+        part = None if whole is None else whole.samples.get(number)
+        return Error(
+            name=self.name, stats=stats, attribution=part, limits=self.limits, excused=excused, exact=self.exact
+        )
+
+    # Which replay can be relied on
+
+    @cached_property
+    def _own(self) -> Attribution:
+        """How the error splits up by what the backend's node is said to do."""
+        if self.comparison.basis != "full":
+            return Attribution(reason="not all of its values were kept")
+        return self.runs.graphs.attribution(self.entry, self.segment)
+
+    @cached_property
+    def _reproduced_firmly(self) -> bool:
+        """Whether a known arithmetic gives the same bits, that can hardly be chance, and nothing else is the cause."""
+        return self.reproduced is not None and self.reproduced.firm and self.cause is None
+
+    @cached_property
+    def _relied_on(self) -> tuple[Attribution, bool]:
+        """How the error splits up by the replay that can be relied on; whether that is one of the reference's nodes."""
+        own = self._own
+        if own.introduced_unsaturated is None or not self._beyond(own, excused=False):
+            return own, False
+        if self._reproduced_firmly and not self._beyond(own, excused=True):
+            return own, False
+        other = self._as_reference(own)
+        return (other, True) if other is not None else (self._as_unsaid(own), False)
+
+    def _as_reference(self, own: Attribution) -> Attribution | None:
+        """Split the error by what the reference's nodes make of the node's inputs, if that accounts for the tensor.
+
+        A replay of what the backend's node is said to do tells nothing of the backend where not all of that was said:
+        attributes, or another framework's words for them. None where the node's own replay holds, or neither does.
+        """
+        segment, entry = self.segment, self.entry
+        if segment is None or not segment.nodes or entry.quant is not None:
+            return None
+        other = self.runs.graphs.by_reference(entry, segment, rounding=False)
+        errors = [
+            None if found.introduced_unsaturated is None else found.introduced_unsaturated.rmse
+            for found in (other, own)
+        ]
+        if errors[0] is None or errors[1] is None or not errors[0] < SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * errors[1]:
+            return None  # where both replays are off alike, it is the backend
+        other = self.runs.graphs.by_reference(entry, segment, rounding=True)
+        return None if self._beyond(other, excused=False) else other
+
+    def _as_unsaid(self, own: Attribution) -> Attribution:
+        """Rely on no replay where the reference's own values are as far from its own node's replay.
+
+        Whoever recorded both runs has then not said all that the node does, such as the slope of a LeakyRelu, and the
+        replay tells nothing of either. What differs in what the two graphs say is another matter.
+        """
+        graph = self.runs.reference.graph
+        if graph.tensors[self.entry.reference_tensor].quant is not None:
+            return own  # rounding to codes is an error of its own
+        alone = reference_self_check(self.runs.reference, self.entry)
+        theirs, ours = (
+            None if found.introduced_unsaturated is None else found.introduced_unsaturated.rel_l2
+            for found in (alone, own)
+        )
+        if not theirs or not ours or not SELF_CHECK_MIN_ERROR_RATIO <= theirs / ours <= 1 / SELF_CHECK_MIN_ERROR_RATIO:
+            return own
+        if not self._beyond(alone, excused=False):
+            return own  # it rounds as coarsely, and no more
+        node = graph.producer(self.entry.reference_tensor)
+        op = "its node" if node is None else node.op
+        return Attribution(reason=f"the reference's own values are not what {op} makes of its inputs either")
+
+    def _beyond(self, attribution: Attribution | None, *, excused: bool) -> bool:
+        """Tell whether the error is beyond a derived limit and finite, if it splits up so."""
+        if self.stats is None or self.comparison.nonfinite:
+            return False
+        case = Error(stats=self.stats, attribution=attribution, limits=Limits(), excused=excused, exact=self.exact)
+        if error.nonfinite(case) is not None:
+            return False
+        checks = arithmetic.steps, arithmetic.sums, arithmetic.elements, arithmetic.integers, error.sqnr
+        found = [*(check(case) for check in checks), codes.range_fits(case), codes.scale_fits(case)]
+        return any(each is not None and each.role is Role.BREACH for each in found)
+
+    # What a node reads
+
+    @cached_property
+    def _rounded_inputs(self) -> Finding | None:
+        """To which formats a product has rounded what it multiplies, if that accounts for what it introduces."""
+        stats = self._own.introduced_unsaturated
+        if self.node is None or self.entry.quant is not None or self._own.allowed is None or stats is None:
+            return None
+        formats = rounded_inputs(self.runs.backend, self.node, self.entry.tensor, (stats.worst_sample or 0, 0))
+        formats = formats or self.runs.graphs.rounded_factors(self.entry, self.segment)
+        if not formats:
+            return None
+        return Finding(
+            kind=FindingKind.PRECISION,
+            role=Role.CAUSE,
+            node=self.node.name,
+            sentence=rounded_first(formats),
+            evidence=" or ".join(formats),
+        )
+
+    def _contradicted(self, node: Node, segment: Segment) -> Finding | None:
+        """Codes that a node reads by other numbers than they were made with, unless the reference does so too.
+
+        Where the node diverges, what it is off by is said, and this as the cause.
+        """
+        finite = error.nonfinite(self) is None and not self.comparison.nonfinite
+        if not finite or self._beyond(self.attribution, excused=self._reproduced_firmly):
+            return None
+        found = contradicted(self.runs.backend, node)
+        if found is None or any(contradicted(self.runs.reference, each) for each in segment.nodes):
+            return None
+        return found
+
+    @cached_property
+    def _passes_on(self) -> bool:
+        """Whether the tensor is hardly more off than what its node reads.
+
+        Of a node that cannot be replayed the whole error is all that is known. Where most of it may have come with the
+        inputs, it shows nothing of the node.
+        """
+        own = None if self.stats is None else self.stats.rel_l2
+        if own is None or self.segment is None:
+            return False
+        read = (comparison.stats for comparison in self._read(self.segment))
+        errors = [stats.rel_l2 for stats in read if stats is not None and stats.rel_l2 is not None]
+        return any(own <= PASSED_ON_MAX_ERROR_RATIO * each for each in errors)
+
+    @cached_property
+    def _reads_the_same(self) -> bool:
+        """Whether all that a node reads is known to be equal, up to what arranges it and rounds nothing."""
+        segment = self.segment
+        if segment is None or segment.elsewhere or not all(node.inputs for node in segment.own):
+            return False
+        if not all(map(rounds_nothing, (*segment.own[:-1], *segment.nodes[:-1]))):
+            return False
+        return all(
+            read.stats is not None and not read.stats.mismatches and not read.nonfinite and read.known_equal
+            for read in self._read(segment)
+        )
+
+    def _read(self, segment: Segment) -> Iterator[Comparison]:
+        """Compare what a node reads."""
+        pairs = [self.runs.pairs[name] for name in segment.feeds.values() if name in self.runs.pairs]
+        return (compare_pair(self.runs.reference, self.runs.backend, pair) for pair in pairs)

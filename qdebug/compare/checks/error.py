@@ -1,0 +1,75 @@
+"""Holds the whole error of a tensor against the limits in force: where a user gave some, or nothing else judges it."""
+
+from __future__ import annotations
+
+from qdebug.compare.checks.measured import Measured, breach
+from qdebug.compare.result.finding import Finding, FindingKind
+from qdebug.model.thresholds.rounding import LSB_SLACK
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
+from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["largest_step", "nonfinite", "sqnr", "tolerance"]
+
+
+def nonfinite(of: Measured) -> Finding | None:
+    """Find elements that are NaN or infinite on one side only, in the recorded tensors or against the replay."""
+    stats, attribution = of.stats, of.attribution
+    if stats is None:
+        return None
+    count = stats.nonfinite
+    if not count and stats.mismatches and attribution is not None and not of.limits.judge_whole(stats):
+        stats = attribution.introduced_unsaturated or stats
+        count = stats.nonfinite
+    if not count:
+        return None
+    said = f"{count} of {stats.count} elements are NaN or infinite on one side only"
+    return breach(of, FindingKind.NONFINITE, said, judged=(count, 0, "elements"), given=False)
+
+
+def sqnr(of: Measured) -> Finding | None:
+    """Find an SQNR below the least in force."""
+    stats, limits = _whole(of), of.limits
+    if stats is None:
+        return None
+    floor = limits.sqnr_in_force
+    if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
+        floor = CODES_MIN_SQNR  # no code is off by more than any quantized node may introduce
+    if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
+        return None
+    said = f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
+    if of.unreplayed is not None and not limits.given:
+        said += f"; judged by its whole error, since {of.unreplayed}"
+    return breach(of, FindingKind.ERROR, said, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
+
+
+def largest_step(of: Measured) -> Finding | None:
+    """Find a difference of more steps than the user allows."""
+    stats, most = _whole(of), of.limits.max_lsb
+    if stats is None or stats.max_lsb is None or most is None:
+        return None
+    # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
+    if stats.max_lsb <= most * (1 + LSB_SLACK):
+        return None
+    said = f"a difference of {stats.max_lsb:.4g} LSB is above {most:g} LSB"
+    return breach(of, FindingKind.ERROR, said, judged=(stats.max_lsb, most, "LSB"), given=True)
+
+
+def tolerance(of: Measured) -> Finding | None:
+    """Find elements that differ by more than the absolute and relative tolerance of the user."""
+    stats, pair = _whole(of), of.limits.tolerance
+    if stats is None or pair is None or not stats.beyond_tolerance:
+        return None
+    share = f"{stats.beyond_tolerance} of {stats.count} elements"
+    said = f"{share} differ by more than {pair[0]:g} + {pair[1]:g}*abs(reference)"
+    return breach(of, FindingKind.ERROR, said, judged=(stats.beyond_tolerance, 0, "elements"), given=True)
+
+
+def _whole(of: Measured) -> ErrorStats | None:
+    """Return the whole error if that is what judges a tensor: the user's limits do, or its node was not replayed."""
+    stats, attribution = of.stats, of.attribution
+    if stats is None or stats.nonfinite or not stats.mismatches:
+        return None
+    if of.limits.judge_whole(stats):
+        return stats
+    replayed = attribution is not None and attribution.introduced_unsaturated is not None
+    return None if replayed or of.exact else stats

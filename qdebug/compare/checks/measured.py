@@ -1,0 +1,86 @@
+"""What every check of an error can ask: of a whole tensor, or of one of its samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from qdebug.compare.attribute.attribute import Attribution
+from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.limits import Limits
+from qdebug.numerics.stats import ErrorStats, Rails
+
+__all__ = ["Error", "Measured", "breach"]
+
+
+class Measured(Protocol):
+    """The error of one tensor, over all samples or in one of them, and what is known of it."""
+
+    @property
+    def name(self) -> str:
+        """The backend node."""
+
+    @property
+    def stats(self) -> ErrorStats | None:
+        """The whole error; None if it is not known."""
+
+    @property
+    def attribution(self) -> Attribution | None:
+        """How the error splits up; None if that is not known."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that hold for the tensor."""
+
+    @property
+    def excused(self) -> bool:
+        """Whether what the node introduces is excused: a known arithmetic gives the same bits, say."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are integers or booleans that nothing rounds, and all that the node reads is equal."""
+
+    @property
+    def rails(self) -> Rails | None:
+        """Codes at the ends of their range; None if there are none, or nobody asks."""
+
+    @property
+    def unreplayed(self) -> str | None:
+        """Why the node's own error is not known, to be said with a judgement of the whole; None for a sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """The simplest `Measured`: an error by itself."""
+
+    stats: ErrorStats | None
+    limits: Limits
+    attribution: Attribution | None = None
+    name: str = ""
+    excused: bool = False
+    exact: bool = False
+    rails: Rails | None = None
+    unreplayed: str | None = None
+
+
+def breach(of: Measured, kind: FindingKind, sentence: str, *, judged: tuple[float, float, str], given: bool) -> Finding:
+    """Return the finding that an error is beyond a limit.
+
+    Args:
+        of: The error.
+        kind: What the limit is about.
+        sentence: One clause.
+        judged: The amount, the limit and the unit of both.
+        given: Whether the user gave the limit.
+    """
+    amount, limit, unit = judged
+    return Finding(
+        kind=kind,
+        role=Role.BREACH,
+        node=of.name,
+        sentence=sentence,
+        amount=float(amount),
+        limit=float(limit),
+        unit=unit,
+        given=given,
+    )

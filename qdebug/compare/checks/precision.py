@@ -1,0 +1,119 @@
+"""What the number formats of a run do to its values: too few digits, or a range that ends too early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from qdebug.errors import RecordingError
+from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.numerics.affine import BLOCK, dequantize
+from qdebug.numerics.short_formats import SHORT_FORMATS, fits, held_format
+
+__all__ = ["float32_overflow", "reduced_precision"]
+
+
+def reduced_precision(
+    sides: tuple[Recording, Recording],
+    names: tuple[str, str],
+    places: Iterable[tuple[int, int]],
+    *,
+    known: str | None = None,
+) -> str | None:
+    """Give the name of the format that all values of the backend's tensor fit, and not all of the reference's.
+
+    Args:
+        sides: The reference run and the backend run.
+        names: The tensor in each; neither holds codes.
+        places: Samples and steps that both hold of it.
+        known: The format, if it is known that the backend's values were rounded to one.
+
+    Returns:
+        None if there is none, or if the values could as well be whole numbers or few multiples of one.
+    """
+    among = list(places)
+    try:
+        if known is None:
+            held = {held_format(sides[1].load(names[1], *place)) for place in among}
+            short = held.pop() if len(held) == 1 else None
+        else:
+            short = next(each for each in SHORT_FORMATS if each.name == known)
+        if short is None or all(fits(sides[0].load(names[0], *place), short) for place in among):
+            return None
+    except RecordingError:
+        return None
+    return short.name
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+_DIGITS = (3, 6, 9, 17)
+
+
+def float32_overflow(recording: Recording, node: Node | None, tensor: str, sample: int) -> str | None:
+    """Say which code of a tensor stands for a finite value that float32 has no number for.
+
+    Args:
+        recording: The run.
+        node: What gives the tensor; of a DequantizeLinear the codes that it reads are looked at.
+        tensor: The tensor.
+        sample: The sample to look at.
+
+    Returns:
+        A clause, or None if there is no such code.
+    """
+    real = node is not None and operators.of(node.op).dequantizes
+    read = node.inputs[0] if node is not None and real and node.inputs else tensor
+    for name in dict.fromkeys((tensor, read)):
+        info = recording.graph.tensors.get(name)
+        if info is None or info.quant is None or not _reaches(info.quant):
+            continue
+        for step in range(recording.steps):
+            if recording.has(name, sample, step):
+                said = _said(recording.load(name, sample, step), info.quant)
+                if said is not None:
+                    return said if name == tensor else f"{said}, in {name!r}"
+    return None
+
+
+def _reaches(quant: QuantParams) -> bool:
+    """Tell whether any code could stand for more than float32 holds."""
+    if quant.qmin is None or quant.qmax is None:
+        return False
+    zeros = np.asarray(quant.zero_point, np.float64)
+    reach = np.maximum(np.abs(quant.qmin - zeros), np.abs(quant.qmax - zeros)) * np.asarray(quant.scale, np.float64)
+    return bool(np.any(reach > _LARGEST))
+
+
+def _said(codes: np.ndarray, quant: QuantParams) -> str | None:
+    """Say of the first code that overflows what it stands for."""
+    scales = quant.scale.ravel()
+    if scales.size == 1:
+        flat = codes.reshape(-1)
+        scale, zero = float(scales[0]), int(quant.zero_point.ravel()[0])
+        for start in range(0, flat.size, BLOCK):
+            over = np.isinf(dequantize(flat[start : start + BLOCK], quant))
+            if over.any():
+                code = int(flat[start + int(over.argmax())])
+                return _clause(code, scale, zero)
+        return None
+    over = np.isinf(dequantize(codes, quant))
+    if not over.any():
+        return None
+    at = np.unravel_index(int(over.argmax()), over.shape)
+    if quant.axis is None or quant.block_size:
+        return f"code {int(codes[at])} at its scale stands for a value beyond float32"
+    channel = at[quant.axis]
+    zeros = np.broadcast_to(quant.zero_point.ravel(), scales.shape)
+    return _clause(int(codes[at]), float(scales[channel]), int(zeros[channel]))
+
+
+def _clause(code: int, scale: float, zero: int) -> str:
+    real = scale * (code - zero)
+    beyond = -_LARGEST if real < 0 else _LARGEST
+    digits = next((digits for digits in _DIGITS if f"{real:.{digits}g}" != f"{beyond:.{digits}g}"), _DIGITS[-1])
+    about = f" (zero point {zero})" if zero else ""
+    return (
+        f"code {code} at scale {scale:.{max(digits, 4)}g}{about} stands for {real:.{digits}g}, "
+        f"beyond the {beyond:.{digits}g} where float32 ends"
+    )

@@ -1,0 +1,49 @@
+"""Every check of a node, in order: of several findings that decide, the first is the reason that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qdebug.compare.checks import arithmetic, codes, error, graph, statistics
+from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.checks.measured import Measured
+from qdebug.compare.result.finding import Finding
+
+__all__ = ["CHECKS", "ERROR_CHECKS", "Check", "findings_of"]
+
+Check = Callable[[NodeContext], Finding | None]
+"""Looks for one thing that can be wrong with a node."""
+
+ERROR_CHECKS: tuple[Callable[[Measured], Finding | None], ...] = (
+    error.nonfinite,
+    arithmetic.integers,
+    arithmetic.steps,
+    arithmetic.sums,
+    arithmetic.elements,
+    codes.range_fits,
+    codes.scale_fits,
+    error.sqnr,
+    error.largest_step,
+    error.tolerance,
+    codes.saturation,
+)
+"""Checks of an error, which judge single samples as well."""
+
+CHECKS: tuple[Check, ...] = (
+    graph.difference,
+    *ERROR_CHECKS,
+    statistics.nonfinite_at_least,
+    statistics.sqnr_at_most,
+    graph.unholdable,
+    graph.read_otherwise,
+    graph.overflow,
+    graph.otherwise_said,
+    statistics.undecided,
+    graph.precision,
+)
+"""All checks."""
+
+
+def findings_of(context: NodeContext) -> tuple[Finding, ...]:
+    """Return everything that the checks find of a node, in their order."""
+    return tuple(found for check in CHECKS if (found := check(context)) is not None)

@@ -1,0 +1,315 @@
+"""Explain a recording: for every output of every node, the arithmetic that reproduces it, or what is wrong with it.
+
+Nodes on codes are searched (see `qdebug.compare.explaining.search`) and their evidence is pooled (see
+`qdebug.compare.explaining.pooling`); what only moves codes has to be equal; float nodes are held against a replay
+(see `qdebug.compare.explaining.float_band`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from qdebug.compare.explaining.evidence import residual_of
+from qdebug.compare.explaining.explanation import (
+    ExplainStatus,
+    Explanation,
+    NodeExplanation,
+    Preset,
+    Recorded,
+    RunnerUp,
+)
+from qdebug.compare.explaining.float_band import judge_float
+from qdebug.compare.explaining.neighbours import with_neighbours
+from qdebug.compare.explaining.pooling import Pooled, pool, standing_for
+from qdebug.compare.explaining.search import Finding, search
+from qdebug.compare.explaining.units import Place, Units, UnitSource
+from qdebug.compare.measure.recordings import RecentTensors, real_where_varying
+from qdebug.compare.patterns.residual import Residual
+from qdebug.errors import KernelError, QdebugError, UsageError
+from qdebug.model import Node, Recording, operators
+from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
+from qdebug.replay.blockwise_weight import rounds_data
+from qdebug.replay.describe import describe
+from qdebug.replay.given import GIVEN
+from qdebug.replay.presets import names_of, preset
+from qdebug.replay.registry import has_kernel, run_node
+from qdebug.replay.run import one_thread
+from qdebug.replay.variant import Variant, parse_variant
+
+__all__ = ["explain_recording", "siblings", "wanted"]
+
+_SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
+_ANY = "any arithmetic"
+_OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
+_MOVES = "moved"
+"""Kind of a node that gives codes and computes nothing."""
+
+
+def explain_recording(
+    recording: Recording,
+    *,
+    tensors: Collection[str] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Explanation:
+    """Find the arithmetic of every node.
+
+    Args:
+        recording: The backend's recording.
+        tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
+        progress: Called with the number of outputs done, their total and the name of the next node.
+    """
+    recording = RecentTensors(real_where_varying(recording))
+    todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
+    answers: list[NodeExplanation] = []
+    findings: dict[int, Finding] = {}
+    vain: Counter[str] = Counter()
+    units = Units(recording)
+    with one_thread(), np.errstate(all="ignore"):  # what overflows has a defined result
+        for position, (node, tensor) in enumerate(todo):
+            if progress is not None:
+                progress(position, len(todo), node.name)
+            found = _look(recording, units, node, tensor, unknown=vain[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
+            if isinstance(found, Finding):
+                findings[position] = found
+                vain[node.op] += not found.matching
+                answers.append(_bare(node, tensor, ExplainStatus.UNEXPLAINED))
+            else:
+                answers.append(found)
+        for position, pooled in pool(findings).items():
+            if pooled.doubt is not None:
+                findings[position] = findings[position].without_novel()
+            answers[position] = _with_recorded(_answer(findings[position], pooled))
+    if progress is not None:
+        progress(len(todo), len(todo), "")
+    nodes = with_neighbours(recording.graph, answers)
+    classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
+    arithmetic, exceptions = standing_for(classes)
+    return Explanation(run=recording.info, nodes=nodes, arithmetic=arithmetic, exceptions=exceptions)
+
+
+def wanted(recording: Recording, name: str) -> tuple[str, ...]:
+    """Find the outputs of the node, or the tensor, of a name.
+
+    Raises:
+        UsageError: No node and no computed tensor has this name.
+    """
+    outputs = list(_outputs(recording))
+    found = tuple(tensor for node, tensor in outputs if name in (node.name, tensor))
+    if found:
+        return found
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [known for node, tensor in outputs for known in (node.name, tensor)], n=3)
+    also = f" Near names: {', '.join(repr(known) for known in near)}." if near else ""
+    raise UsageError(
+        f"No node and no computed tensor is called {name!r}.{also}",
+        hint="List the names: qdebug explain BACKEND --all.",
+    )
+
+
+def siblings(recording: Recording, tensors: Collection[str]) -> frozenset[str]:
+    """Give the outputs of all nodes with the operator of one that gives these tensors."""
+    outputs = list(_outputs(recording))
+    ops = {node.op for node, tensor in outputs if tensor in tensors}
+    return frozenset(tensor for node, tensor in outputs if node.op in ops)
+
+
+def _outputs(recording: Recording) -> Iterator[tuple[Node, str]]:
+    """Go through the outputs of all nodes that compute something."""
+    for node in recording.graph.nodes:
+        if operators.of(node.op).constant:
+            continue
+        for tensor in node.outputs:
+            if tensor and not recording.graph.is_constant(tensor):
+                yield node, tensor
+
+
+def _bare(node: Node, tensor: str, status: ExplainStatus, reason: str | None = None) -> NodeExplanation:
+    return NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=status, reason=reason)
+
+
+def _look(recording: Recording, units: Units, node: Node, tensor: str, *, unknown: bool) -> Finding | NodeExplanation:
+    """Look at one output: search it, or say what it is."""
+    try:
+        missing = units.missing(node, tensor)
+        if missing is not None:
+            return _bare(node, tensor, ExplainStatus.NO_INPUT, missing)
+        source = units.find(node, tensor)
+        if isinstance(source, UnitSource) and source.moves:
+            return _moved(recording, node, tensor, "", units.places(node, tensor))
+        if isinstance(source, UnitSource):
+            flaw = source.flaw
+            if flaw is not None:
+                return _bare(node, tensor, ExplainStatus.UNEXPLAINED, flaw)
+            finding = search(source, unknown=unknown)
+            return (
+                finding
+                if finding.reason is None
+                else _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(finding.reason))
+            )
+        at = units.places(node, tensor)
+        return (
+            _moved(recording, node, tensor, source, at)
+            if units.quantized(node, tensor)
+            else _real(recording, node, tensor, at)
+        )
+    except QdebugError as error:
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
+
+
+def _clause(message: str) -> str:
+    """Make a clause of a sentence; names of operators keep their capitals."""
+    name = any(letter.isupper() for letter in message.split(" ", 1)[0][1:])
+    return (message if name else message[:1].lower() + message[1:]).rstrip(".")
+
+
+def _real(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> NodeExplanation:
+    """Hold a float node, or one on plain integers, against its replay."""
+    if not has_kernel(node.op, node.domain):
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, f"no kernel is known for {node.op}")
+    found = judge_float(recording, node, tensor, at)
+    if rounds_data(node) and not found.within:  # it may, and need not
+        plain = replace(node, attrs={name: value for name, value in node.attrs.items() if name != "accuracy_level"})
+        real = judge_float(recording, plain, tensor, at)
+        found = real if real.within else found
+    if not found.within and operators.plain(node).rescales and _bare_codes(recording, tensor, at[0]):
+        said = f"nothing says how its output {tensor!r} is quantized"
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, said)
+    mistaken = None if found.within else _no_codes(recording, node, tensor, at[0])
+    reason = "; ".join(filter(None, (found.reason, mistaken))) or None
+    answer = _bare(node, tensor, ExplainStatus.IN_BAND if found.within else ExplainStatus.UNEXPLAINED, reason)
+    return replace(answer, band=found.band, match=found.match, elements=found.elements)
+
+
+def _bare_codes(recording: Recording, tensor: str, place: Place) -> bool:
+    """Tell whether values look like codes, and nothing says of what scale."""
+    dtype = recording.load(tensor, *place).dtype
+    return recording.graph.tensors[tensor].quant is None and dtype.kind in "iu" and dtype.itemsize <= 2
+
+
+def _no_codes(recording: Recording, node: Node, tensor: str, place: Place) -> str | None:
+    """Say which values of a node were recorded with a scale, as codes are, and are real numbers; None if none were."""
+    for name in (tensor, *filter(None, node.inputs)):
+        values = recording.load(name, *place)
+        if recording.graph.tensors[name].quant is None or values.dtype.kind != "f":
+            continue
+        if np.any(values != np.rint(values)):
+            return f"{name!r} was recorded with a scale, as codes are, and holds no whole numbers"
+    return None
+
+
+def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence[Place]) -> NodeExplanation:
+    """Hold a node that gives codes and is no unit against a kernel that moves codes as they are."""
+    quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
+    same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
+    row = operators.plain(node)  # Q and DQ leave nothing open where they are no unit: int32 codes, 8-bit floats, blocks
+    if not has_kernel(node.op, node.domain) or row.rescales or not (same or row.converts_codes):
+        return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
+    equal = total = 0
+    for place in at:
+        values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
+        replayed = run_node(node, values, recording.graph.opset)[tensor]
+        ours = recording.load(tensor, *place)
+        if ours.shape != replayed.shape:
+            raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {ours.shape}.")
+        equal += int(np.count_nonzero(ours == replayed))
+        total += ours.size
+    status = ExplainStatus.EXPLAINED if equal == total else ExplainStatus.UNEXPLAINED
+    left = None if equal == total else f"{total - equal} of {total} elements are not what {node.op} gives"
+    answer = _bare(node, tensor, status, left)
+    return replace(
+        answer,
+        kind=_MOVES if same else "defined",
+        words="codes moved as they are" if same else "as the operator is defined",
+        match=equal / max(total, 1),
+        elements=total,
+        tried=1,
+    )
+
+
+def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
+    """Say what a search has found, in the light of the node's siblings."""
+    node, tensor = finding.source.node, finding.source.tensor
+    explained = bool(finding.matching)
+    answer = NodeExplanation(
+        node=node.name,
+        op=node.op,
+        tensor=tensor,
+        status=ExplainStatus.EXPLAINED if explained else ExplainStatus.UNEXPLAINED,
+        reason=pooled.reason,
+        kind=finding.kind,
+        dtypes=_types(finding.dtypes),
+        elements=finding.elements,
+        alone=len(finding.matching),
+        siblings=pooled.siblings,
+        match=finding.match,
+        witnesses=finding.witnesses,
+        witness_elements=finding.witness_elements,
+        tried=finding.tried,
+        recorded=_recorded(finding),
+        runner_up=None
+        if finding.runner_up is None
+        else RunnerUp(variant=str(finding.runner_up), match=finding.runner_up_match),
+    )
+    members = pooled.variants if explained else tuple(v for v in (finding.best,) if v is not None)
+    if not members:
+        return answer
+    names = tuple(map(str, pooled.members))
+    answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
+    if not explained:
+        expected = pooled.usual or finding.plain or members[0]
+        left = residual_of(finding, expected)
+        given = (finding.source.void, pooled.doubt, None if finding.unknown else _SPARED)
+        reasons = [reason for reason in given if reason]
+        if left is not None:
+            answer = _held_against(answer, left, finding)
+        else:
+            wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
+            reasons.insert(0, f"{wrong} of {finding.elements} elements are not what {node.op} gives")
+        return replace(answer, residual=left, reason="; ".join(reasons) or None)
+    if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
+        return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
+    return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes, finding.branch))
+
+
+def _held_against(answer: NodeExplanation, left: Residual, finding: Finding) -> NodeExplanation:
+    """Show the variant that wrong elements were counted with, and the best as its runner-up if that is another."""
+    match = 1 - left.wrong / left.total
+    answer = replace(answer, variants=(left.against,), words=describe(parse_variant(left.against)), match=match)
+    if finding.match is None or finding.match <= match or str(finding.best) == left.against:
+        return answer
+    return replace(answer, runner_up=RunnerUp(variant=str(finding.best), match=finding.match))
+
+
+def _recorded(finding: Finding) -> Recorded | None:
+    if finding.given is None:
+        return None
+    fits = any(variant.multiplier.number == GIVEN for variant in finding.matching)
+    return Recorded(reproduces=fits, ratio=finding.given)
+
+
+def _with_recorded(answer: NodeExplanation) -> NodeExplanation:
+    """Say of a node that recorded integers do not reproduce that they do not, and where scales say another quotient."""
+    known = answer.recorded
+    if known is None:
+        return answer
+    far = f"they stand for {known.ratio:.6g} times the quotient of the recorded scales"
+    said = "" if known.reproduces else "no program with the recorded multiplier and shift reproduces it"
+    if abs(known.ratio - 1) > RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE:
+        said = f"{said or 'the recorded multiplier and shift reproduce it, and not the scales'}: {far}"
+    return replace(answer, reason="; ".join(filter(None, (answer.reason, said))) or None)
+
+
+def _types(dtypes: tuple[str, ...]) -> str:
+    return f"{' x '.join(dict.fromkeys(dtypes[:-1]) if len(dtypes) > 3 else dtypes[:-1])} -> {dtypes[-1]}"
+
+
+@lru_cache(maxsize=64)  # siblings share their class
+def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[Preset, ...]:
+    named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
+    return tuple(Preset(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named)

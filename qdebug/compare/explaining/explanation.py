@@ -1,0 +1,267 @@
+"""The answer of `explain`: for each node the arithmetic that reproduces it, and what nothing reproduces."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from qdebug.compare.patterns.residual import Residual
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import json_safe
+from qdebug.model import Fidelity, RunInfo
+
+__all__ = ["Band", "ExplainStatus", "Explanation", "NodeExplanation", "Preset", "Recorded", "RunnerUp"]
+
+
+class ExplainStatus(StrEnum):
+    """How the output of one node can be accounted for."""
+
+    EXPLAINED = "explained"
+    UNEXPLAINED = "unexplained"
+    IN_BAND = "in_band"
+    NO_KERNEL = "no_kernel"
+    NO_INPUT = "no_input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerUp:
+    """The best arithmetic that does not reproduce a node, and the share of elements that it does reproduce."""
+
+    variant: str
+    match: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A known backend whose arithmetic for a kind of node is among the variants.
+
+    Args:
+        name: Its name.
+        provenance: How it is known: "measured", "source" or "memory".
+        detail: What was measured or read.
+    """
+
+    name: str
+    provenance: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The integer multiplier and shift that a backend recorded with a node's output.
+
+    Args:
+        reproduces: Whether a program with them reproduces every element.
+        ratio: What they stand for over the quotient of the recorded scales, of the channel where it is furthest from 1.
+    """
+
+    reproduces: bool
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """How far a float node's output is from its replay.
+
+    Args:
+        precision: The finest precision that accounts for the error: "exact", "fp32", "tf32 inputs", "fp16 inputs",
+            "bf16 inputs" (each also "and bias"), "fp16 accumulator" or "bf16 accumulator"; "fp32" if none does.
+        ratio: Norm of the error over the norm that this precision allows; None if the node has no bound.
+        spread: Norm of the error over the largest difference between sampled orders of the sums; None if the node has
+            none that can be sampled.
+        exact: Whether the output equals the replay bit for bit.
+    """
+
+    precision: str
+    ratio: float | None = None
+    spread: float | None = None
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExplanation:
+    """What accounts for one output of one node.
+
+    Args:
+        node: Name of the node.
+        op: Its operator.
+        tensor: The output.
+        status: The answer.
+        reason: Why there is no better one, or what the answer leaves open; None if nothing.
+        kind: What the node computes, such as "conv"; None if it is no quantized unit.
+        dtypes: Types of its operands and output, such as "uint8 x int8 -> uint8".
+        elements: Recorded elements of the output, of all samples.
+        variants: Texts of the variants that reproduce the node and its siblings, the simplest first, one for each
+            function: what is proven to give the same codes whatever the operands are is one. If none does, the one
+            that wrong elements are counted with: its siblings', or the simplest or the best.
+        members: All of them, those that are one function included; not in the JSON.
+        words: The first of them in plain words.
+        alone: How many variants reproduce this node, were it looked at without its siblings; several names of one
+            function count several times.
+        siblings: Nodes of the same kind, types and backend whose evidence is pooled, this one included.
+        presets: Known backends with one of these variants.
+        match: Share of the elements that the first variant reproduces.
+        witnesses: Different numbers (sums with their channel, or codes) that the runner-up gets wrong: what the answer
+            rests on.
+        witness_elements: Elements that hold them.
+        runner_up: The best variant that does not reproduce it.
+        residual: What the best variant leaves; None if nothing.
+        tried: Number of variants tried.
+        recorded: The multiplier and shift that were recorded with it; None without.
+        band: How far a float node is from its replay; None for a quantized one.
+        accepted: Why an unexplained node is no failure; None if it is one.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    status: ExplainStatus
+    reason: str | None = None
+    kind: str | None = None
+    dtypes: str | None = None
+    elements: int = 0
+    variants: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    words: str | None = None
+    alone: int = 0
+    siblings: int = 1
+    presets: tuple[Preset, ...] = ()
+    match: float | None = None
+    witnesses: int = 0
+    witness_elements: int = 0
+    runner_up: RunnerUp | None = None
+    residual: Residual | None = None
+    tried: int = 0
+    recorded: Recorded | None = None
+    band: Band | None = None
+    accepted: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values, with the keys of the explain JSON."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return plain | {
+            "status": str(self.status),
+            "variants": list(self.variants),
+            "presets": [preset.name for preset in self.presets],
+            "provenance": {preset.name: f"{preset.provenance}: {preset.detail}" for preset in self.presets},
+            "runner_up": None if self.runner_up is None else asdict(self.runner_up),
+            "residual": None if self.residual is None else self.residual.to_dict(),
+            "recorded": None if self.recorded is None else asdict(self.recorded),
+            "band": None if self.band is None else asdict(self.band),
+        }
+
+
+_PLAIN = (
+    "node",
+    "op",
+    "tensor",
+    "reason",
+    "kind",
+    "dtypes",
+    "elements",
+    "words",
+    "alone",
+    "siblings",
+    "match",
+    "witnesses",
+    "witness_elements",
+    "tried",
+    "accepted",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The explanation of a whole recording.
+
+    Args:
+        run: Facts of the run.
+        nodes: One entry for each output of each node, in topological order.
+        arithmetic: Text of the variant that stands for each kind of node and types, or for a branch of the kind
+            ("lookup.Sigmoid") where one variant does not do for all; what an arithmetic file holds.
+        exceptions: By the same keys, how many explained nodes that variant does not reproduce, in words.
+    """
+
+    run: RunInfo
+    nodes: Sequence[NodeExplanation]
+    arithmetic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    exceptions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """How many nodes have each status, as a whole and by operator."""
+        by_op: dict[str, Counter[str]] = {}
+        for node in self.nodes:
+            by_op.setdefault(node.op, Counter())[str(node.status)] += 1
+        totals = Counter(str(node.status) for node in self.nodes)
+        counts: dict[str, Any] = {str(status): totals[str(status)] for status in ExplainStatus}
+        return counts | {"by_op": {op: dict(sorted(count.items())) for op, count in sorted(by_op.items())}}
+
+    def of(self, status: ExplainStatus) -> tuple[NodeExplanation, ...]:
+        """Give the nodes of one status."""
+        return tuple(node for node in self.nodes if node.status is status)
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything that was computed has an answer: nodes that only move codes give none for the others."""
+        if self.of(ExplainStatus.UNEXPLAINED) or self.of(ExplainStatus.IN_BAND):
+            return True
+        explained = self.of(ExplainStatus.EXPLAINED)
+        left_out = self.of(ExplainStatus.NO_INPUT) or self.of(ExplainStatus.NO_KERNEL)
+        return any(node.variants for node in explained) or bool(explained and not left_out)
+
+    @property
+    def exit_code(self) -> int:
+        """What `qdebug explain` exits with.
+
+        3 if the recording cannot be relied on, or nothing in it has an answer; 1 if a node is unexplained; else 0.
+        """
+        if not self.run.complete or self.run.fidelity is Fidelity.DIFFERS or not self.answered:
+            return 3
+        return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
+
+    def accepting(self, limits: Limits) -> Explanation:
+        """Give the explanation with unexplained nodes accepted that limits allow.
+
+        Args:
+            limits: Acknowledged nodes, and the largest error in steps that no one has to explain.
+        """
+        nodes = tuple(
+            replace(node, accepted=_allowed(node, limits)) if node.status is ExplainStatus.UNEXPLAINED else node
+            for node in self.nodes
+        )
+        return replace(self, nodes=nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the explanation as plain values; non-finite numbers are strings."""
+        plain: dict[str, Any] = json_safe(
+            {
+                "format": "qdebug.explain",
+                "version": 1,
+                "backend": self.run.to_dict(),
+                "summary": dict(self.summary),
+                "arithmetic": dict(self.arithmetic),
+                "nodes": [node.to_dict() for node in self.nodes],
+            }
+        )
+        return plain
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Give the explanation as JSON text that validates against the committed schema."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+
+def _allowed(node: NodeExplanation, limits: Limits) -> str | None:
+    """Say why a node need not be explained; None if it must."""
+    known = limits.acknowledgement(node.node)
+    if known is not None and not known.expired:
+        return f"acknowledged: {known.reason}"
+    bound = limits.max_lsb
+    if bound is not None and node.residual is not None and node.residual.max_lsb <= bound:
+        return f"its error is at most {bound:g} LSB"
+    return None

@@ -1,0 +1,362 @@
+"""Float nodes: whether the order and the precision of their sums account for the difference from a replay.
+
+A float kernel may sum in any order, so that its output is hardly ever the replay's bit for bit. What it may differ by
+is bounded (see `qdebug.compare.attribute.band`) and can be seen in the spread over a few orders. Kernels that round
+their operands to fewer bits first (TF32, bfloat16, float16) are found by doing the same before the replay; those that
+sum in 16 bits by the size of their error, which is orders of magnitude larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.compare.attribute.band import allowed_error, narrow_sums_error, norm, unit_roundoff
+from qdebug.compare.explaining.explanation import Band
+from qdebug.compare.explaining.units import Place
+from qdebug.compare.patterns.wrong_places import Layout, places
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, Recording, operators
+from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import (
+    OUTLIER_ERROR_RATIO,
+    ROUNDED_FACTORS_MAX_ERROR_RATIO,
+    ROUNDING_MIN_MEDIAN_SHARE,
+    SUM_ORDERS_TRIED,
+)
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.numerics.affine import dequantize
+from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import run_node
+
+__all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
+
+_SEED = 20250218
+
+
+_SHORT = MappingProxyType({"tf32": "TF32", "fp16": "float16", "bf16": "bfloat16"})
+"""What each format goes by here, the finest first."""
+_NAMED = {short.name: short for short in SHORT_FORMATS}
+_INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {title: _NAMED[name].rounded for title, name in _SHORT.items()}
+)
+_ACCUMULATORS: Mapping[str, float] = MappingProxyType({"fp16": 2.0**-11, "bf16": 2.0**-8})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloatFinding:
+    """How a node's output compares with a replay on real numbers.
+
+    Args:
+        band: The coarsest precision that has to be assumed, and how much of its error is there.
+        within: Whether that precision accounts for the error.
+        match: Share of the elements that are equal to the replay.
+        elements: Elements compared.
+        reason: What is wrong; None if nothing is.
+    """
+
+    band: Band
+    within: bool
+    match: float
+    elements: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FloatReplay:
+    """One sample of a float node beside its replay.
+
+    Args:
+        recorded: What was recorded, as real numbers.
+        replayed: What the replay gives.
+        allowed: The norm that their difference may have; 0 for an operator that rounds nothing.
+    """
+
+    recorded: np.ndarray
+    replayed: np.ndarray
+    allowed: float
+
+    @property
+    def error(self) -> float:
+        """Norm of the difference where both are finite; infinite if one of them alone is not."""
+        if np.any(_finite(self.recorded) != _finite(self.replayed)):
+            return np.inf
+        return norm(_difference(self.recorded, self.replayed))
+
+
+@dataclass(slots=True)
+class _Run:
+    """A node's replay in one precision, over all samples: squared norms."""
+
+    error: float = 0.0
+    allowed: float = 0.0
+
+    def add(self, error: np.ndarray, allowed: float) -> None:
+        self.error += norm(error) ** 2
+        self.allowed += allowed**2
+
+    @property
+    def ratio(self) -> float:
+        """Norm of the error over what is allowed."""
+        if self.error == 0:
+            return 0.0
+        return float(np.sqrt(self.error / self.allowed)) if self.allowed else np.inf
+
+
+def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> FloatFinding:
+    """Hold a node's recorded output against a replay on its recorded inputs.
+
+    Args:
+        recording: The backend's recording.
+        node: The node.
+        tensor: One of its outputs.
+        at: Samples and steps to look at.
+
+    Raises:
+        KernelError: The node cannot be replayed.
+        RecordingError: A value cannot be read.
+    """
+    case = _Case(recording, node, tensor)
+    single, equal, total, odd = _Run(), 0, 0, 0
+    for place in at:
+        ours, replayed, allowed = case.compare(place)
+        equal += int(np.count_nonzero((ours == replayed) | (_missing(ours) & _missing(replayed))))
+        total += ours.size
+        odd += int(np.count_nonzero(_finite(ours) != _finite(replayed)))
+        single.add(_difference(ours, replayed), 0.0 if _rounds_nothing(node) else allowed)
+    match = equal / total if total else 1.0
+    if equal == total:
+        return FloatFinding(band=Band(precision="exact", ratio=0.0, exact=True), within=True, match=1.0, elements=total)
+    spread = case.spread(at[0])
+    band = Band(precision="fp32", ratio=single.ratio, spread=spread)
+    found = FloatFinding(band=band, within=False, match=match, elements=total)
+    if odd:
+        return replace(
+            found, reason=f"{odd} of {total} elements are NaN or infinite in the recording or the replay alone"
+        )
+    if single.ratio <= 1:
+        return replace(found, within=True)
+    for precision, ratio in case.coarser(at):
+        if ratio <= 1:
+            return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
+    if _rounds_nothing(node):
+        return replace(found, reason=f"{total - equal} of {total} elements differ, and {node.op} rounds nothing")
+    said = f"it is off by {single.ratio:.3g} times what rounding accounts for{case.where(at)}"
+    return replace(found, reason=said)
+
+
+def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
+    """Give the short formats to which a product may have rounded what it multiplies: that accounts for its error.
+
+    Args:
+        recording: The backend's recording.
+        node: A node whose sums in float32 do not account for its output.
+        tensor: That output.
+        place: The sample and step to look at.
+
+    Returns:
+        Names of formats: of TF32 and float16 mostly both or none; none for other operators, and what is not recorded.
+    """
+    try:
+        case = _Case(recording, node, tensor)
+        return tuple(case.rounding(place))
+    except (KernelError, RecordingError):
+        return ()
+
+
+def replay_float(recording: Recording, node: Node, tensor: str, place: Place, precision: str) -> FloatReplay:
+    """Replay one sample of a float node in a precision.
+
+    Args:
+        recording: The backend's recording.
+        node: The node.
+        tensor: One of its outputs.
+        place: The sample and step.
+        precision: What `Band.precision` says of the node, or of its siblings.
+
+    Raises:
+        KernelError: The node cannot be replayed.
+        RecordingError: A value cannot be read.
+    """
+    case = _Case(recording, node, tensor)
+    number, _, what = precision.partition(" ")
+    narrow = _ACCUMULATORS.get(number) if what == "accumulator" else None
+    ours, replayed, allowed = case.compare(place, cast=_INPUTS.get(number), bias=what != "inputs", narrow=narrow)
+    return FloatReplay(recorded=ours, replayed=replayed, allowed=0.0 if _rounds_nothing(node) else allowed)
+
+
+def _rounds_nothing(node: Node) -> bool:
+    """Tell whether an operator chooses or converts values, so that there is one right answer."""
+    row = operators.of(node.op)
+    return (row.rounds_nothing and not row.converts_codes) or row.casts
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.isnan(_wide(values)))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.isfinite(_wide(values)))
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    """Give values in a format that has all of numpy's functions: those of the 8 and 16 bit formats are few."""
+    return values if values.dtype.kind in "fiub" else values.astype(np.float64)
+
+
+def _difference(ours: np.ndarray, replayed: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(ours.astype(np.float64) - replayed.astype(np.float64), nan=0.0)
+
+
+class _Case:
+    """One float node."""
+
+    def __init__(self, recording: Recording, node: Node, tensor: str) -> None:
+        self._recording, self._node, self._tensor = recording, node, tensor
+        self._form, self._opset = real_form(node, recording.graph.opset)
+        self._lone = False  # whether a precision of the inputs leaves few elements wrong: then no other explains them
+
+    def compare(
+        self,
+        place: Place,
+        *,
+        cast: Callable[[np.ndarray], np.ndarray] | None = None,
+        bias: bool = True,
+        narrow: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Give the recorded values, the replay, and the norm that their difference may have.
+
+        Args:
+            place: The sample and step.
+            cast: What is done to the inputs first.
+            bias: Whether to the bias, too.
+            narrow: Unit roundoff of the format that sums are held in, if it is not float32.
+        """
+        values = self._values(place)
+        if cast is not None:
+            narrowed = self._form.inputs[: None if bias else 2]
+            values = {
+                name: cast(array) if array.dtype.kind == "f" and name in narrowed else array
+                for name, array in values.items()
+            }
+        replayed = run_node(self._form, values, self._opset)[self._tensor]
+        quant = self._recording.graph.tensors[self._tensor].quant
+        ours = dequantize(self._recording.load(self._tensor, *place), quant)
+        if ours.shape != replayed.shape:
+            raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
+        if ours.dtype.kind not in "fV" or replayed.dtype.kind not in "fV":
+            return ours, replayed, 0.0
+        if narrow is not None:
+            return ours, replayed, narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0
+        unit = max(
+            FLOAT32_UNIT_ROUNDOFF, unit_roundoff(ours.dtype), *(unit_roundoff(a.dtype) for a in values.values()), 0.0
+        )
+        return ours, replayed, allowed_error(self._form, values, replayed, self._opset, unit)
+
+    def _values(self, place: Place) -> dict[str, np.ndarray]:
+        found = {}
+        for name in dict.fromkeys(self._form.inputs):
+            if name:
+                quant = None if operators.of(self._form.op).takes_codes else self._recording.graph.tensors[name].quant
+                found[name] = dequantize(self._recording.load(name, *place), quant)
+        return found
+
+    def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
+        """Give the coarser precisions, the finest first, and how much of the error each allows is there."""
+        if not operators.of(self._form.op).product:
+            return
+        for name, cast in _INPUTS.items():
+            yield f"{name} inputs", self._ratio(at, cast=cast, bias=False)
+            if len(self._form.inputs) > 2:
+                yield f"{name} inputs and bias", self._ratio(at, cast=cast)
+        for name, unit in _ACCUMULATORS.items():
+            yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
+
+    def rounding(self, place: Place) -> Iterator[str]:
+        """Give the formats to which rounding the inputs first leaves no more than sums in float32 account for."""
+        if not operators.of(self._form.op).product:
+            return
+        ours, replayed, allowed = self.compare(place)
+        error = norm(_difference(ours, replayed))
+        if not allowed < error < ROUNDED_FACTORS_MAX_ERROR_RATIO * allowed:
+            return
+        for title, cast in _INPUTS.items():
+            if any(
+                self._ratio([place], cast=cast, bias=bias) <= 1 for bias in (False, True)[: len(self._form.inputs) - 1]
+            ):
+                yield _SHORT[title]
+
+    def _ratio(
+        self,
+        at: Sequence[Place],
+        *,
+        cast: Callable[[np.ndarray], np.ndarray],
+        bias: bool = True,
+        narrow: float | None = None,
+    ) -> float:
+        run = _Run()
+        for place in at:
+            ours, replayed, allowed = self.compare(place, cast=cast, bias=bias, narrow=narrow)
+            if not _everywhere(ours, replayed):
+                self._lone = True
+            if narrow is not None and (self._lone or not _everywhere(*self.compare(place)[:2])):
+                return np.inf
+            run.add(_difference(ours, replayed), allowed)
+        return run.ratio
+
+    def spread(self, place: Place) -> float | None:
+        """Give the norm of the error over the largest that other orders of the sums make; None if there are none."""
+        values = self._values(place)
+        arrays = [values[name] for name in self._form.inputs if name]
+        rng = np.random.default_rng(_SEED)
+        plain = run_node(self._form, values, self._opset)[self._tensor]
+        largest = 0.0
+        for _ in range(SUM_ORDERS_TRIED):
+            turned = _reordered(self._form, arrays, rng)
+            if turned is None:
+                return None
+            other = {**values, **dict(zip([n for n in self._form.inputs if n], turned, strict=True))}
+            largest = max(largest, norm(_difference(run_node(self._form, other, self._opset)[self._tensor], plain)))
+        error = norm(_difference(self.compare(place)[0], plain))
+        return error / largest if largest else None
+
+    def where(self, at: Sequence[Place]) -> str:
+        """Say where the elements lie that are off by far more than the rest; empty if nowhere in particular."""
+        ours, replayed, allowed = self.compare(at[0])
+        error = np.abs(_difference(ours, replayed))
+        if ours.ndim < 2 or not error.size:
+            return ""
+        wrong = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
+        layout = Layout(channel=0, spatial=tuple(range(1, ours.ndim - 1)))
+        found = places(wrong, layout)
+        return f", {found[0].detail}" if found else ""
+
+
+def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
+    """Tell whether an error is spread over all elements, as one by rounding is, and not the mistake of a few.
+
+    Elements that are 0 on both sides, as after a Relu, say nothing.
+    """
+    error = _difference(ours, replayed)[(_wide(ours) != 0) | (_wide(replayed) != 0)]
+    return not error.size or bool(
+        np.median(np.abs(error)) >= ROUNDING_MIN_MEDIAN_SHARE * norm(error) / np.sqrt(error.size)
+    )
+
+
+def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray] | None:
+    """Permute the terms of every sum alike in both operands; None where that is not known."""
+    row = operators.of(form.op)
+    if row.plain != row.name:
+        return None  # an activation computed along with the sums hides their order
+    if row.sums is Sums.FILTER and form.attrs.get("group", 1) == 1:
+        order = rng.permutation(arrays[1].shape[1])
+        return [arrays[0][:, order], arrays[1][:, order], *arrays[2:]]
+    if row.sums is Sums.MATRIX and row.bias is None and all(array.ndim >= 2 for array in arrays[:2]):
+        order = rng.permutation(arrays[0].shape[-1])
+        return [arrays[0][..., order], arrays[1][..., order, :], *arrays[2:]]
+    return None

@@ -1,0 +1,72 @@
+"""What the nodes around an unexplained one say of it: whether its values were recorded rightly, and their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.model import Graph, Node, operators
+from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
+
+__all__ = ["channels_last", "with_neighbours"]
+
+
+def channels_last(graph: Graph, node: Node) -> bool:
+    """Tell whether a node's output has its channels last, by the layout said of it or by the nodes before it.
+
+    Args:
+        graph: The graph.
+        node: A node that has no layout of its own, such as an addition.
+    """
+    waiting, seen = [node], {node.name}
+    while waiting and len(seen) <= LAYOUT_SEARCH_MAX_NODES:
+        asked = waiting.pop(0)
+        said = [graph.tensors[name].layout for name in asked.outputs if name in graph.tensors]
+        if any(said):
+            return any(layout is not None and layout.endswith("C") for layout in said)
+        row = operators.plain(asked)
+        if "channels_last" in asked.attrs or row.windowed:
+            return bool(asked.attrs.get("channels_last")) or operators.of(asked.op).channels_last
+        if row.arranges or row.sums is Sums.MATRIX:
+            continue  # its output says nothing of the layout of its input
+        before = [found for name in asked.inputs if (found := graph.producer(name)) and found.name not in seen]
+        seen |= {found.name for found in before}
+        waiting += before
+    return False
+
+
+def with_neighbours(graph: Graph, answers: Sequence[NodeExplanation]) -> tuple[NodeExplanation, ...]:
+    """Say of unexplained nodes that what they read, or all that reads them, is unexplained too.
+
+    A kernel that computes wrongly hands wrong values on, and what reads them is computed rightly from them. Where that
+    does not fit either, the values were rather recorded wrongly.
+
+    Args:
+        graph: The graph of the recording.
+        answers: What was found for its nodes.
+    """
+    status = {answer.tensor: answer.status for answer in answers}
+    wrong = {tensor for tensor, found in status.items() if found is ExplainStatus.UNEXPLAINED}
+    if 2 * len(wrong) > len(answers):
+        return tuple(answers)
+    said = {tensor: _beside(graph, tensor, wrong, status) for tensor in wrong}
+    return tuple(
+        replace(answer, reason="; ".join(filter(None, (answer.reason, said[answer.tensor]))))
+        if said.get(answer.tensor)
+        else answer
+        for answer in answers
+    )
+
+
+def _beside(graph: Graph, tensor: str, wrong: set[str], status: dict[str, ExplainStatus]) -> str | None:
+    node = graph.producer(tensor)
+    given = [name for name in (node.inputs if node else ()) if name in wrong]
+    if given:
+        return f"its input {given[0]!r} is unexplained too: if that was recorded wrongly, this follows"
+    judged = (ExplainStatus.EXPLAINED, ExplainStatus.UNEXPLAINED, ExplainStatus.IN_BAND)
+    readers = [name for reader in graph.consumers(tensor) for name in reader.outputs if status.get(name) in judged]
+    if readers and wrong.issuperset(readers):
+        return "nor is what reads it explained: its values may have been recorded wrongly, and computed rightly"
+    return None

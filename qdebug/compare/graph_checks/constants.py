@@ -1,0 +1,298 @@
+"""Holds the constants of a backend's nodes against the reference's: rounded, different, or beyond their format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.weights import in_plain_order, without_padding
+from qdebug.compare.attribute.band import unit_roundoff
+from qdebug.compare.attribute.constant_error import hair, scales_by_constants
+from qdebug.compare.attribute.reference_replay import ReferenceReplay
+from qdebug.compare.attribute.rounding import real_values
+from qdebug.compare.attribute.segments import Segment, main_node
+from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.model import Node, Recording, operators
+from qdebug.model.dtypes import is_float, logical_name
+from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
+from qdebug.model.thresholds.rounding import LSB_SLACK
+from qdebug.replay.blockwise_weight import blockwise_weight
+from qdebug.replay.real_form import real_form
+
+__all__ = ["ConstantCheck", "coarse_constant", "unrepresentable_constant"]
+
+_BIAS = 2
+"""The place of the bias among the titles of a product, see `Operator.titles`."""
+_KINDS = {"weight": FindingKind.WEIGHT, "recurrent weight": FindingKind.WEIGHT, "bias": FindingKind.BIAS}
+"""What a finding about a constant is about, by the constant's title; others are `FindingKind.CONSTANT`."""
+
+
+class ConstantCheck:
+    """Holds the constants of a backend's nodes against the reference's.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        replay: Knows by how much rounding to codes changes a constant of either side.
+    """
+
+    def __init__(self, reference: Run, backend: Run, replay: ReferenceReplay) -> None:
+        self._ref, self._be, self._replay = reference, backend, replay
+
+    def are_other(self, node: Node, segment: Segment) -> bool:
+        """Tell whether a constant of a node is provably not the reference's, by more than rounding it makes.
+
+        Not where other nodes of the reference may have been folded into it.
+        """
+        main = main_node(node, segment)
+        if main is None or segment.wide:
+            return False
+        others = [each for each in segment.nodes if each is not main]
+        computed = any(map(self._computed, main.inputs))  # on the other side it may be computed in another precision
+        if computed or scales_by_constants(self._ref, others):
+            return False
+        forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
+        return self.different(forms[0], forms[1], segment) is not None
+
+    def weight_is_other(self, segment: Segment) -> bool:
+        """Tell whether the weight of the one product of a segment is provably not the reference's."""
+        mains = [node for node in segment.nodes if operators.plain(node).product]
+        others = [node for node in segment.nodes if node not in mains]
+        if any(self._computed(name) for node in mains for name in node.inputs) or scales_by_constants(
+            self._ref, others
+        ):
+            return False
+        return self.different_weight(segment) is not None
+
+    def other_bias(self, node: Node, segment: Segment) -> tuple[float, Finding] | None:
+        """Tell by how much a product's bias of real numbers is not the reference's, if no format rounds it by as much.
+
+        It is in no codes, so nothing about it is hidden by what rounding the weight makes of the same result.
+
+        Returns:
+            Root mean square of the difference, and the finding; None if the bias is the reference's, or in codes.
+        """
+        main = main_node(node, segment)
+        if main is None or segment.wide or not operators.plain(main).product:
+            return None
+        folded = [each for each in segment.nodes if each is not main and operators.plain(each).goes_into_weights]
+        own = operators.titled_input(main, _BIAS)
+        if len(folded) != (not own) or any(map(self._computed, main.inputs)) or _scales_bias(main, node):
+            return None
+        bias, other = operators.titled_input(node, _BIAS), own or self._added(main, folded)
+        if not (bias and other and self._is_real(bias) and self._ref.recording.has(other)):
+            return None
+        mine, theirs = (
+            np.ravel(array)
+            for array in (real_values(self._be.recording, bias), real_values(self._ref.recording, other))
+        )
+        if mine.shape != theirs.shape or not self._ref.classes.folds(other):
+            return None
+        off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
+        if not np.linalg.norm(off) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(theirs):
+            return None
+        wrong = int(np.sum(off > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.abs(theirs)))
+        return float(np.sqrt(np.mean(off**2))), _of_elements(node, "bias", bias, wrong, off.size)
+
+    def _added(self, main: Node, others: Sequence[Node]) -> str:
+        """Give the constant that a node of its own adds to what a reference node gives; "" if there is none."""
+        adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
+        names = [name for node in adding for name in node.inputs if self._ref.classes.folds(name)]
+        return names[0] if len(names) == 1 else ""
+
+    def _is_real(self, name: str) -> bool:
+        """Tell whether a name is that of a constant of the backend which is rounded to no codes."""
+        info, recording = self._be.recording.graph.tensors.get(name), self._be.recording
+        if info is None or info.quant is not None or not (self._be.classes.folds(name) and recording.has(name)):
+            return False
+        return recording.load(name).dtype.kind == "f" and not np.any(self._replay.backend.half_steps(name))
+
+    def _computed(self, name: str) -> bool:
+        """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
+        if not name or not self._ref.classes.folds(name):
+            return False
+        made = self._ref.recording.graph.producer(self._ref.classes.root(name))
+        return made is not None and not operators.of(made.op).moves
+
+    def different(self, ours: Node, theirs: Node, segment: Segment) -> Finding | None:
+        """Find a constant of which two nodes have another, or only one of them has one; None if there is none.
+
+        Args:
+            ours: The backend's node in its real form.
+            theirs: The reference's.
+            segment: What leads to the result of both.
+        """
+        titles = operators.plain(theirs).titles or ("constant",) * max(2, len(theirs.inputs))
+        for slot, title in enumerate(titles):
+            one, other = (operators.titled_input(n, slot) for n in (ours, theirs))
+            if not one and not other:
+                continue
+            if slot > 1 and title == "constant" and not (one and other):
+                continue  # what it leaves out may be what holds without it
+            if one and not other and any(operators.of(n.op).adds_term for n in segment.nodes):
+                continue  # the reference adds it in a node of its own
+            if not one or not other:
+                said = f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
+                return _finding(ours, title, said, evidence=one or None)
+            turned = slot == 1 and bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+            found = self._different_elements(ours, one, other, title, turned=turned)
+            if found is not None:
+                return found
+        return None
+
+    def _different_elements(self, node: Node, one: str, other: str, title: str, *, turned: bool) -> Finding | None:
+        """Find whether elements of a backend constant are not the reference's by more than rounding makes."""
+        constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
+        if not (constants and self._be.recording.has(one) and self._ref.recording.has(other)):
+            return None
+        (mine, half), real = self._rounded(one), real_values(self._ref.recording, other)
+        other_steps = self._replay.reference.half_steps(other)
+        if turned:
+            real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
+        kept = without_padding(mine, real.shape)
+        if kept is not mine:
+            mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
+        if mine.shape != real.shape:
+            return None
+        steps = half + other_steps
+        beyond = np.abs(mine - real) > (1 + LSB_SLACK) * steps + hair(real)
+        if not beyond.any():
+            return None
+        wrong = _of_elements(node, title, one, int(beyond.sum()), beyond.size)
+        return self._coarse(node, one, title, np.abs(mine - real)) or wrong
+
+    def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Give a constant of the backend as real values, and half a step of each."""
+        nodes = (node for node in self._be.recording.graph.consumers(name) if operators.of(node.op).packs_weight)
+        node = next((node for node in nodes if node.inputs[1] == name), None)
+        if node is None:
+            values, half = real_values(self._be.recording, name), self._replay.backend.half_steps(name)
+            reader = next((each for each in self._be.recording.graph.consumers(name) if name in each.inputs[1:2]), None)
+            if reader is not None:
+                values, half = (in_plain_order(self._be, reader, array) for array in (values, half))
+            return values, half
+        parts = [part for part in node.inputs[1:4] if part and self._be.recording.has(part)]
+        codes, scales = blockwise_weight(node, {part: self._be.recording.load(part) for part in parts})
+        half = np.abs(scales) / 2
+        if not any(node.inputs[3:4]):  # one code more is below zero: the largest of the other sign is cut off
+            half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
+        return codes * scales, half
+
+    def different_weight(self, segment: Segment) -> Finding | None:
+        """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
+        found = [[n for n in nodes if operators.plain(n).product] for nodes in (segment.own, segment.nodes)]
+        if [len(products) for products in found] != [1, 1] or not operators.same_family(found[0][0], found[1][0]):
+            return None
+        (ours,), (theirs,) = found
+        if scales_by_constants(self._ref, [each for each in segment.nodes if each is not theirs]):
+            return None
+        turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
+        one, other = (operators.titled_input(each, 1) for each in (ours, theirs))
+        wrong = self._different_elements(ours, one, other, "weight", turned=turned)
+        return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
+
+    def _coarse(self, node: Node, name: str, title: str, error: np.ndarray) -> Finding | None:
+        """Find whether a constant is off for no other reason than a scale far larger than its values need."""
+        levels = self._replay.backend.levels(name)
+        steps = self._replay.backend.half_steps(name, any_scale=True)
+        if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
+            return None
+        return coarse_constant(node, title, name, *levels)
+
+
+def coarse_constant(node: Node, title: str, name: str, used: int, count: int) -> Finding:
+    """Return the finding that a constant's scale is far too large: so few codes are used.
+
+    Args:
+        node: The backend node that reads the constant.
+        title: What the constant is to the node.
+        name: The constant.
+        used: How many codes it uses.
+        count: How many there are.
+    """
+    return Finding(
+        kind=FindingKind.SCALE,
+        role=Role.DIFFERENCE,
+        node=node.name,
+        sentence=f"its {title} {name!r} is rounded far too coarsely: it uses {used} of {count} codes",
+        amount=float(used),
+        limit=float(count),
+        unit="codes in use",
+        evidence=name,
+    )
+
+
+def _of_elements(node: Node, title: str, name: str, wrong: int, count: int) -> Finding:
+    said = f"{wrong} of {count} elements of its {title} {name!r} are not the reference's"
+    return replace(_finding(node, title, said, evidence=name), amount=float(wrong), limit=0.0, unit="elements")
+
+
+def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
+    kind = _KINDS.get(title, FindingKind.CONSTANT)
+    return Finding(kind=kind, role=Role.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
+
+
+def _scales_bias(*nodes: Node) -> bool:
+    """Tell whether any of some products multiplies its bias."""
+    return any(node.attrs.get("beta", 1.0) != 1.0 for node in nodes)
+
+
+def unrepresentable_constant(reference: Recording, backend: Recording, theirs: Node, ours: Node) -> Finding | None:
+    """Find a constant of a backend node that lost elements to the range of its format.
+
+    A weight's element counts only if it is not lost in the rounding of the sum anyway.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        theirs: The reference's node.
+        ours: The backend's node that answers to it.
+
+    Returns:
+        A difference, or None if there is no such constant.
+    """
+    form, _ = real_form(ours, backend.graph.opset)
+    for slot, (other, name) in enumerate(zip(theirs.inputs, form.inputs, strict=False)):
+        if not (_held(backend, name) and _held(reference, other)):
+            continue
+        mine, real = backend.load(name), reference.load(other)
+        floats = is_float(logical_name(mine.dtype)) and is_float(logical_name(real.dtype))
+        if not floats or mine.dtype == real.dtype or mine.shape != real.shape:
+            continue  # in the same format nothing is lost to it
+        noise = unit_roundoff(mine.dtype) if slot == 1 and operators.of(form.op).product else 0.0
+        lost = _lost(name, mine.astype(np.float64), real.astype(np.float64), noise)
+        if lost is not None:
+            return Finding(
+                kind=FindingKind.PRECISION,
+                role=Role.DIFFERENCE,
+                node=ours.name,
+                sentence=f"{lost[1]} in {logical_name(mine.dtype)}",
+                amount=float(lost[0]),
+                limit=0.0,
+                unit="elements",
+                evidence=name,
+            )
+    return None
+
+
+def _held(recording: Recording, name: str) -> bool:
+    """Tell whether a name is that of a recorded constant that is not made of codes."""
+    known = bool(name) and recording.graph.is_constant(name) and recording.has(name)
+    return known and recording.graph.tensors[name].quant is None
+
+
+def _lost(name: str, mine: np.ndarray, real: np.ndarray, noise: float) -> tuple[int, str] | None:
+    """Return how many elements are lost, and a clause; None if none is."""
+    largest = float(np.max(np.abs(real), initial=0, where=np.isfinite(real)))
+    over = np.isinf(mine) & np.isfinite(real)
+    under = (mine == 0) & (np.abs(real) > noise * largest)
+    for lost, does in ((over, "overflow{} to infinity"), (under, "underflow{} to zero")):
+        count = int(lost.sum())
+        if count and lost.size == 1:
+            return count, f"its constant {name!r} of {real.reshape(-1)[0]:g} {does.format('s')}"
+        if count:
+            return count, f"{count} of {lost.size} elements of its constant {name!r} {does.format('s' * (count == 1))}"
+    return None

@@ -1,0 +1,143 @@
+"""Finds tensors that a node reads by another scale or zero point than they are written with.
+
+A tensor of codes has the quantization that its producer gives it, and a replay reads it by that. A node that carries
+other numbers of its own for the same codes computes on other values: what it introduces then has a plain reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
+from qdebug.replay.real_form import real_form
+
+__all__ = ["contradicted", "quant_mismatch"]
+
+
+def quant_mismatch(recording: Recording, node: Node) -> Finding | None:
+    """Find codes that a node reads, or hands on to be read, by other numbers than they were written with.
+
+    Args:
+        recording: The run.
+        node: One of its nodes; one that carries no scales hands on codes as they are.
+
+    Returns:
+        A cause, or None if there is no such input.
+    """
+    found = (_by_other_numbers(node, *read) for read in _read(recording, node))
+    return next(filter(None, found), None) or _handed_on(recording, node)
+
+
+def contradicted(recording: Recording, node: Node) -> Finding | None:
+    """Find codes that a node reads by other numbers than the node gives them that makes them.
+
+    One of the two is wrong whatever comes of it: an error of one code at the input may be far less than a code at the
+    output. Scales that are rounded differently contradict each other in nothing that a code tells.
+
+    Args:
+        recording: The run.
+        node: One of its nodes.
+
+    Returns:
+        A difference, or None if what is said differs by less than half a step for all codes.
+    """
+    for tensor, quant, scale, zero_point in _read(recording, node):
+        found = _by_other_numbers(node, tensor, quant, scale, zero_point)
+        if found and recording.graph.producer(tensor) is not None and _tells(quant, scale, zero_point):
+            return replace(found, role=Role.DIFFERENCE)
+    return None
+
+
+def _by_other_numbers(
+    node: Node, tensor: str, quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray
+) -> Finding | None:
+    """Find by which numbers a tensor is read, if it was written with others."""
+    if not np.allclose(scale, quant.scale, rtol=SCALE_MAX_REL_DIFFERENCE, atol=0):
+        said = f"it reads {tensor!r} by scale {_short(scale)}, and that was written with {_short(quant.scale)}"
+        return _cause(FindingKind.SCALE, node, said, tensor, (scale, quant.scale))
+    if not np.array_equal(zero_point, quant.zero_point):
+        found, written = _short(zero_point), _short(quant.zero_point)
+        said = f"it reads {tensor!r} by zero point {found}, and that was written with {written}"
+        return _cause(FindingKind.ZERO_POINT, node, said, tensor, (zero_point, quant.zero_point))
+    return None
+
+
+def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: tuple[ArrayLike, ArrayLike]) -> Finding:
+    """Make a finding whose amount is the largest difference of two numbers: relative of scales, else codes."""
+    found, written = (np.asarray(each, np.float64).reshape(-1) for each in numbers)
+    scale, alike = kind is FindingKind.SCALE, found.size == written.size or 1 in (found.size, written.size)
+    off = np.abs(found - written) / (written if scale else 1.0) if alike else np.zeros(0)
+    return Finding(
+        kind=kind,
+        role=Role.CAUSE,
+        node=node.name,
+        sentence=sentence,
+        amount=float(off.max()) if off.size else None,
+        limit=SCALE_MAX_REL_DIFFERENCE if scale else 0.0,
+        unit="of the scale" if scale else "codes",
+        evidence=tensor,
+    )
+
+
+def _tells(quant: QuantParams, scale: np.ndarray, zero_point: np.ndarray) -> bool:
+    """Tell whether a code stands for values that are half a step apart, read by either numbers."""
+    if quant.qmin is None or quant.qmax is None:
+        return False
+    codes = np.array([[quant.qmin], [quant.qmax]], np.float64)
+    written = np.asarray(quant.scale, np.float64).reshape(-1)
+    read = scale.astype(np.float64) * (codes - zero_point)
+    off = np.abs(read - written * (codes - np.asarray(quant.zero_point, np.float64).reshape(-1)))
+    return bool(np.any(off >= written / 2))
+
+
+def _handed_on(recording: Recording, node: Node) -> Finding | None:
+    """Find whether the codes that a node without scales hands on are read by another scale than they came with."""
+    row = operators.of(node.op)
+    hands_on = (row.moves and row.data == (0,)) or row.unit == "max_pool"  # joining several scales may requantize
+    if not hands_on or not (node.inputs and node.inputs[0]):
+        return None
+    tensors = recording.graph.tensors
+    source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant
+    if source is None or target is None:
+        return None
+    for kind, title, one, other in (
+        (FindingKind.SCALE, "scale", source.scale, target.scale),
+        (FindingKind.ZERO_POINT, "zero point", source.zero_point, target.zero_point),
+    ):
+        if not np.array_equal(one, other):
+            said = f"it hands on codes written with {title} {_short(one)}, and they are read by {_short(other)}"
+            return _cause(kind, node, said, node.outputs[0], (other, one))
+    return None
+
+
+def _read(recording: Recording, node: Node) -> Iterator[tuple[str, QuantParams, np.ndarray, np.ndarray]]:
+    """Give a node's inputs of codes with their quantization, and the scale and zero point that follow in the node."""
+    form, _ = real_form(node, recording.graph.opset)
+    if form is node:
+        return
+    for tensor in form.inputs:
+        quant = recording.graph.tensors[tensor].quant if tensor else None
+        place = node.inputs.index(tensor) if quant is not None else len(node.inputs)
+        if quant is None or place + 2 >= len(node.inputs) or quant.dtype == "int32":
+            continue  # a bias has no scale of its own
+        scale, zero_point = (_small(recording, name) for name in node.inputs[place + 1 : place + 3])
+        if scale is not None and zero_point is not None and scale.size == np.size(quant.scale) == zero_point.size:
+            yield tensor, quant, scale, zero_point.astype(np.int64)
+
+
+def _small(recording: Recording, name: str) -> np.ndarray | None:
+    if not name or not recording.graph.is_constant(name) or not recording.has(name):
+        return None
+    return recording.load(name).reshape(-1)
+
+
+def _short(values: np.ndarray) -> str:
+    flat = np.asarray(values).reshape(-1)
+    shown = ", ".join(f"{value:g}" for value in flat[:3])
+    return shown if flat.size == 1 else f"[{shown}{', ...' if flat.size > 3 else ''}]"

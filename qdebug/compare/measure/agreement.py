@@ -1,0 +1,49 @@
+"""Which tensors several backends get wrong in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from qdebug.compare.align.pairs import Alignment, Pair
+from qdebug.compare.measure.pair_values import PairReader
+from qdebug.errors import UsageError
+from qdebug.model import Recording
+from qdebug.numerics.agreement import Agreement, count_agreement
+
+__all__ = ["agreements"]
+
+
+def agreements(reference: Recording, backends: Sequence[tuple[Recording, Alignment]]) -> Mapping[str, Agreement]:
+    """Count, for each reference tensor that at least two backends hold, where all of these are wrong alike.
+
+    Args:
+        reference: The reference run.
+        backends: Each backend run and how it is aligned with the reference.
+
+    Returns:
+        By reference tensor, in the order of the first backend that holds it. Where a backend holds the same values
+        twice, before and after rounding them to codes, the later tensor counts. A tensor whose values cannot be
+        compared is left out; each comparison says why.
+    """
+    pairs: dict[str, list[tuple[Recording, Pair]]] = {}
+    for recording, alignment in backends:
+        for pair in {pair.reference: pair for pair in alignment.pairs}.values():
+            pairs.setdefault(pair.reference, []).append((recording, pair))
+    found: dict[str, Agreement] = {}
+    for tensor, held in pairs.items():
+        agreement = _agreement(reference, held) if len(held) > 1 else None
+        if agreement is not None:
+            found[tensor] = agreement
+    return found
+
+
+def _agreement(reference: Recording, held: Sequence[tuple[Recording, Pair]]) -> Agreement | None:
+    readers = [PairReader(reference, recording, pair) for recording, pair in held]
+    shared = set.intersection(*(set(reader.places()) for reader in readers))
+    total = Agreement()
+    try:
+        for sample, step in sorted(shared):
+            total += count_agreement([reader.blocks(sample, step) for reader in readers])
+    except UsageError:
+        return None
+    return total if shared else None

@@ -1,0 +1,157 @@
+"""Which dimension of a tensor counts its channels: what a weight has a scale or a bias for, and a bug one row of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from qdebug.compare.align.pairs import Pair
+from qdebug.model import Graph, Node, QuantParams, operators
+from qdebug.model.thresholds.attribution import CHANNEL_AXIS_MAX_NODES
+
+_Shape = tuple[int | None, ...]
+
+__all__ = ["axis_of_scales", "channel_axis"]
+
+
+def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
+    """Give the dimension, not negative, along which there is a scale each; None if there is one scale, or none."""
+    if quant is None or not quant.per_channel or quant.axis is None or not -rank <= quant.axis < rank:
+        return None
+    return quant.axis % rank
+
+
+def channel_axis(
+    reference: Graph, backend: Graph, pair: Pair, shape: Sequence[int], *, quant: QuantParams | None = None
+) -> int | None:
+    """Tell which dimension of a compared tensor counts channels.
+
+    The one with a scale each, if there are several scales; else where the layout has its C; else what the operators say
+    that it comes from: the second of a convolution, the last of a matrix product, of a normalization of layers, or of
+    rows picked from a table. Where none of them says, the second, but the last of three: those are features of tokens.
+
+    Args:
+        reference: The reference's graph.
+        backend: The backend's graph.
+        pair: The two tensors.
+        shape: Extents of their values, in the order that they are compared in: the reference's.
+        quant: Quantization of the backend's, its axis in that order.
+
+    Returns:
+        The axis, not negative; None for fewer than two dimensions.
+    """
+    rank = len(shape)
+    scaled = axis_of_scales(quant, rank)
+    if scaled is not None:
+        return scaled
+    if rank < 2:
+        return None
+    layout = reference.tensors[pair.reference].layout
+    if layout is not None and len(layout) == rank and "C" in layout:
+        return layout.index("C")
+    sides = [(reference, pair.reference)] if pair.reference_view is None else []
+    sides += [(backend, pair.backend)] if pair.backend_view is None else []
+    for graph, tensor in sides:
+        found = _of_operators(graph, tensor, tuple(shape), CHANNEL_AXIS_MAX_NODES)
+        if found is not None and 0 <= found < rank:
+            return found
+    return 2 if rank == 3 else 1
+
+
+def _of_operators(graph: Graph, tensor: str, shape: _Shape, left: int) -> int | None:
+    """Ask the operators that a tensor comes from; None if none of them tells.
+
+    Args:
+        graph: The graph.
+        tensor: The tensor.
+        shape: Its extents.
+        left: How many more operators are asked.
+    """
+    node = graph.producer(tensor)
+    if node is None or not left or not shape:
+        return None
+    own = _own(graph, node, len(shape))
+    if own is not None:
+        return own
+    source, before = _source(graph, node, shape)
+    if source is None:
+        return None
+    above = _of_operators(graph, source, before, left - 1)
+    return None if above is None else _taken_along(node, above, before, shape)
+
+
+def _own(graph: Graph, node: Node, rank: int) -> int | None:
+    """Give the dimension that a node's operator has channels in; None if it does not say."""
+    row, plain = operators.of(node.op), operators.plain(node)
+    channels = operators.channels_of(plain.name)
+    if channels == "second":
+        return rank - 1 if node.attrs.get("channels_last") or row.channels_last else 1
+    return rank - 1 if channels == "last" or (plain.gathers and _picks_rows(graph, node)) else None
+
+
+def _picks_rows(graph: Graph, node: Node) -> bool:
+    """Tell whether a Gather picks rows of a constant table, as those of words."""
+    table = node.inputs[0] if node.inputs else ""
+    if not table or not graph.is_constant(table) or node.attrs.get("axis", 0):
+        return False
+    return len(graph.tensors[table].shape or ()) == 2
+
+
+def _source(graph: Graph, node: Node, shape: _Shape) -> tuple[str | None, _Shape]:
+    """Give what a node has its dimensions from, and its extents; None where it makes dimensions of its own."""
+    first = node.inputs[0] if node.inputs else ""
+    row = operators.plain(node)
+    if not first or (row.reduces and not row.picks_index):
+        return None, ()
+    if row.arranges or row.gathers:
+        known = graph.tensors[first].shape
+        return (None, ()) if known is None or graph.is_constant(first) else (first, known)
+    read = operators.operands(node)
+    shapes = {name: graph.tensors[name].shape for name in read if name and not graph.is_constant(name)}
+    alike = [name for name, known in shapes.items() if known is not None and len(known) == len(shape)]
+    alike = alike or [name for name, known in shapes.items() if known is None]
+    return (alike[0], shapes[alike[0]] or shape) if alike else (None, ())
+
+
+def _taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:
+    """Give where a node puts a dimension of what it reads; None if that is not known.
+
+    Args:
+        node: The node.
+        axis: The dimension.
+        before: Extents of what it reads.
+        after: Extents of what it gives.
+    """
+    if not 0 <= axis < len(before):
+        return None
+    row = operators.plain(node)
+    if row.transposes:
+        order = node.attrs.get("perm", tuple(reversed(range(len(before)))))
+        return list(order).index(axis) if isinstance(order, tuple | list) and axis in order else None
+    if row.reshapes:
+        return _rearranged(axis, before, after)
+    if row.gathers:
+        picked = node.attrs.get("axis", 0)
+        picked = picked % len(before) if isinstance(picked, int) else axis
+        return None if axis == picked else axis if axis < picked else axis + len(after) - len(before)
+    return axis
+
+
+def _rearranged(axis: int, before: _Shape, after: _Shape) -> int | None:
+    """Give the dimension in which one step along a dimension ends up, as elements stay in order.
+
+    It is the last one of several that a dimension is split into.
+    """
+    stride = _elements(before[axis + 1 :])
+    for at in range(len(after)):
+        inner = _elements(after[at + 1 :])
+        if stride is None or inner is None:
+            continue
+        extent = after[at]
+        if inner <= stride and (extent is None or stride < inner * extent):
+            return at
+    return None
+
+
+def _elements(shape: _Shape) -> int | None:
+    return None if None in shape else prod(extent for extent in shape if extent is not None)

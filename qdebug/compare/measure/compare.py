@@ -1,0 +1,328 @@
+"""Compare two tensors that stand for the same values, over all samples and steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.compare.align.layouts import in_one_order, turned_quant
+from qdebug.compare.align.pairs import Pair, clamp_of
+from qdebug.compare.measure.partial import (
+    ElementsCompared,
+    PartlyCompared,
+    compare_elements,
+    compare_partly,
+    hash_equal,
+    one_sided,
+    some_missing,
+)
+from qdebug.compare.measure.places import Place, by_sample, find_places
+from qdebug.errors import UsageError
+from qdebug.model import QuantParams, Recording
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
+from qdebug.numerics.blocks import RealBlocks, settled, why_incomparable
+from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
+from qdebug.numerics.rails import RailsCounter
+from qdebug.numerics.stats import ErrorStats, Rails
+
+__all__ = ["Comparison", "Request", "SampleStats", "compare_pair", "compare_small", "compared_places"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleStats:
+    """The comparison of one tensor for one sample, all its steps together."""
+
+    sample: int
+    stats: ErrorStats
+
+    @property
+    def max_abs(self) -> float | None:
+        """Largest absolute difference."""
+        return self.stats.max_abs
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """10 log10(sum reference^2 / sum difference^2)."""
+        return self.stats.sqnr_db
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The comparison of one backend tensor with its reference.
+
+    Args:
+        stats: The error over all samples and steps; None if incomparable.
+        rails: Saturation over all samples and steps; None if incomparable or if the backend has no integer codes.
+        samples: The error of each sample that both sides hold, in order.
+        reason: Why nothing was compared; None if something was.
+        note: What was left out of the comparison; None if nothing.
+        basis: "full": every element that both sides hold was compared; "elements": those that both kept; "stats":
+            the hashes and statistics of tensors whose values were not kept.
+        known_equal: Whether no difference found means that there is none: not so if some elements alone were compared.
+        sqnr_at_most: Upper bound of the SQNR in dB, where only statistics were kept; None if there is none.
+        nonfinite: Elements that are NaN or infinite on one side only by the statistics of all, at the least.
+        lacking: Whether of some samples one side has more than the other, so that they were not compared.
+    """
+
+    stats: ErrorStats | None
+    rails: Rails | None
+    samples: tuple[SampleStats, ...]
+    reason: str | None = None
+    note: str | None = None
+    basis: str = "full"
+    known_equal: bool = True
+    sqnr_at_most: float | None = None
+    nonfinite: int = 0
+    lacking: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A pair to be compared.
+
+    Args:
+        pair: Which tensors, and what is done to their values first.
+        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin can be its zeros.
+        tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
+    """
+
+    pair: Pair
+    relu_floor: bool = False
+    tolerance: tuple[float, float] | None = None
+
+
+def compare_small(reference: Recording, backend: Recording, requests: Sequence[Request]) -> list[Comparison | None]:
+    """Compare those of several pairs that are small, tensors of one size together.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        requests: What is to be compared.
+
+    Returns:
+        For each request what `compare_pair` gives; None where a pair is better compared alone.
+
+    Raises:
+        RecordingError: Values that a recording says it has cannot be read.
+    """
+    packs: dict[int, list[tuple[int, PackedPair]]] = {}
+    for position, request in enumerate(requests):
+        small = _small(reference, backend, request)
+        if small is not None:
+            packs.setdefault(small.backend.size, []).append((position, small))
+    found: dict[int, Comparison] = {}
+    for entries in packs.values():
+        if len(entries) == 1:
+            continue
+        tallies = packed_tallies([small for _, small in entries])
+        for (position, small), tally in zip(entries, tallies, strict=True):
+            if tally is not None:
+                stats, rails = tally.stats(), None if small.rails is None else small.rails.rails()
+                samples = (SampleStats(sample=small.sample, stats=stats),)
+                found[position] = Comparison(stats=stats, rails=rails, samples=samples)
+    return [found.get(position) for position in range(len(requests))]
+
+
+def _small(reference: Recording, backend: Recording, request: Request) -> PackedPair | None:
+    """Give the two tensors of a pair if they are small, of one sample, and comparable by `packed_tallies`."""
+    pair = request.pair
+    info = backend.graph.tensors.get(pair.backend)
+    if request.tolerance is not None or info is None or not 0 < _size(info.shape) <= MOST_PACKED:
+        return None
+    places = find_places(reference, backend, pair)
+    if len(places.full) != 1 or places.lacking(()):
+        return None
+    place = places.full[0]
+    ours, theirs = (
+        side.load(name, place.sample, place.step)
+        for side, name in ((reference, pair.reference), (backend, pair.backend))
+    )
+    ours, theirs = in_one_order(ours, pair.reference_view, theirs, pair.backend_view)
+    if _mismatch(ours, theirs) is not None or not 0 < theirs.size <= MOST_PACKED:
+        return None
+    quants = _turned_quants(reference, backend, pair)
+    clamps = clamp_of(pair.reference_view), clamp_of(pair.backend_view)
+    try:
+        sides = settled(RealBlocks(ours, quants[0], clamps[0]), RealBlocks(theirs, quants[1], clamps[1]))
+        if not (sides[0].single and sides[1].single):
+            return None
+        rails = _rails_counter(quants[1], relu_floor=request.relu_floor)
+        if rails is not None:
+            rails.start(sides[1].shape, double=False)
+        steps = steps_of(*sides)
+    except UsageError:  # quantization that does not fit its tensor; `compare_pair` says so
+        return None
+    return PackedPair(reference=sides[0], backend=sides[1], steps=steps, sample=place.sample, rails=rails)
+
+
+def _size(declared: tuple[int | None, ...] | None) -> int:
+    """Give the number of elements of a declared shape; 0 if it is not known or an extent varies."""
+    return 0 if declared is None else math.prod(extent or 0 for extent in declared)
+
+
+def _turned_quants(
+    reference: Recording, backend: Recording, pair: Pair
+) -> tuple[QuantParams | None, QuantParams | None]:
+    return (
+        turned_quant(_quant(reference, pair.reference), pair.reference_view),
+        turned_quant(_quant(backend, pair.backend), pair.backend_view),
+    )
+
+
+def compare_pair(
+    reference: Recording,
+    backend: Recording,
+    pair: Pair,
+    *,
+    relu_floor: bool = False,
+    tolerance: tuple[float, float] | None = None,
+) -> Comparison:
+    """Compare the two tensors of a pair over all samples and steps, one array of each side in memory at a time.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pair: Which tensors, and what is done to their values first.
+        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin can be its zeros.
+        tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
+
+    Returns:
+        The comparison; one with a reason and without numbers if the tensors cannot be compared.
+
+    Raises:
+        RecordingError: Values that a recording says it has cannot be read.
+    """
+    places = find_places(reference, backend, pair)
+    if not places.full and (found := compare_partly(reference, backend, pair, tolerance=tolerance)) is not None:
+        return _partly_compared(found, some_missing(reference, backend, pair))
+    if not places.full:
+        missing = places.left_out(reference, backend)
+        return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
+    rest = _rest(reference, backend, pair, places.partly, tolerance)
+    quants = _turned_quants(reference, backend, pair)
+    counter = _rails_counter(quants[1], relu_floor=relu_floor)
+    total: ErrorAccumulator | None = None
+    samples: list[SampleStats] = []
+    for sample, steps in by_sample(places.full, rest):
+        part = _accumulator(pair, quants, tolerance, counter)
+        for step in steps:
+            ours = reference.load(pair.reference, sample, step)
+            theirs = backend.load(pair.backend, sample, step)
+            ours, theirs = in_one_order(ours, pair.reference_view, theirs, pair.backend_view)
+            reason = _mismatch(ours, theirs)
+            if reason is None:
+                try:
+                    part.update(ours, theirs, sample=sample)
+                except UsageError as error:  # quantization that does not fit its tensor
+                    reason = error.message[0].lower() + error.message[1:].rstrip(".")
+            if reason is not None:
+                return _incomparable(reason if len(places.full) == 1 else f"{reason} (sample {sample}, step {step})")
+        stats = part.stats() if sample not in rest else _with_rest(part, rest[sample], alone=not steps)
+        samples.append(SampleStats(sample=sample, stats=stats))
+        if total is None:
+            total = part
+        else:
+            total.merge(part)
+    rails = None if counter is None else counter.rails()
+    whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
+    if whole.worst_sample in rest:  # else it is the index among the elements compared
+        (worst,) = (each.stats for each in samples if each.sample == whole.worst_sample)
+        whole = replace(whole, worst_index=worst.worst_index)
+    return Comparison(
+        stats=whole,
+        rails=rails,
+        samples=tuple(samples),
+        note=places.left_out(reference, backend, tuple(rest.values())) or None,
+        basis="elements" if rest else "full",
+        known_equal=all(hash_equal(reference, backend, pair, (each.sample, each.step)) for each in places.partly),
+        lacking=places.lacking(tuple(rest.values())),
+        nonfinite=one_sided(reference, backend, pair) if places.partly else 0,
+    )
+
+
+def _rest(
+    reference: Recording,
+    backend: Recording,
+    pair: Pair,
+    places: Sequence[Place],
+    tolerance: tuple[float, float] | None,
+) -> dict[int, ElementsCompared]:
+    """Compare the elements that were kept of what was not kept in full, by sample; leave out where there are none."""
+    rest: dict[int, ElementsCompared] = {}
+    for place in places:
+        part = compare_elements(reference, backend, pair, (place.sample, place.step), tolerance=tolerance)
+        if part is not None and part.compared:
+            rest[place.sample] = rest[place.sample].joined(part) if place.sample in rest else part
+    return rest
+
+
+def _with_rest(part: ErrorAccumulator, rest: ElementsCompared, *, alone: bool) -> ErrorStats:
+    """Add what is known of the rest of a sample, and give the error of the sample."""
+    part.merge(rest.sums)
+    return rest.stats() if alone else replace(part.stats(), worst_index=None)
+
+
+def _partly_compared(found: PartlyCompared, missing: str) -> Comparison:
+    note = "; ".join(filter(None, (found.note if found.stats is not None else "", missing)))
+    return Comparison(
+        stats=found.stats,
+        rails=None,
+        samples=tuple(SampleStats(sample=sample, stats=stats) for sample, stats in found.samples),
+        reason=None if found.stats is not None else found.note,
+        note=note or None,
+        lacking=bool(missing),
+        basis=found.basis,
+        known_equal=found.equal,
+        sqnr_at_most=found.sqnr_at_most,
+        nonfinite=found.nonfinite,
+    )
+
+
+def compared_places(reference: Recording, backend: Recording, pair: Pair) -> list[tuple[int, int]]:
+    """Give the samples and steps that both sides hold of a pair; those of a constant once."""
+    return [(place.sample, place.step) for place in find_places(reference, backend, pair).full]
+
+
+def _incomparable(reason: str) -> Comparison:
+    return Comparison(stats=None, rails=None, samples=(), reason=reason)
+
+
+def _quant(recording: Recording, tensor: str) -> QuantParams | None:
+    info = recording.graph.tensors.get(tensor)
+    return None if info is None else info.quant
+
+
+def _accumulator(
+    pair: Pair,
+    quants: tuple[QuantParams | None, QuantParams | None],
+    tolerance: tuple[float, float] | None,
+    rails: RailsCounter | None,
+) -> ErrorAccumulator:
+    return ErrorAccumulator(
+        reference_quant=quants[0],
+        backend_quant=quants[1],
+        reference_clamp=clamp_of(pair.reference_view),
+        backend_clamp=clamp_of(pair.backend_view),
+        tolerance=tolerance,
+        rails=rails,
+    )
+
+
+def _rails_counter(quant: QuantParams | None, *, relu_floor: bool) -> RailsCounter | None:
+    if quant is None or quant.qmin is None or quant.qmax is None:
+        return None
+    return RailsCounter(quant, relu_floor=relu_floor)
+
+
+def _mismatch(ours: np.ndarray, theirs: np.ndarray) -> str | None:
+    for side, array in (("reference", ours), ("backend", theirs)):
+        why = why_incomparable(array.dtype)
+        if why is not None:
+            return f"the {side}'s {why}"
+    turned = ours.ndim == theirs.ndim and ours.shape != theirs.shape  # of one rank: another order of dimensions
+    if turned or not same_elements(ours.shape, theirs.shape):
+        return f"the reference has shape {ours.shape} and the backend {theirs.shape}"
+    return None

@@ -1,0 +1,219 @@
+"""Recordings seen otherwise: one sample of them, real values where codes vary, and tensors that were just read."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.compare.result.result import DiffResult
+from qdebug.errors import RecordingError, UsageError
+from qdebug.model import Graph, QuantParams, Recording
+from qdebug.model.dtypes import logical_dtype, logical_name
+from qdebug.model.forwarding import ForwardingRecording
+from qdebug.model.kept import Kept, kept_of
+from qdebug.model.outline import Outline, outline_of
+from qdebug.model.recording import event_quants_of, quant_of
+from qdebug.numerics.affine import dequantize
+from qdebug.numerics.checkpoint import checkpoint
+from qdebug.numerics.wide_codes import is_wide_code
+
+__all__ = ["DequantizedPerSample", "OneSample", "RecentTensors", "real_where_varying", "renumbered"]
+
+
+class OneSample(ForwardingRecording):
+    """A recording of which only one sample is looked at; it is numbered 0 in here.
+
+    Args:
+        recording: The whole recording.
+        sample: The sample looked at.
+
+    Raises:
+        UsageError: The recording has no such sample.
+    """
+
+    def __init__(self, recording: Recording, sample: int) -> None:
+        if sample >= recording.samples:
+            last = recording.samples - 1
+            held = "the sample 0 alone" if last == 0 else f"the samples 0 to {last}"
+            raise UsageError(
+                f"There is no sample {sample}: the recording of {recording.info.backend!r} holds {held}.",
+                hint=f"Give --sample N with N at most {last}.",
+            )
+        super().__init__(recording)
+        self._sample = sample
+
+    @property
+    def samples(self) -> int:
+        """Always 1."""
+        return 1
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for the sample and a step."""
+        return sample == 0 and super().has(tensor, self._sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements of the sample, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name and step, or it is another sample that is asked for.
+        """
+        if sample != 0:
+            raise RecordingError(
+                f"Only sample {self._sample} of {self.info.backend!r} is looked at; it is number 0 here.",
+                hint="Ask for sample 0.",
+            )
+        return super().load(tensor, self._sample, step)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        return super().kept(tensor, self._sample, step) if sample == 0 else None
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        every = super().event_quants
+        return {(name, 0, step): quant for (name, sample, step), quant in every.items() if sample == self._sample}
+
+
+def renumbered(result: DiffResult, sample: int) -> DiffResult:
+    """Give a comparison of one sample with the number that the sample has in the recordings.
+
+    Args:
+        result: A comparison of two `OneSample` recordings.
+        sample: The sample's number.
+    """
+    nodes = []
+    for node in result.nodes:
+        samples = tuple(replace(entry, sample=sample) for entry in node.samples)
+        metrics = node.metrics
+        if metrics is not None and metrics.worst_sample is not None:
+            metrics = replace(metrics, worst_sample=sample)
+        nodes.append(replace(node, samples=samples, metrics=metrics))
+    outputs = tuple(
+        output if output.worst_sample is None else replace(output, worst_sample=sample) for output in result.outputs
+    )
+    verdict = result.verdict
+    if verdict.worst_sample is not None:
+        verdict = replace(verdict, worst_sample=sample)
+    return replace(result, nodes=tuple(nodes), outputs=outputs, verdict=verdict)
+
+
+def real_where_varying(recording: Recording) -> Recording:
+    """Give a recording in which every quantization holds for all samples; the same one if that is so already."""
+    varying = {tensor for tensor, _, _ in event_quants_of(recording)}
+    return DequantizedPerSample(recording, varying) if varying else recording
+
+
+class DequantizedPerSample(ForwardingRecording):
+    """A recording that shows some tensors as real values.
+
+    Args:
+        recording: The recording.
+        tensors: Tensors whose quantization varies.
+    """
+
+    def __init__(self, recording: Recording, tensors: set[str]) -> None:
+        super().__init__(recording)
+        self._tensors = tensors
+        given = recording.graph
+        self._graph = Graph(
+            given.nodes,
+            tensors=[
+                replace(info, quant=None, dtype=_shown_as(info.dtype)) if name in tensors else info
+                for name, info in given.tensors.items()
+            ],
+            inputs=given.inputs,
+            outputs=given.outputs,
+            name=given.name,
+            opset=given.opset,
+        )
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that ran, without the quantization of what is shown as real values."""
+        return self._graph
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements, or what they stand for; read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        array = self._recording.load(tensor, sample, step)
+        if tensor not in self._tensors:
+            return array
+        shown = _shown_as(logical_name(array.dtype))
+        quant = self._quant(tensor, sample, step)
+        real = dequantize(array, quant, double=shown == "float64").astype(shown, copy=False)
+        real.flags.writeable = False
+        return real
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Give dtype, shape and hash of values that are shown as they were recorded; None of others."""
+        return None if tensor in self._tensors else outline_of(self._recording, tensor, sample, step)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Give what was kept of values that were not kept in full; of a tensor that varies nothing can be said."""
+        return None if tensor in self._tensors else kept_of(self._recording, tensor, sample, step)
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """None is left."""
+        return {}
+
+    def _quant(self, tensor: str, sample: int, step: int) -> QuantParams | None:
+        return quant_of(self._recording, tensor, sample, step)
+
+
+def _shown_as(dtype: str | None) -> str:
+    """Give the dtype that codes are shown in as real values."""
+    return "float64" if dtype is not None and is_wide_code(logical_dtype(dtype)) else "float32"
+
+
+_MOST_BYTES = 1 << 23
+_LARGEST = 1 << 18
+
+
+class RecentTensors(ForwardingRecording):
+    """A recording with its most recent small tensors at hand: 8 MB of them, none above 256 kB.
+
+    Args:
+        recording: The recording.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(recording)
+        self._kept: OrderedDict[tuple[str, int, int], np.ndarray] = OrderedDict()
+        self._bytes = 0
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step."""
+        return (tensor, sample, step) in self._kept or self._recording.has(tensor, sample, step)
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Give dtype, shape and hash of values that were kept in full; None if they are not known."""
+        return outline_of(self._recording, tensor, sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Give the stored elements, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        checkpoint()
+        key = (tensor, 0, 0) if self.graph.is_constant(tensor) else (tensor, sample, step)
+        array = self._kept.get(key)
+        if array is not None:
+            self._kept.move_to_end(key)
+            return array
+        array = self._recording.load(tensor, sample, step)
+        if array.nbytes <= _LARGEST:
+            self._kept[key] = array
+            self._bytes += array.nbytes + 512  # an array that is nearly empty takes room too
+            while self._bytes > _MOST_BYTES:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= oldest.nbytes + 512
+        return array

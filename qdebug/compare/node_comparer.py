@@ -1,0 +1,150 @@
+"""Everything that is found out about one compared tensor: its error, where it comes from, and what to think of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from qdebug.compare.align.columns import by_backend
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.align.value_classes import Run
+from qdebug.compare.attribute.plan import PlannedNode
+from qdebug.compare.checks.context import NodeContext, Runs
+from qdebug.compare.checks.table import findings_of
+from qdebug.compare.explaining.reproduce import Reproducer
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.measure.compare import Request, compare_pair, compare_small
+from qdebug.compare.measure.recordings import RecentTensors
+from qdebug.compare.policy import judge, judge_sample
+from qdebug.compare.result.limit_rules import RuleFinder
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import NodeResult, SampleError, SampleResult
+from qdebug.compare.timing import Timing
+from qdebug.model import Recording
+
+__all__ = ["NodeComparer"]
+
+_AHEAD = 32
+"""Tensors that are looked at ahead: the small ones among them are compared together."""
+
+
+class NodeComparer:
+    """Compares tensors of two aligned recordings one by one.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: All pairs of the alignment.
+        limits: What counts as divergence.
+        runs: What is known of both graphs; derived from the recordings if None.
+
+    Attributes:
+        timing: Where the time went so far.
+    """
+
+    def __init__(
+        self,
+        reference: Recording,
+        backend: Recording,
+        pairs: Sequence[Pair],
+        limits: Limits,
+        *,
+        runs: tuple[Run, Run] | None = None,
+    ) -> None:
+        reference, backend = RecentTensors(reference), RecentTensors(backend)
+        self._limits, self._rules = limits, RuleFinder(limits.rules)
+        self._runs = Runs(
+            reference=reference,
+            backend=backend,
+            pairs=by_backend(pairs),
+            graphs=GraphCheck(reference, backend, pairs, runs=runs),
+            reproducer=Reproducer(backend),
+        )
+        self.timing = Timing()
+
+    def examine(self, entries: Sequence[PlannedNode], *, first: int = 0) -> Iterator[NodeResult]:
+        """Compare tensor after tensor, split their errors and judge them; a few small tensors are read ahead.
+
+        Args:
+            entries: What is compared.
+            first: The first of them that is looked at.
+        """
+        for start in range(first, len(entries), _AHEAD):
+            begin = perf_counter()
+            chunk = entries[start : start + _AHEAD]
+            limits = [self._limits.under(self._rules.find(entry)) for entry in chunk]
+            requests = [
+                Request(pair=entry.pair, relu_floor=entry.relu_floor, tolerance=limit.tolerance)
+                for entry, limit in zip(chunk, limits, strict=True)
+            ]
+            with _quiet():
+                known = compare_small(self._runs.reference, self._runs.backend, requests)
+            self.timing.add(Timing(comparing=perf_counter() - begin))
+            for entry, request, small, limit in zip(chunk, requests, known, limits, strict=True):
+                begin = perf_counter()
+                with _quiet():
+                    comparison = small or compare_pair(
+                        self._runs.reference,
+                        self._runs.backend,
+                        request.pair,
+                        relu_floor=request.relu_floor,
+                        tolerance=request.tolerance,
+                    )
+                    compared = perf_counter()
+                    result = _judged(NodeContext(self._runs, entry, comparison, limit))
+                spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
+                self.timing.add(spent)
+                yield result
+
+
+def _quiet() -> np.errstate:
+    """Compute what overflows to its defined result without a warning, which would land in the middle of a screen."""
+    return np.errstate(all="ignore")
+
+
+def _judged(context: NodeContext) -> NodeResult:
+    """Return the result of a compared tensor: what the checks find, and what follows from it."""
+    entry, comparison, attribution = context.entry, context.comparison, context.attribution
+    findings = findings_of(context)
+    status, reason = judge(context, findings)
+    parts = {} if attribution is None else attribution.samples
+    declared = context.difference[0] or context.unholdable
+    return NodeResult(
+        index=entry.index,
+        node=entry.node,
+        op=entry.op,
+        tensor=entry.tensor,
+        reference_tensor=entry.reference_tensor,
+        match=entry.match,
+        match_reason=entry.match_reason,
+        status=status,
+        reason=reason,
+        note=comparison.note,
+        basis=comparison.basis,
+        lacking=comparison.lacking,
+        metrics=comparison.stats,
+        introduced=None if attribution is None else attribution.introduced,
+        propagated=None if attribution is None else attribution.propagated,
+        findings=findings,
+        declared=None if declared is None else declared.sentence,
+        attribution_note=None if attribution is None else attribution.reason,
+        explained=None if context.reproduced is None else context.reproduced.by,
+        unchecked=context.difference[1],
+        reproduced=None if context.reproduced is None else context.reproduced.by is not None,
+        precision=context.short_format,
+        saturation=comparison.rails,
+        quant=entry.quant,
+        samples=tuple(
+            SampleResult(
+                sample=sample.sample,
+                max_abs=sample.max_abs,
+                sqnr_db=sample.sqnr_db,
+                status=judge_sample(context, sample.sample, sample.stats, status, findings),
+                introduced=None if part is None else SampleError.of(part.introduced),
+                propagated=None if part is None else SampleError.of(part.propagated),
+            )
+            for sample, part in ((sample, parts.get(sample.sample)) for sample in comparison.samples)
+        ),
+    )

@@ -1,0 +1,80 @@
+"""A finding: one thing that is wrong with a node, or worth saying of it, with the amount that was judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["Finding", "FindingKind", "Role"]
+
+
+class FindingKind(StrEnum):
+    """What a finding is about."""
+
+    WEIGHT = "weight"
+    BIAS = "bias"
+    CONSTANT = "constant"
+    ATTRIBUTE = "attribute"
+    OPERATOR = "operator"
+    OPERAND = "operand"
+    SCALE = "scale"
+    ZERO_POINT = "zero_point"
+    SATURATION = "saturation"
+    PRECISION = "precision"
+    NONFINITE = "nonfinite"
+    ARITHMETIC = "arithmetic"
+    ERROR = "error"
+
+
+class Role(StrEnum):
+    """How a finding counts; `qdebug.compare.policy` says what follows from it."""
+
+    DIFFERENCE = "difference"
+    """The two graphs say something else of the node, and it changes the result by more than rounding does."""
+    BREACH = "breach"
+    """An error is beyond its limit."""
+    CAUSE = "cause"
+    """Why an error is beyond its limit; alone it decides nothing."""
+    NOTE = "note"
+    """Worth saying; it decides nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was found out about a node.
+
+    Args:
+        kind: What it is about.
+        role: How it counts.
+        node: The backend node.
+        sentence: One clause for a person, without the node's name.
+        amount: How large it is; None where there is nothing to measure, as of an attribute.
+        limit: What the amount is held against, in the same unit; None if nothing.
+        unit: Unit of both; of an SQNR ("dB"), less is worse.
+        given: Whether the limit is one that the user gave.
+        evidence: Name of the constant, attribute, tensor or format that it is about; None if there is no one name.
+    """
+
+    kind: FindingKind
+    role: Role
+    node: str
+    sentence: str
+    amount: float | None = None
+    limit: float | None = None
+    unit: str | None = None
+    given: bool = False
+    evidence: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain values, with the keys of the diff JSON."""
+        return {
+            "kind": str(self.kind),
+            "role": str(self.role),
+            "node": self.node,
+            "sentence": self.sentence,
+            "amount": self.amount,
+            "limit": self.limit,
+            "unit": self.unit,
+            "evidence": self.evidence,
+        }

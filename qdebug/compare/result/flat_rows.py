@@ -1,0 +1,84 @@
+"""Results as flat rows: one dictionary a tensor, for data frames and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from qdebug.numerics.metric_table import METRICS, MetricGroup
+
+if TYPE_CHECKING:
+    from qdebug.compare.result.node_result import NodeResult
+    from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["COLUMNS", "flat_row"]
+
+_NAMES = ("node", "op", "tensor", "reference_tensor", "match", "status", "reason")
+_USUAL = (
+    *("sqnr_db", "max_lsb", "lsb_bias", "rel_l2", "max_abs", "mean_abs", "rmse", "max_rel", "cosine"),
+    *("count", "mismatches", "nonfinite", "zero_refs", "worst_sample"),
+)
+_METRICS = (
+    *_USUAL,
+    *(m.name for m in METRICS if m.group is MetricGroup.ERROR and m.name not in {*_USUAL, "worst_index"}),
+)
+"""The metrics that are looked at most in their usual order, then every other one of the table."""
+_PARTS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "rmse")
+_RAILS = tuple(m.name for m in METRICS if m.group is MetricGroup.SATURATION)
+_TEXTS = ("note", "basis", "declared", "attribution_note", "explained", "precision")
+
+COLUMNS: Sequence[str] = (
+    "index",
+    *_NAMES,
+    "acknowledged",
+    *_METRICS,
+    "worst_index",
+    *(f"introduced_{name}" for name in _PARTS),
+    *(f"propagated_{name}" for name in _PARTS),
+    "gain",
+    *(f"saturation_{name}" for name in _RAILS),
+    "dtype",
+    "scale",
+    "zero_point",
+    "scales",
+    "match_reason",
+    *_TEXTS,
+)
+"""Keys of a row, in their order."""
+
+
+def flat_row(node: NodeResult) -> dict[str, Any]:
+    """Give a result as one flat dictionary with the keys `COLUMNS`; what is unknown is None, NaN stays NaN.
+
+    Indices are text ("0,3,1"). `scale` and `zero_point` are those of a tensor with one of each; of one with several,
+    `scales` tells how many there are.
+
+    Args:
+        node: The result.
+    """
+    row: dict[str, Any] = {"index": node.index}
+    row |= {name: _text(getattr(node, name)) for name in (*_NAMES, "match_reason", *_TEXTS)}
+    row["acknowledged"] = None if node.acknowledged is None else node.acknowledged.reason
+    row |= _values(node.metrics, _METRICS, "")
+    index = None if node.metrics is None else node.metrics.worst_index
+    row["worst_index"] = None if index is None else ",".join(map(str, index))
+    row |= _values(node.introduced, _PARTS, "introduced_") | _values(node.propagated, _PARTS, "propagated_")
+    row["gain"] = node.gain
+    row |= {
+        f"saturation_{name}": None if node.saturation is None else getattr(node.saturation, name) for name in _RAILS
+    }
+    quant = node.quant
+    one = quant is not None and quant.scale.size == 1
+    row["dtype"] = None if quant is None else quant.dtype
+    row["scale"] = float(quant.scale[0]) if quant is not None and one else None
+    row["zero_point"] = int(quant.zero_point[0]) if quant is not None and one else None
+    row["scales"] = None if quant is None else int(quant.scale.size)
+    return {name: row[name] for name in COLUMNS}
+
+
+def _values(stats: ErrorStats | None, names: Sequence[str], prefix: str) -> dict[str, Any]:
+    return {f"{prefix}{name}": None if stats is None else getattr(stats, name) for name in names}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

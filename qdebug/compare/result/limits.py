@@ -1,0 +1,151 @@
+"""Limits: what counts as divergence, and what may be missing from a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from qdebug.compare.align.pairs import Unmatched
+from qdebug.compare.result.limit_rules import BOUNDS, Acknowledgement, LimitRule, check_bounds
+from qdebug.errors import UsageError
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
+from qdebug.numerics.stats import ErrorStats
+
+__all__ = ["Limits", "checked_limits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a tensor's error may be, and what may be left out.
+
+    Limits that are given judge a tensor's whole error; where several are given, all must hold. With none given, limits
+    are derived: a node is judged by the error it introduces itself, in steps of its own output if that is quantized,
+    against the rounding of its sums if it is not. A node that cannot be replayed is judged by its whole error, with
+    `DEFAULT_MIN_SQNR`, or `CODES_MIN_SQNR` where that is no more than it may introduce itself. Integers that are no
+    codes, and booleans, must be what the node's inputs give, to the last one. For a tensor that a rule fits, the rule's
+    limits hold instead of these.
+
+    Args:
+        min_sqnr: Least SQNR in dB.
+        max_lsb: Largest difference in steps of the backend's scale; holds for quantized tensors alone.
+        atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
+        rtol: Relative part of that.
+        max_saturation: Largest share of codes at the ends of their range, a Relu's zeros not counted; judged beside
+            the error, given or derived.
+        rules: Limits for some tensors; the last rule that fits a tensor holds.
+        acknowledged: Nodes that may be beyond their limits; of several for one node the last holds.
+        file: Where these limits were read; None if nowhere.
+        explain: Look for the arithmetic of quantized nodes that differ; one that is reproduced bit for bit is within
+            derived limits.
+        allow_partial: Accept a recording that is marked incomplete.
+        allow_unfaithful: Accept a recording that changed the result it observed.
+        allow_uncompared: Lost tensors to accept: a number of them, or name patterns.
+
+    Raises:
+        UsageError: A limit is no number, or one that means nothing.
+    """
+
+    min_sqnr: float | None = None
+    max_lsb: float | None = None
+    atol: float | None = None
+    rtol: float | None = None
+    max_saturation: float | None = None
+    rules: tuple[LimitRule, ...] = ()
+    acknowledged: tuple[Acknowledgement, ...] = ()
+    file: str | None = None
+    explain: bool = True
+    allow_partial: bool = False
+    allow_unfaithful: bool = False
+    allow_uncompared: int | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+    @property
+    def given(self) -> bool:
+        """Whether the user set a limit on the error."""
+        return any(value is not None for value in (self.min_sqnr, self.max_lsb, self.atol, self.rtol))
+
+    def under(self, rule: LimitRule | None) -> Limits:
+        """Give the limits of a tensor.
+
+        Args:
+            rule: The rule that holds for it; None if no rule does.
+        """
+        return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # bounds are no flags
+
+    def acknowledgement(self, node: str) -> Acknowledgement | None:
+        """Give what is acknowledged of a backend node; None if nothing is."""
+        return next((entry for entry in reversed(self.acknowledged) if entry.node == node), None)
+
+    def accepting_nothing(self) -> Limits:
+        """Give the same limits without anything that may be missing."""
+        return replace(self, allow_partial=False, allow_unfaithful=False, allow_uncompared=())
+
+    @property
+    def sqnr_in_force(self) -> float | None:
+        """The least SQNR that is applied where a replay does not judge; none beside other limits of the user."""
+        return self.min_sqnr if self.given else DEFAULT_MIN_SQNR
+
+    @property
+    def tolerance(self) -> tuple[float, float] | None:
+        """The pair (atol, rtol) if either was given."""
+        return None if self.atol is None and self.rtol is None else (self.atol or 0.0, self.rtol or 0.0)
+
+    def judge_whole(self, stats: ErrorStats) -> bool:
+        """Tell whether the user's limits judge a tensor: they do not if they are in steps, and it has none.
+
+        Args:
+            stats: The tensor's error.
+        """
+        return self.given and (stats.max_lsb is not None or (self.min_sqnr, self.tolerance) != (None, None))
+
+    def not_allowed(self, lost: tuple[Unmatched, ...]) -> tuple[Unmatched, ...]:
+        """Give the lost tensors that are not accepted."""
+        if isinstance(self.allow_uncompared, int):
+            return lost if len(lost) > self.allow_uncompared else ()
+        patterns = self.allow_uncompared
+        return tuple(entry for entry in lost if not any(fnmatchcase(entry.tensor, pattern) for pattern in patterns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the limits in force as plain values, with the keys of the diff JSON."""
+        plain: dict[str, Any] = {"source": "given" if self.given else "derived"}
+        if not self.given:
+            plain |= {
+                "introduced_lsb": DERIVED_LSB,
+                "reproduced_is_within": self.explain,
+                "min_sqnr_of_range": DEFAULT_MIN_SQNR,
+                "min_sqnr_of_scale": CODES_MIN_SQNR,
+                "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
+                "introduced_of_integers": 0,
+            }
+        plain |= {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
+        if self.file is not None:
+            plain["file"] = self.file
+        if self.rules:
+            plain["rules"] = [rule.to_dict() for rule in self.rules]
+        if self.acknowledged:
+            plain["acknowledged"] = [{"node": entry.node, **entry.to_dict()} for entry in self.acknowledged]
+        allowed = {
+            "partial": self.allow_partial,
+            "unfaithful": self.allow_unfaithful,
+            "uncompared": (
+                self.allow_uncompared if isinstance(self.allow_uncompared, int) else list(self.allow_uncompared)
+            ),
+        }
+        return {**plain, "allow": allowed}
+
+
+def checked_limits(limits: Limits | None) -> Limits:
+    """Give limits as they were passed, or those in force where none were.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if limits is not None and not isinstance(limits, Limits):
+        raise UsageError(
+            f"limits is a {type(limits).__name__} and no Limits.",
+            hint="Make them, qdebug.Limits(max_lsb=1), or read a file, qdebug.load_limits(path).",
+        )
+    return limits or Limits()

@@ -1,0 +1,179 @@
+"""The result of comparing one tensor: how it came out, by how much it is off, and sample by sample."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qdebug.compare.align.pairs import Match
+from qdebug.compare.result.finding import Finding
+from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.status import Status
+from qdebug.model import QuantParams
+from qdebug.numerics.metric_table import METRICS, MetricGroup
+from qdebug.numerics.stats import ErrorStats, Rails
+
+__all__ = ["Finding", "NodeResult", "SampleError", "SampleResult", "Status"]
+
+_PLAIN = tuple(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
+"""Fields of `ErrorStats` in the order of the JSON keys."""
+_RAILS = tuple(spec.name for spec in METRICS if spec.group is MetricGroup.SATURATION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleError:
+    """Part of the error of one tensor for one sample, in short; see `qdebug.numerics.metric_table` for each."""
+
+    max_abs: float | None
+    rmse: float | None
+    sqnr_db: float | None
+    max_lsb: float | None
+
+    @classmethod
+    def of(cls, stats: ErrorStats | None) -> SampleError | None:
+        """Give the short form of an error; None of one that is not known."""
+        if stats is None:
+            return None
+        return cls(max_abs=stats.max_abs, rmse=stats.rmse, sqnr_db=stats.sqnr_db, max_lsb=stats.max_lsb)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleResult:
+    """The comparison of one tensor for one sample, all its steps together.
+
+    Args:
+        sample: Its number.
+        max_abs: Largest absolute difference.
+        sqnr_db: 10 log10(sum reference^2 / sum difference^2).
+        status: How it came out.
+        introduced: Error that the node adds in this sample; None if that is not known.
+        propagated: Error that reaches it through its inputs; None likewise.
+    """
+
+    sample: int
+    max_abs: float | None
+    sqnr_db: float | None
+    status: Status
+    introduced: SampleError | None = None
+    propagated: SampleError | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values, with the keys of the diff JSON."""
+        return {
+            "sample": self.sample,
+            "max_abs": self.max_abs,
+            "sqnr_db": self.sqnr_db,
+            "status": str(self.status),
+            "introduced": None if self.introduced is None else asdict(self.introduced),
+            "propagated": None if self.propagated is None else asdict(self.propagated),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResult:
+    """The comparison of one backend tensor with its reference.
+
+    Args:
+        index: Position in the backend's topological order of tensors.
+        node: Backend node that produces the tensor; the tensor's own name for a graph input.
+        op: Its operator; "Input" for a graph input.
+        tensor: The backend tensor.
+        reference_tensor: The reference tensor.
+        match: The ground for the pair.
+        match_reason: One clause a person can check.
+        status: How it came out.
+        reason: Why it is diverged, nonfinite or incomparable; None otherwise.
+        note: What was left out of the comparison; None if nothing.
+        basis: "full" if every element was compared.
+        lacking: Whether of some samples one side has more than the other, so that they were not compared.
+        metrics: The error over all samples; None if incomparable.
+        introduced: Error this node adds; None until it is known.
+        propagated: Error that reaches it through its inputs; None until it is known.
+        findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
+        declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
+            that its format cannot hold; None if nothing.
+        attribution_note: Why `introduced` is not known; None if it is.
+        unchecked: Why nothing checked that both graphs do the same between compared tensors; None if that was checked,
+            or if the tensor equals the reference's.
+        gain: rms(error out) / rms(largest error in); None until it is known.
+        explained: Arithmetic that reproduces it exactly, in words; None if there is none or nobody looked.
+        reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
+        precision: Float format of few digits that holds all of its values, though they are kept in a longer one, and
+            not all of the reference's; None if there is none.
+        saturation: Codes at the ends of their range; None if the tensor is not quantized.
+        quant: The backend tensor's quantization.
+        samples: The comparison sample by sample.
+        acknowledged: Why it may be beyond its limit; None if nobody said so.
+    """
+
+    index: int
+    node: str
+    op: str
+    tensor: str
+    reference_tensor: str
+    match: Match
+    match_reason: str
+    status: Status
+    reason: str | None = None
+    note: str | None = None
+    basis: str = "full"
+    lacking: bool = False
+    metrics: ErrorStats | None = None
+    introduced: ErrorStats | None = None
+    propagated: ErrorStats | None = None
+    findings: tuple[Finding, ...] = ()
+    declared: str | None = None
+    attribution_note: str | None = None
+    unchecked: str | None = None
+    gain: float | None = None
+    explained: str | None = None
+    reproduced: bool | None = None
+    precision: str | None = None
+    saturation: Rails | None = None
+    quant: QuantParams | None = None
+    samples: tuple[SampleResult, ...] = ()
+    acknowledged: Acknowledgement | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values, with the keys of the diff JSON."""
+        return {
+            "index": self.index,
+            "node": self.node,
+            "op": self.op,
+            "tensor": self.tensor,
+            "reference_tensor": self.reference_tensor,
+            "match": str(self.match),
+            "match_reason": self.match_reason,
+            "status": str(self.status),
+            "reason": self.reason,
+            "note": self.note,
+            "basis": self.basis,
+            "metrics": _metrics_dict(self.metrics),
+            "introduced": _metrics_dict(self.introduced),
+            "propagated": _metrics_dict(self.propagated),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "declared": self.declared,
+            "attribution_note": self.attribution_note,
+            "gain": self.gain,
+            "explained": self.explained,
+            "reproduced": self.reproduced,
+            "precision": self.precision,
+            "saturation": _rails_dict(self.saturation),
+            "quant": None if self.quant is None else self.quant.to_dict(),
+            "samples": [sample.to_dict() for sample in self.samples],
+            "acknowledged": None if self.acknowledged is None else self.acknowledged.to_dict(),
+        }
+
+
+def _metrics_dict(stats: ErrorStats | None) -> dict[str, Any] | None:
+    if stats is None:
+        return None
+    plain: dict[str, Any] = {name: getattr(stats, name) for name in _PLAIN}
+    plain["worst_index"] = None if stats.worst_index is None else list(stats.worst_index)
+    return plain
+
+
+def _rails_dict(rails: Rails | None) -> dict[str, int] | None:
+    if rails is None:
+        return None
+    return {name: getattr(rails, name) for name in _RAILS}

@@ -1,0 +1,240 @@
+"""The result of comparing two recordings: one entry per backend tensor, a verdict, and what was left out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from qdebug.compare.align.pairs import Unmatched
+from qdebug.compare.result.flat_rows import flat_row
+from qdebug.compare.result.node_result import NodeResult, SampleError, SampleResult, Status
+from qdebug.model import Fidelity, RunInfo
+
+__all__ = [
+    "NUMERICS_VERSION",
+    "Compounding",
+    "Coverage",
+    "DiffResult",
+    "NodeResult",
+    "OutputRanking",
+    "SampleError",
+    "SampleResult",
+    "Status",
+    "Verdict",
+]
+
+NUMERICS_VERSION = 1
+"""Raised whenever the same two recordings may give other numbers than before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRanking:
+    """Where the reference's winners stand in the backend, for a network output that may hold scores.
+
+    A score vector is the output for one sample and step. See `qdebug.numerics.ranking` for winners, ranks and ties.
+
+    Args:
+        tensor: The backend's output.
+        entries: Scores in a vector.
+        samples: Score vectors that were ranked.
+        unranked: Those that were not: the reference has no winner there (a NaN, or all entries equal).
+        top1_agreement: Share of the ranked ones in which the reference's winner is the backend's; None if none is.
+        top5_agreement: Share in which it is among the first five; None with five entries or fewer, where it always is.
+        tied: Ranked vectors in which an entry that is no winner shares the winner's score in the backend.
+        worst_rank: Most entries that are ahead of the winner; None if nothing was ranked.
+        worst_sample: The first sample with that rank.
+    """
+
+    tensor: str
+    entries: int
+    samples: int
+    unranked: int
+    top1_agreement: float | None
+    top5_agreement: float | None
+    tied: int
+    worst_rank: int | None
+    worst_sample: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values, with the keys of the diff JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What was compared, and what was not, with reasons."""
+
+    compared: int
+    unmatched: Sequence[Unmatched]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the coverage as plain values, with the keys of the diff JSON."""
+        return {
+            "compared": self.compared,
+            "unmatched": [
+                {"side": str(u.side), "tensor": u.tensor, "kind": str(u.kind), "reason": u.reason}
+                for u in self.unmatched
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compounding:
+    """A node that enlarges the error that reaches it far more than others of its kind.
+
+    Args:
+        node: The backend node.
+        op: Its operator, without the words that only say how it is computed.
+        tensor: Its output.
+        gain: rms(error out) / rms(largest error in).
+        usual: Median gain of the nodes with this operator.
+        nodes: How many of them have a gain.
+    """
+
+    node: str
+    op: str
+    tensor: str
+    gain: float
+    usual: float
+    nodes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the entry as plain values, with the keys of the diff JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer in one word, one place and one sentence.
+
+    Args:
+        status: How the whole comparison came out.
+        first_divergence: The first node beyond its limit, in the backend's topological order; None if there is none.
+        origin: The node whose own error feeds the worst output error; None if there is none.
+        sentence: What a person would say.
+        worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
+        compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
+    """
+
+    status: Status
+    first_divergence: str | None
+    origin: str | None
+    sentence: str
+    worst_sample: int | None = None
+    compounding: tuple[Compounding, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the verdict as plain values, with the keys of the diff JSON."""
+        return {
+            "status": str(self.status),
+            "first_divergence": self.first_divergence,
+            "origin": self.origin,
+            "worst_sample": self.worst_sample,
+            "compounding": [entry.to_dict() for entry in self.compounding],
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffResult:
+    """The comparison of a backend recording with a reference recording.
+
+    Args:
+        reference: Facts of the reference run.
+        backend: Facts of the backend run.
+        verdict: The answer.
+        coverage: What was compared and what was not.
+        nodes: One entry per compared backend tensor, in the backend's topological order.
+        limits: The limits in force.
+        shortcomings: What is missing and not allowed to be, a clause each; any makes the exit code 3.
+        outputs: For each network output that may hold scores, whether its winner is still the same.
+    """
+
+    reference: RunInfo
+    backend: RunInfo
+    verdict: Verdict
+    coverage: Coverage
+    nodes: Sequence[NodeResult]
+    limits: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    shortcomings: tuple[str, ...] = ()
+    outputs: tuple[OutputRanking, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """What `qdebug diff` exits with: 3 incomplete beyond what is allowed, 1 beyond a limit, 0 within."""
+        if self.shortcomings or self.status is Status.INCOMPLETE:
+            return 3
+        return 1 if self.status in (Status.DIVERGED, Status.NONFINITE) else 0
+
+    @property
+    def status(self) -> Status:
+        """How the comparison came out."""
+        return self.verdict.status
+
+    @property
+    def first_divergence(self) -> str | None:
+        """Name of the first backend node beyond its limit, in topological order."""
+        return self.verdict.first_divergence
+
+    @property
+    def origin(self) -> str | None:
+        """Name of the node whose own error feeds the worst output error; None until it is known."""
+        return self.verdict.origin
+
+    @property
+    def fidelity(self) -> Mapping[str, Fidelity]:
+        """Whether recording changed the result, for each side."""
+        return {"reference": self.reference.fidelity, "backend": self.backend.fidelity}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the result as plain values; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"."""
+        plain: dict[str, Any] = json_safe(
+            {
+                "format": "qdebug.diff",
+                "version": 1,
+                "numerics_version": NUMERICS_VERSION,
+                "reference": self.reference.to_dict(),
+                "backend": self.backend.to_dict(),
+                "fidelity": {side: str(fidelity) for side, fidelity in self.fidelity.items()},
+                "limits": dict(self.limits),
+                "verdict": self.verdict.to_dict(),
+                "shortcomings": list(self.shortcomings),
+                "coverage": self.coverage.to_dict(),
+                "outputs": [output.to_dict() for output in self.outputs],
+                "nodes": [node.to_dict() for node in self.nodes],
+            }
+        )
+        return plain
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Give one flat dictionary a tensor, for pandas.DataFrame(rows) and the like.
+
+        What is not known is None: polars must see all rows, polars.DataFrame(rows, infer_schema_length=None).
+        """
+        return [flat_row(node) for node in self.nodes]
+
+    def _repr_html_(self) -> str:
+        """Give what a notebook shows."""
+        # The report is above this layer and is asked for by name: only a notebook calls this.
+        text: str = import_module("qdebug.report.fragment").diff_fragment(self)
+        return text
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Give the result as JSON text that validates against the committed schema."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+
+def json_safe(value: Any) -> Any:
+    """Replace non-finite numbers, at any depth, by the strings that the JSON formats use for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    return value

@@ -1,0 +1,97 @@
+"""Sums up the compared tensors of two runs: coverage, shortcomings, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.compare.align.leftover import said_unchecked
+from qdebug.compare.align.pairs import Unmatched
+from qdebug.compare.result.compounding import compounding_nodes
+from qdebug.compare.result.held import HeldNodes
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.origin import origin_of, worst_output
+from qdebug.compare.result.result import Coverage, DiffResult, OutputRanking, Status
+from qdebug.compare.result.standings import Standings
+from qdebug.compare.result.verdict import shortcomings, verdict
+from qdebug.errors import AlignmentError
+from qdebug.model import Graph, RunInfo
+
+__all__ = ["sum_up"]
+
+
+def sum_up(
+    held: HeldNodes,
+    runs: tuple[RunInfo, RunInfo],
+    graph: Graph,
+    *,
+    unmatched: Sequence[Unmatched],
+    limits: Limits,
+    outputs: tuple[OutputRanking, ...] = (),
+) -> DiffResult:
+    """Sum up compared tensors.
+
+    Args:
+        held: Their results, in the backend's topological order; none is added meanwhile.
+        runs: Facts of the reference run and of the backend run.
+        graph: The backend's graph.
+        unmatched: Tensors that have no partner.
+        limits: What may be missing from a comparison.
+        outputs: For each network output that may hold scores, whether its winner is still the same.
+
+    Raises:
+        AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
+    """
+    of = Standings(held)
+    _check_comparable(of)
+    compared = len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE)))
+    coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of))
+    missing = shortcomings(*runs, coverage, of, limits=limits)
+    every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
+    return DiffResult(
+        reference=runs[0],
+        backend=runs[1],
+        verdict=verdict(
+            of,
+            missing,
+            origin=origin_of(of, graph),
+            output=of[worst_output(of, graph)] if len(of) else None,
+            outputs=graph.outputs,
+            compounding=compounding_nodes(of, graph),
+            accepted=tuple(clause for clause in every if clause not in missing),
+            graph=graph,
+        ),
+        coverage=coverage,
+        nodes=held,
+        limits=limits.to_dict(),
+        shortcomings=missing,
+        outputs=outputs,
+    )
+
+
+def _check_comparable(of: Standings) -> None:
+    """Raise if tensors beyond the inputs were to be compared and none of them can be."""
+    apart = of.having(Status.INCOMPARABLE) & of.on("full")
+    if not apart.any():
+        return
+    inner = np.array([op != "Input" for op in of.held.ops()], bool)
+    if inner.any() and apart[inner].all():
+        raise AlignmentError(
+            f"None of the {inner.sum()} shared tensors is comparable; the first: {of[inner.argmax()].reason}.",
+            hint="Check that both record the same network and inputs: qdebug info FILE --tensors.",
+        )
+
+
+def _as_checked(unmatched: Sequence[Unmatched], of: Standings) -> Sequence[Unmatched]:
+    """Say of what lies inside a part of the network that the part was not checked, where that turned out only later."""
+    rows = np.flatnonzero(of.held.known("unchecked")).tolist()
+    if not rows:
+        return unmatched
+    said = of.held.texts("unchecked")
+    why = {of.tensors[row]: said[row] or "" for row in rows}
+    return tuple(
+        entry if entry.inside not in why else replace(entry, reason=said_unchecked(entry.reason, why[entry.inside]))
+        for entry in unmatched
+    )

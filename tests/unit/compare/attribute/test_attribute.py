@@ -1,0 +1,121 @@
+"""What a node introduces and what reaches it add up to the whole error."""
+
+import numpy as np
+import pytest
+
+from qdebug.compare.align.align import align
+from qdebug.compare.attribute.attribute import attribute
+from qdebug.compare.attribute.plan import plan
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(1, 2, 6, 6)).astype(np.float32)
+W = RNG.normal(size=(3, 2, 3, 3)).astype(np.float32)
+SX, SW, SY = np.float32(0.03), np.float32(0.02), np.float32(0.05)
+
+
+def conv(x, w):
+    out = np.zeros((1, 3, 4, 4), np.float64)
+    for i in range(3):
+        for j in range(3):
+            out += np.einsum("nchw,oc->nohw", x[:, :, i : i + 4, j : j + 4].astype(np.float64), w[:, :, i, j])
+    return out.astype(np.float32)
+
+
+def codes(values, scale, zero_point, dtype):
+    info = np.iinfo(dtype)
+    return np.clip(np.rint(values / scale) + zero_point, info.min, info.max).astype(dtype)
+
+
+def make(nodes, arrays, *, constants=(), quants=None):
+    tensors = [
+        TensorInfo(
+            name=name,
+            role=Role.CONSTANT if name in constants else Role.INPUT if name == "x" else Role.ACTIVATION,
+            quant=(quants or {}).get(name),
+        )
+        for name in arrays
+    ]
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=nodes[-1].outputs, opset={"": 13})
+    return MemoryRecording.single(graph, arrays)
+
+
+def reference():
+    y = conv(X, W)
+    return make(
+        [
+            Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("y",)),
+            Node(name="relu", op="Relu", inputs=("y",), outputs=("z",)),
+        ],
+        {"x": X, "w": W, "y": y, "z": np.maximum(y, 0)},
+        constants=("w",),
+    )
+
+
+def backend(*, spoil=0):
+    """The same net as one QLinearConv whose codes do the Relu's work; `spoil` codes are added to one element."""
+    x_q, w_q = codes(X, SX, 3, np.int8), codes(W, SW, 0, np.int8)
+    real = np.maximum(conv(SX * (x_q.astype(np.float32) - 3), SW * w_q.astype(np.float32)), 0)
+    z_q = codes(real, SY, 0, np.uint8)
+    z_q[0, 1, 2, 3] += spoil
+    nodes = [
+        Node(name="q", op="QuantizeLinear", inputs=("x", "sx", "zx"), outputs=("x_q",)),
+        Node(name="c", op="QLinearConv", inputs=("x_q", "sx", "zx", "w_q", "sw", "zw", "sy", "zy"), outputs=("z_q",)),
+    ]
+    constants = {"sx": SX, "zx": np.int8(3), "w_q": w_q, "sw": SW, "zw": np.int8(0), "sy": SY, "zy": np.uint8(0)}
+    quants = {
+        "x_q": QuantParams(dtype="int8", scale=SX, zero_point=3),
+        "w_q": QuantParams(dtype="int8", scale=SW),
+        "z_q": QuantParams(dtype="uint8", scale=SY),
+    }
+    arrays = {"x": X, "x_q": x_q, "z_q": z_q, **{name: np.asarray(value) for name, value in constants.items()}}
+    return make(nodes, arrays, constants=constants, quants=quants)
+
+
+def attributed(be, tensor):
+    ref = reference()
+    entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == tensor)
+    return attribute(ref, be, entry)
+
+
+def test_a_clean_quantized_node_introduces_at_most_half_a_step():
+    found = attributed(backend(), "z_q")
+    assert found.reason is None
+    assert found.introduced.max_lsb <= 0.5 + 1e-4
+    assert found.propagated.max_abs > 0
+
+
+def test_a_wrong_element_is_introduced_and_not_propagated():
+    clean, spoiled = attributed(backend(), "z_q"), attributed(backend(spoil=9), "z_q")
+    assert spoiled.introduced.worst_index == (0, 1, 2, 3)
+    assert 8.5 <= spoiled.introduced.max_lsb <= 9.5
+    assert spoiled.propagated == clean.propagated
+
+
+def test_quantizing_the_input_introduces_its_rounding():
+    found = attributed(backend(), "x_q")
+    assert 0 < found.introduced.max_lsb <= 0.5 + 1e-4
+    assert found.propagated.mismatches == 0
+
+
+def test_an_input_of_the_network_has_no_attribution():
+    assert attributed(backend(), "x").introduced is None
+
+
+@pytest.mark.parametrize(("missing", "said"), [("w_q", "'w_q' was not recorded"), ("x_q", "'x_q' was not recorded")])
+def test_an_input_that_was_not_recorded_is_said(missing, said):
+    full = backend()
+    arrays = {(n, 0, 0): full.load(n) for n in full.names if n != missing}
+    partial = MemoryRecording(full.graph, arrays)
+    assert said in attributed(partial, "z_q").reason
+
+
+def test_an_unknown_operator_is_said():
+    be = make(
+        [
+            Node(name="m", op="Mystery", inputs=("x",), outputs=("y",)),
+            Node(name="r", op="Relu", inputs=("y",), outputs=("z",)),
+        ],
+        {"x": X, "y": conv(X, W), "z": conv(X, W)},
+    )
+    assert attributed(be, "y").reason == "no kernel is known for Mystery"

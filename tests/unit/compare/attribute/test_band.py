@@ -1,0 +1,165 @@
+"""What rounding accounts for in each element of an operator that computes each on its own."""
+
+import numpy as np
+import pytest
+
+from qdebug.compare.attribute.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm
+from qdebug.model import Graph, MemoryRecording, Node
+from qdebug.numerics.checkpoint import asking
+from qdebug.replay.registry import run_node
+from qdebug.session import diff
+
+RNG = np.random.default_rng(21)
+A, B = (RNG.normal(size=(4, 64)).astype(np.float32) for _ in range(2))
+A[0] *= 1e12
+B[0] *= 1e3  # beside this row the others are next to nothing in a norm
+OPS = ("Add", "Sub", "Mul", "Div", "Concat", "Relu")
+UNIT = 2.0**-24
+
+
+def made(op, a=A, b=B):
+    inputs = ("a",) if op == "Relu" else ("a", "b")
+    node = Node(name="n", op=op, inputs=inputs, outputs=("y",), attrs={"axis": 1} if op == "Concat" else {})
+    values = {"a": a, "b": b}
+    return node, values, np.asarray(run_node(node, values, {"": 17})["y"])
+
+
+def record(op, *, stale=False):
+    node, values, y = made(op)
+    if stale:
+        y = y.copy()
+        y[2] = y[3]
+    arrays = {name: values[name] for name in node.inputs}
+    graph = Graph([node], inputs=node.inputs, outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, {**arrays, "y": y})
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_stale_row_is_found_whatever_the_rest_of_its_tensor_is(op):
+    result = diff(record(op), record(op, stale=True))
+    (entry,) = (node for node in result.nodes if node.tensor == "y")
+    assert (result.origin, result.exit_code) == ("n", 1)
+    assert entry.reason.endswith("elements are off by more than rounding what each is made of accounts for")
+    assert int(entry.reason.split()[0]) <= entry.metrics.mismatches
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_neither_rounding_nor_flushed_denormals_are_beyond(op):
+    small = np.full((4, 64), 1e-40, np.float32)
+    for a, b in ((A, B), (A, np.float32(-1) * A), (small, A), (small, small)):
+        node, values, y = made(op, a, b)
+        with np.errstate(over="ignore"):
+            for other in (np.nextafter(y, np.float32(np.inf)), np.where(np.abs(y) < 1.2e-38, np.float32(0), y)):
+                assert beyond_own_terms(node, values, y, other, UNIT) == 0
+
+
+def test_a_sum_that_cancels_is_held_against_its_terms():
+    near = np.nextafter(A, np.float32(np.inf))
+    node, values, y = made("Sub", A, near)
+    assert np.any(y != 0)
+    assert beyond_own_terms(node, values, y, np.zeros_like(y), UNIT) == 0
+    assert beyond_own_terms(node, values, y, y + np.abs(A) * np.float32(1e-4), UNIT) == y.size
+
+
+def test_of_half_precision_its_own_rounding_is_allowed():
+    node, values, y = made("Mul", A[1:], B[1:])
+    half = y.astype(np.float16).astype(np.float32)
+    assert beyond_own_terms(node, values, y, half, 2.0**-11) == 0
+    assert beyond_own_terms(node, values, y, half, UNIT) > y.size // 2
+
+
+def test_of_other_operators_no_such_bound_is_known():
+    node = Node(name="n", op="Softmax", inputs=("a",), outputs=("y",))
+    assert beyond_own_terms(node, {"a": A}, A, B, UNIT) == 0
+
+
+def test_elements_that_are_not_finite_are_judged_elsewhere():
+    node, values, y = made("Add")
+    spoilt = y.copy()
+    spoilt[1, 1] = np.nan
+    assert beyond_own_terms(node, values, y, spoilt, UNIT) == 0
+
+
+def test_a_sigmoid_near_zero_may_be_a_half_less_a_half():
+    x = RNG.uniform(-14, -12, (8, 32)).astype(np.float32)
+    node = Node(name="n", op="Sigmoid", inputs=("a",), outputs=("y",))
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    rounded = np.float32(0.5) + (exact - 0.5).astype(np.float32)
+    allowed = allowed_error(node, {"a": x}, exact.astype(np.float32), {"": 17}, UNIT)
+    assert norm(rounded - exact) > 256 * UNIT * norm(exact)
+    assert norm(rounded - exact) < allowed < 0.2 * norm(exact)
+
+
+ROWS = np.random.default_rng(6).normal(size=(2000, 64)).astype(np.float32)
+COLUMNS = np.random.default_rng(7).normal(size=(64, 48)).astype(np.float32)
+
+
+def product(dtype=np.float32, **changed):
+    """Record a product of matrices, some of whose rows hold other values."""
+    rows, columns = ROWS.astype(dtype), COLUMNS.astype(dtype)
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    y = run_node(node, {"a": rows, "b": columns}, {"": 17})["y"].copy()
+    for row, values in changed.items():
+        y[int(row[1:])] = values(y)
+    graph = Graph([node], inputs=("a", "b"), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, {"a": rows, "b": columns, "y": y.astype(dtype)})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_one_wrong_row_of_many_is_found_though_the_norm_does_not_see_it(dtype):
+    rounded = product(dtype)
+    wrong = (lambda y: y[7] + np.float32(1e-3)) if dtype == np.float32 else (lambda y: y[8])
+    result = diff(rounded, product(dtype, r7=wrong))
+    (entry,) = (node for node in result.nodes if node.tensor == "y")
+    assert entry.reason.endswith("elements are off by more than rounding what each is made of accounts for")
+    assert result.origin == "n"
+
+
+def test_the_order_of_a_sum_is_not_beyond_it():
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    values = {"a": ROWS, "b": COLUMNS}
+    y = run_node(node, values, {"": 17})["y"]
+    turned = run_node(node, {"a": ROWS[:, ::-1], "b": COLUMNS[::-1]}, {"": 17})["y"]
+    serial = np.cumsum(ROWS[:, :, None] * COLUMNS, axis=1, dtype=np.float32)[:, -1]
+    for other in (turned, serial, (ROWS.astype(np.float64) @ COLUMNS).astype(np.float32)):
+        assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 0
+
+
+def test_what_a_fast_convolution_shares_between_neighbours_is_not_beyond():
+    """Its error is that of the largest terms near by: where all of an element's own terms are 0, too."""
+    node = Node(name="n", op="Conv", inputs=("x", "w"), outputs=("y",), attrs={"pads": (1, 1, 1, 1)})
+    x = ROWS[:16].reshape(1, 16, 8, 8).copy()
+    x[:, :, :3, :3] = 0
+    values = {"x": x, "w": COLUMNS[:48, :].reshape(16, 16, 3, 3)}
+    y = run_node(node, values, {"": 17})["y"]
+    shared = UNIT * 20 * np.sqrt(np.mean(y.astype(np.float64) ** 2))
+    assert np.any(y[:, :, 1, 1] == 0)
+    other = y + np.random.default_rng(8).normal(size=y.shape).astype(np.float32) * np.float32(shared)
+    assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 0
+    other[0, 0, 4, 4] += np.float32(1000 * shared)
+    assert beyond_own_sums(node, values, y, other, opset={"": 17}, unit=UNIT) == 1
+
+
+def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeypatch):
+    rng = np.random.default_rng(8)
+    terms = {"a": rng.standard_normal((6, 50)).astype(np.float32), "b": rng.standard_normal(50).astype(np.float32)}
+    total = terms["a"] + terms["b"]
+    recorded = total.copy()
+    recorded[::2, 7] += 1e-3
+    node = Node(name="n", op="Add", inputs=("a", "b"), outputs=("y",))
+    half = rng.standard_normal(300).astype(np.float16).astype(np.float32)
+    arrays = (np.append(total.reshape(-1), [np.nan, np.inf]), np.zeros(0), np.float32(3))
+
+    def found():
+        asked = []
+        with asking(lambda: asked.append(1)):
+            count = beyond_own_terms(node, terms, total, recorded, 2.0**-24)
+            return (count, held_unit(half), held_unit(total)), [norm(np.asarray(each)) for each in arrays], len(asked)
+
+    whole, lengths, times = found()
+    monkeypatch.setattr("qdebug.compare.attribute.band._STRETCH", 32)
+    monkeypatch.setattr("qdebug.numerics.short_formats._STRETCH", 32)
+    parts, summed, more = found()
+    assert whole == parts == (3, 2.0**-11, 2.0**-24)
+    assert summed == pytest.approx(lengths, rel=1e-15)
+    assert more > 4 * times, "whoever waits is asked in between"

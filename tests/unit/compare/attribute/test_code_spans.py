@@ -1,0 +1,49 @@
+"""The real values that codes, or an activation folded into a node, hold a tensor to."""
+
+import numpy as np
+import pytest
+
+from qdebug.compare.align.align import align
+from qdebug.compare.attribute.code_spans import folded_clamp, span_before, uniform_span
+from qdebug.compare.attribute.plan import plan
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
+
+QUANT = QuantParams(dtype="int8", scale=np.float32(0.5), zero_point=-8)
+X = np.array([-1.0, 2.0, 9.0], np.float32)
+
+
+def test_the_span_of_codes_is_that_of_the_lowest_and_highest():
+    assert uniform_span(QUANT) == (-60.0, 67.5)
+
+
+@pytest.mark.parametrize(
+    "quant",
+    [
+        None,
+        QuantParams(dtype="int8", scale=np.array([1.0, 2.0]), zero_point=np.array([0, 0]), axis=0),
+        QuantParams(dtype="float8_e4m3fn", scale=0.5, zero_point=0),
+    ],
+)
+def test_there_is_none_where_channels_differ_or_codes_are_no_integers(quant):
+    assert uniform_span(quant) == (None, None)
+
+
+def test_what_was_codes_is_held_to_them():
+    nodes = [Node(name="dq", op="DequantizeLinear", inputs=("q", "s"), outputs=("r",))]
+    graph = Graph(nodes, tensors=[TensorInfo(name="q", quant=QUANT)], inputs=("q",), outputs=("r",))
+    assert span_before(graph, "r") == span_before(graph, "q") == (-60.0, 67.5)
+    assert span_before(graph, "s") == (None, None)
+
+
+@pytest.mark.parametrize(("op", "bounds"), [("Relu", (0.0, np.inf)), ("Identity", None)])
+def test_an_activation_that_the_backend_folds_in_clamps(op, bounds):
+    chain = [
+        Node(name="n", op="Neg", inputs=("x",), outputs=("n",)),
+        Node(name="a", op=op, inputs=("n",), outputs=("y",)),
+    ]
+    values = np.maximum(-X, 0) if op == "Relu" else -X
+    ref = MemoryRecording.single(Graph(chain, inputs=("x",), outputs=("y",)), {"x": X, "n": -X, "y": values})
+    fused = Graph([Node(name="n", op="Neg", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",))
+    be = MemoryRecording.single(fused, {"x": X, "y": values})
+    (entry,) = [entry for entry in plan(ref, be, align(ref, be)) if entry.tensor == "y"]
+    assert folded_clamp(ref, be, entry) == bounds

@@ -1,0 +1,284 @@
+"""Integers that are no codes, and booleans, are never rounded: a wrong index is wrong, however large the others are."""
+
+import numpy as np
+import pytest
+
+from qdebug.compare.align.pairs import Match, Pair
+from qdebug.compare.attribute.integer_tensors import holds_whole_numbers
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.replay.registry import run_node
+from qdebug.session import DiffSession
+
+RNG = np.random.default_rng(7)
+MANY = 4000
+
+
+def graph_of(nodes, dtypes, *, quants=None, outputs=("y",), opset=18):
+    """Make a graph; tensors that no node gives are inputs, those named "c..." constants."""
+    made = {name for node in nodes for name in node.outputs}
+    read = list(dict.fromkeys(name for node in nodes for name in node.inputs))
+    roles = {name: Role.CONSTANT if name.startswith("c") else Role.INPUT for name in read if name not in made}
+    roles |= dict.fromkeys(made, Role.ACTIVATION) | dict.fromkeys(outputs, Role.OUTPUT)
+    tensors = [
+        TensorInfo(name=name, role=role, dtype=dtypes.get(name, "float32"), quant=(quants or {}).get(name))
+        for name, role in roles.items()
+    ]
+    inputs = [name for name, role in roles.items() if role is Role.INPUT]
+    return Graph(nodes, tensors=tensors, inputs=inputs, outputs=outputs, opset={"": opset})
+
+
+def node(op, *inputs, outputs=("y",), domain="", **attrs):
+    return Node(name=op.lower(), op=op, inputs=inputs, outputs=outputs, attrs=attrs, domain=domain)
+
+
+def compared(graph, reference, backend, limits=None):
+    """Compare two runs of one graph; give the result of y."""
+    runs = (MemoryRecording.single(graph, arrays) for arrays in (reference, backend))
+    result = DiffSession(*runs, limits=limits).result()
+    return next(entry for entry in result.nodes if entry.tensor == "y")
+
+
+@pytest.fixture
+def indices():
+    return RNG.integers(20_000, 30_000, MANY)
+
+
+def with_one_wrong(array, by=1):
+    wrong = array.copy()
+    wrong[17] += by
+    return wrong
+
+
+UNKNOWN = graph_of([node("Choose", "x", domain="my")], {"y": "int64"})
+X = RNG.normal(size=MANY).astype(np.float32)
+
+
+def test_one_wrong_index_of_a_node_without_kernel_diverges_where_all_that_it_reads_is_equal(indices):
+    entry = compared(UNKNOWN, {"x": X, "y": indices}, {"x": X, "y": with_one_wrong(indices)})
+    assert entry.metrics.sqnr_db > 100
+    assert entry.status is Status.DIVERGED
+    assert entry.samples[0].status is Status.DIVERGED
+    assert entry.reason.startswith("1 of 4000 elements differs, and nothing rounds integers that are no codes")
+    assert "no kernel is known for Choose" in entry.reason
+
+
+def test_what_a_node_without_kernel_makes_of_other_inputs_is_judged_as_any_other_tensor(indices):
+    entry = compared(UNKNOWN, {"x": X, "y": indices}, {"x": X * np.float32(1.01), "y": with_one_wrong(indices)})
+    assert entry.status is Status.WITHIN
+    assert entry.reason == "1 of 4000 elements differs, for which what it reads may account"
+
+
+def test_where_the_inputs_were_not_recorded_nothing_is_said_against_a_flip(indices):
+    entry = compared(UNKNOWN, {"y": indices}, {"y": with_one_wrong(indices)})
+    assert entry.status is Status.WITHIN
+    assert entry.reason == "1 of 4000 elements differs, for which what it reads may account"
+
+
+def test_of_a_bare_dump_nobody_knows_what_it_was_made_of(indices):
+    graph = graph_of([node("Unknown")], {"y": "int64"})
+    assert compared(graph, {"y": indices}, {"y": with_one_wrong(indices)}).status is Status.WITHIN
+
+
+def test_where_what_lies_between_rounds_equal_inputs_do_not_make_a_flip_wrong():
+    """A run of which the outputs alone were recorded: the network's input is equal, the scores in between are not."""
+    graph = graph_of([node("MatMul", "x", "c", outputs=("s",)), node("ArgMax", "s", axis=1)], {"y": "int64"})
+    x, weights = RNG.normal(size=(MANY, 8)).astype(np.float32), RNG.normal(size=(8, 50)).astype(np.float32)
+    rounded = np.round(weights * 8) / 8
+    runs = [{"x": x, "c": each.astype(np.float32), "y": (x @ each).argmax(1)[:, None]} for each in (weights, rounded)]
+    entry = compared(graph, *runs)
+    assert entry.metrics.mismatches > 0
+    assert "nothing rounds" not in (entry.reason or "")
+
+
+def test_graphs_are_not_said_to_differ_because_rounded_scores_rank_otherwise():
+    """Of both runs the inputs and outputs alone were recorded, and the backend rounds the scores to codes."""
+    x, weights = RNG.normal(size=(60, 8)).astype(np.float32), RNG.normal(size=(8, 50)).astype(np.float32)
+    scores = (x @ weights).astype(np.float32)
+    step = np.float32(0.2)
+    held = (np.clip(np.round(scores / step), -128, 127) * step).astype(np.float32)
+    graphs = [
+        graph_of(
+            [node("MatMul", "x", "c", outputs=("s",)), *inside, node("TopK", last, "ck", outputs=("v", "y"))],
+            {"y": "int64", "ck": "int64", "q": "int8"},
+            quants={"q": QuantParams(dtype="int8", scale=step)},
+        )
+        for inside, last in (
+            ([], "s"),
+            (
+                [
+                    node("QuantizeLinear", "s", "cs", outputs=("q",)),
+                    node("DequantizeLinear", "q", "cs", outputs=("d",)),
+                ],
+                "d",
+            ),
+        )
+    ]
+    runs = []
+    for graph, ranked in zip(graphs, (scores, held), strict=True):
+        best = np.argsort(-ranked, axis=1, kind="stable")[:, :20]
+        arrays = {"x": x, "c": weights, "ck": np.int64([20]), "cs": step, "y": best}
+        runs.append(MemoryRecording.single(graph, arrays))
+    result = DiffSession(*runs).result()
+    (entry,) = (one for one in result.nodes if one.tensor == "y")
+    assert entry.metrics.mismatches > 100
+    assert entry.declared is None
+    assert entry.unchecked == "what it is chosen from was not compared, and rounding that may decide otherwise"
+    assert "does not do what" not in result.verdict.sentence
+
+
+def test_what_arranges_equal_inputs_rounds_nothing(indices):
+    nodes = [node("Transpose", "x", outputs=("t",), perm=(0,)), node("Choose", "t", domain="my")]
+    graph = graph_of(nodes, {"y": "int64"})
+    entry = compared(graph, {"x": X, "y": indices}, {"x": X, "y": with_one_wrong(indices)})
+    assert entry.status is Status.DIVERGED
+
+
+def test_an_input_of_other_token_ids_diverges():
+    ids = RNG.integers(0, 30_000, (1, 128))
+    other = ids.copy()
+    other[0, 5] += 1
+    graph = graph_of([node("Gather", "c", "x", axis=0)], {"x": "int64"})
+    table = RNG.normal(size=(30_001, 2)).astype(np.float32)
+    runs = [{"x": side, "c": table, "y": table[side]} for side in (ids, other)]
+    result = DiffSession(*(MemoryRecording.single(graph, run) for run in runs)).result()
+    assert result.verdict.first_divergence == "x"
+    assert "1 of 128 elements differs" in result.nodes[0].reason
+    assert result.nodes[1].status is Status.WITHIN
+
+
+def test_an_image_of_whole_numbers_that_is_another_one_diverges():
+    image = RNG.integers(0, 256, (1, 3, 32, 32)).astype(np.uint8)
+    other = image.copy()
+    other[0, 0, 0, 0] ^= 1
+    graph = graph_of([node("Cast", "x", to=1)], {"x": "uint8"})
+    runs = [{"x": side, "y": side.astype(np.float32)} for side in (image, other)]
+    result = DiffSession(*(MemoryRecording.single(graph, run) for run in runs)).result()
+    assert result.verdict.first_divergence == "x"
+
+
+ARGMAX = graph_of([node("ArgMax", "x", axis=1, keepdims=0)], {"y": "int64"})
+
+
+def test_an_argmax_that_flips_because_its_input_is_off_introduces_nothing():
+    scores = RNG.normal(size=(64, 1000)).astype(np.float32)
+    near = scores + RNG.normal(size=scores.shape).astype(np.float32) * np.float32(0.05)
+    entry = compared(ARGMAX, {"x": scores, "y": scores.argmax(1)}, {"x": near, "y": near.argmax(1)})
+    assert entry.metrics.mismatches > 0
+    assert entry.introduced.mismatches == 0
+    assert entry.status is Status.WITHIN
+
+
+def test_one_index_that_its_inputs_do_not_give_diverges_however_large_the_others_are():
+    scores = np.zeros((MANY, 300), np.float32)
+    scores[np.arange(MANY), 250 + np.arange(MANY) % 50] = 1
+    entry = compared(ARGMAX, *({"x": scores, "y": y} for y in (scores.argmax(1), with_one_wrong(scores.argmax(1)))))
+    assert entry.status is Status.DIVERGED
+    assert entry.reason.startswith("1 of 4000 elements is not what its inputs give")
+    assert "tie" not in entry.reason
+
+
+def test_another_one_of_equal_scores_is_told_as_a_tie():
+    scores = np.zeros((8, 30), np.float32)
+    scores[:, [3, 11]] = 1
+    last = scores.argmax(1)
+    last[2:4] = 11
+    entry = compared(ARGMAX, *({"x": scores, "y": y} for y in (scores.argmax(1), last)))
+    assert entry.status is Status.DIVERGED
+    assert entry.reason.endswith("a tie: all of these are the index of an equal value")
+
+
+def test_index_arithmetic_beyond_float32_is_held_to_the_last_digit():
+    big = np.arange(MANY, dtype=np.int64) + (1 << 40)
+    graph = graph_of([node("Add", "x", "c")], {"x": "int64", "c": "int64", "y": "int64"})
+    runs = [{"x": big, "c": np.int64(3), "y": y} for y in (big + 3, with_one_wrong(big + 3))]
+    entry = compared(graph, *runs)
+    assert entry.status is Status.DIVERGED
+    assert entry.introduced.mismatches == 1
+
+
+def test_a_boolean_that_its_inputs_do_not_give_diverges():
+    graph = graph_of([node("Greater", "x", "c")], {"y": "bool"})
+    right = X > 0
+    wrong = right.copy()
+    wrong[5] ^= True
+    entry = compared(graph, *({"x": X, "c": np.float32(0), "y": y} for y in (right, wrong)))
+    assert entry.status is Status.DIVERGED
+    near = X + np.float32(0.01)
+    entry = compared(graph, {"x": X, "c": np.float32(0), "y": right}, {"x": near, "c": np.float32(0), "y": near > 0})
+    assert (entry.metrics.mismatches > 0, entry.status) == (True, Status.WITHIN)
+
+
+def test_pixels_that_a_resize_rounds_to_may_be_the_next_ones():
+    image = RNG.integers(0, 256, (1, 1, 16, 16)).astype(np.uint8)
+    graph = graph_of(
+        [node("Resize", "x", "", "c", mode="linear", coordinate_transformation_mode="half_pixel")],
+        {"x": "uint8", "y": "uint8"},
+    )
+    scales = np.array([1, 1, 2, 2], np.float32)
+    pixels = run_node(graph.nodes[0], {"x": image, "c": scales}, {"": 18})["y"].astype(np.int64)
+    next_ones = pixels.copy()
+    next_ones[0, 0, ::3] += np.where(next_ones[0, 0, ::3] < 255, 1, -1)
+    far = pixels.copy()
+    far[0, 0, 4, 4] += np.where(far[0, 0, 4, 4] < 128, 9, -9)
+    runs = [{"x": image, "c": scales, "y": y.astype(np.uint8)} for y in (pixels, next_ones, far)]
+    assert compared(graph, runs[0], runs[1]).status is Status.WITHIN
+    entry = compared(graph, runs[0], runs[2])
+    assert entry.status is Status.DIVERGED
+    assert "by up to 9; 1 is rounding" in entry.reason
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (Limits(max_lsb=5), Status.DIVERGED),  # says nothing of what has no steps
+        (Limits(min_sqnr=30), Status.WITHIN),
+        (Limits(atol=1), Status.WITHIN),
+        (Limits(atol=0), Status.DIVERGED),
+    ],
+)
+def test_limits_of_the_user_judge_the_whole_error_of_integers_too(limits, expected, indices):
+    runs = ({"x": X, "y": y} for y in (indices, with_one_wrong(indices)))
+    assert compared(UNKNOWN, *runs, limits=limits).status is expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "dtypes", "expected"),
+    [
+        ([node("Shape", "x")], {"y": "int64"}, True),
+        ([node("Shape", "x")], {"y": "int64", "x": "int8"}, True),
+        ([node("Greater", "x", "c")], {"y": "bool"}, True),
+        ([node("Cast", "x")], {"y": "uint8"}, True),
+        ([node("TopK", "x", "c", outputs=("v", "y"))], {"x": "int8", "v": "int8", "y": "int64"}, True),
+        ([node("TopK", "x", "c", outputs=("y", "i"))], {"x": "int8", "y": "int8", "i": "int64"}, True),
+        ([node("Add", "x", "c")], {"x": "int64", "c": "int64", "y": "int64"}, True),
+        ([node("ArgMax", "x")], {"y": "float32"}, False),
+        ([node("Conv", "x", "c")], {"y": "int8"}, False),  # codes whose scale nobody told
+        ([node("Conv", "x", "c")], {"y": "int32"}, True),
+        ([node("Unknown")], {"y": "int8"}, False),
+        ([node("Unknown")], {"y": "int32"}, False),
+        ([node("Unknown")], {"y": "int64"}, True),
+        ([node("DynamicQuantizeLinear", "x", outputs=("y", "s", "z"))], {"y": "uint8", "z": "uint8"}, False),
+        (
+            [node("DynamicQuantizeLinear", "x", outputs=("q", "s", "z")), node("Transpose", "q")],
+            {"q": "uint8", "z": "uint8", "y": "uint8"},
+            False,
+        ),
+        (
+            [node("MatMulInteger", "x", "c", outputs=("m",)), node("Add", "m", "c1")],
+            {"x": "uint8", "c": "int8", "m": "int32", "c1": "int32", "y": "int32"},
+            False,
+        ),
+    ],
+)
+def test_codes_and_their_sums_are_told_from_other_integers(nodes, dtypes, expected):
+    graph = graph_of(nodes, dtypes)
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="named alike")
+    assert holds_whole_numbers(graph, graph, pair) is expected
+
+
+def test_integers_with_a_scale_are_codes():
+    graph = graph_of([node("Add", "x", "c")], {"y": "int32"}, quants={"y": QuantParams(dtype="int32", scale=0.5)})
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="named alike")
+    assert not holds_whole_numbers(graph, graph, pair)

@@ -1,0 +1,82 @@
+"""Codes of scores that a mask is added to: what counts is what the mask leaves."""
+
+import numpy as np
+import pytest
+
+from qdebug.compare.attribute.attribute import softmax_axes, which_count
+from qdebug.compare.result.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.replay.run import run_graph
+from qdebug.session import diff
+
+RNG = np.random.default_rng(9)
+X = (RNG.normal(size=(2, 6, 6)) * 2).astype(np.float32)
+LATER = np.triu(np.ones((6, 6), dtype=bool), 1)
+
+
+def node(op, inputs, output, **attrs):
+    return Node(name=f"n_{output}", op=op, inputs=tuple(inputs.split()), outputs=(output,), attrs=attrs)
+
+
+def scores(hidden, *, span=None, last="Softmax", mask=LATER):
+    """Record Softmax(x + mask), in real numbers or with the sum in codes of 8 bits over a span."""
+    constants = {"k": np.where(mask, np.float32(hidden), np.float32(0))}
+    quants, total = {}, "s"
+    nodes = [node("Add", "x k", "s")]
+    if span is not None:
+        scale = np.float32((span[1] - span[0]) / 255)
+        zero = int(np.clip(np.rint(-128 - span[0] / scale), -128, 127))
+        constants |= {"c": scale, "z": np.int8(zero)}
+        quants = {"q": QuantParams(dtype="int8", scale=scale, zero_point=zero)}
+        nodes += [node("QuantizeLinear", "s c z", "q"), node("DequantizeLinear", "q c z", "d")]
+        total = "d"
+    nodes.append(node(last, total, "y", **({"axis": -1} if last == "Softmax" else {})))
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    infos += [TensorInfo(name=name, quant=quant) for name, quant in quants.items()]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset={"": 17})
+    arrays = {"x": X, **{name: np.asarray(array) for name, array in constants.items()}}
+    run_graph(graph, {"x": X}, constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+    return MemoryRecording.single(graph, arrays)
+
+
+@pytest.mark.parametrize("hidden", [-3.4e38, -1e4])
+def test_a_mask_that_takes_up_the_codes_is_named(hidden):
+    verdict = diff(scores(hidden), scores(hidden, span=(hidden, float(X.max())))).verdict
+    assert (verdict.status, verdict.first_divergence) == (Status.DIVERGED, "n_q")
+    assert "of the reference's values that no mask hides" in verdict.sentence
+    assert "the mask takes up its codes" in verdict.sentence
+
+
+@pytest.mark.parametrize("hidden", [-3.4e38, -1e4])
+def test_codes_for_what_the_mask_leaves_are_within_if_the_mask_still_hides(hidden):
+    span = (float(X.min()) - 20, float(X.max()))
+    result = diff(scores(hidden), scores(hidden, span=span))
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_a_mask_that_hides_no_more_in_codes_is_told():
+    span = (float(X.min()), float(X.max()))
+    verdict = diff(scores(-1e4), scores(-1e4, span=span)).verdict
+    assert (verdict.status, verdict.first_divergence) == (Status.DIVERGED, "n_q")
+
+
+def test_where_something_else_reads_the_sum_all_of_it_counts():
+    span = (-1e4, float(X.max()))
+    assert diff(scores(-1e4, last="Tanh"), scores(-1e4, span=span, last="Tanh")).nodes[2].status is Status.WITHIN
+
+
+def test_which_elements_count():
+    reference = np.array([[1.0, -200, 0, -200]])
+    codes = np.array([[1.0, -20, 0, -2]])
+    assert which_count(reference, codes, (1,)).tolist() == [[True, False, True, True]]
+    assert which_count(np.array([[-np.inf, 2]]), np.array([[-30.0, 2]]), (1,)).tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize(
+    ("opset", "attrs", "axes"),
+    [(13, {}, (2,)), (13, {"axis": 1}, (1,)), (11, {}, (1, 2)), (11, {"axis": 2}, (2,)), (13, {"axis": 7}, None)],
+)
+def test_axes_of_a_row(opset, attrs, axes):
+    graph = Graph([node("Softmax", "x", "y", **attrs)], inputs=["x"], outputs=["y"], opset={"": opset})
+    assert softmax_axes(graph, "x", 3) == axes
+    assert softmax_axes(graph, "y", 3) is None

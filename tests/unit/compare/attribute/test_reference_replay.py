@@ -1,0 +1,200 @@
+"""What rounding makes of the reference's nodes is allowed for, and nothing beyond it."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from qdebug.compare.attribute.band import held_unit
+from qdebug.compare.attribute.reference_replay import exceeds
+from qdebug.compare.result.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.session import DiffSession
+
+RNG = np.random.default_rng(11)
+K, N = 40, 24
+X = RNG.normal(size=(32, K)).astype(np.float32)
+W = (RNG.normal(size=(K, N)) * 0.1).astype(np.float32)
+STEP = np.float32(np.abs(W).max() / 127)
+CODES = np.round(W / STEP).astype(np.int8)
+
+
+def recording(weight, output, *, quant=None, relu=False):
+    nodes = [Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("h",), attrs={})]
+    nodes.append(Node(name="act", op="Relu" if relu else "Sigmoid", inputs=("h",), outputs=("y",), attrs={}))
+    roles = {"x": Role.INPUT, "w": Role.CONSTANT, "h": Role.ACTIVATION, "y": Role.ACTIVATION}
+    quants = {"w": quant}
+    tensors = [TensorInfo(name=name, role=role, quant=quants.get(name)) for name, role in roles.items()]
+    last = np.maximum(output, 0) if relu else 1 / (1 + np.exp(-output))
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, {"x": X, "w": weight, "h": output, "y": last.astype(np.float32)})
+
+
+def quantized():
+    return recording(CODES, X @ (CODES * STEP), quant=QuantParams(dtype="int8", scale=STEP))
+
+
+def test_a_float_backend_is_within_of_a_quantized_reference():
+    result = DiffSession(quantized(), recording(W, X @ W)).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+@pytest.mark.parametrize("column", [0, 11, N - 1])
+def test_a_wrong_weight_of_a_float_backend_is_found_with_a_quantized_reference(column):
+    wrong = W.copy()
+    wrong[:, column] = RNG.permutation(wrong[:, column])
+    result = DiffSession(quantized(), recording(wrong, X @ wrong)).result()
+    assert result.status is Status.DIVERGED
+    assert (result.verdict.first_divergence, result.verdict.origin) == ("fc", "fc")
+    assert "elements of its weight 'w' are not the reference's" in result.verdict.sentence
+
+
+def test_weights_rounded_to_half_precision_and_kept_as_float32_are_within():
+    half = W.astype(np.float16).astype(np.float32)
+    result = DiffSession(recording(W, X @ W), recording(half, X @ half)).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_weights_that_half_precision_would_make_zero_may_be_kept_at_its_least(monkeypatch):
+    """Converters put what is below 1e-7 at 1e-7, so that nothing is divided by zero: two steps of the least numbers."""
+    x = np.abs(X)
+    monkeypatch.setitem(globals(), "X", x)
+    dead = np.where(np.arange(N) == 3, np.float32(1e-13), W / 500)
+    half = np.where(np.abs(dead) < 1e-7, np.float16(1e-7), dead.astype(np.float16)).astype(np.float32)
+    result = DiffSession(recording(dead, x @ dead), recording(half, x @ half)).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_weights_that_are_off_by_more_than_half_precision_are_found():
+    off = (W * (1 + 2.0**-7)).astype(np.float16).astype(np.float32)
+    result = DiffSession(recording(W, X @ W), recording(off, X @ off)).result()
+    assert result.verdict.first_divergence == "fc"
+
+
+@pytest.mark.parametrize(("narrow", "unit"), [(np.float16, 2.0**-11), (ml_dtypes.bfloat16, 2.0**-8)])
+def test_the_format_that_values_were_rounded_to_is_seen_in_their_digits(narrow, unit):
+    assert held_unit(W.astype(narrow).astype(np.float32)) == unit
+    assert held_unit(W.astype(narrow)) == unit
+    assert held_unit(W) == 2.0**-24
+
+
+@pytest.mark.parametrize("narrow", [np.float16, ml_dtypes.bfloat16])
+def test_few_weights_of_like_size_tell_their_format(narrow):
+    values = np.random.default_rng(7).uniform(0.4, 1.9, 24).astype(narrow)
+    assert held_unit(values.astype(np.float32)) == float(ml_dtypes.finfo(narrow).eps) / 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(256, dtype=np.float32),
+        (CODES * np.float32(2.0**-7)).astype(np.float32),
+        np.zeros(64, np.float32),
+        np.ones(64, np.float32),
+        np.eye(8, dtype=np.float32),
+        RNG.integers(0, 256, (3, 8, 8)).astype(np.float32) / 256,
+        np.array([0.5, 0.25], np.float32),
+        np.full(64, np.nan, np.float32),
+    ],
+    ids=["counts", "codes", "zeros", "ones", "identity", "pixels", "few", "nan"],
+)
+def test_whole_numbers_and_codes_are_of_no_narrow_format(values):
+    assert held_unit(values) == 2.0**-24
+
+
+def test_a_slice_is_judged_by_itself_where_it_is_large():
+    rounding_noise = np.full((8, 64), 0.1)
+    difference = np.zeros((8, 64))
+    assert not exceeds(difference, rounding_noise)
+    difference[3] = 0.25  # less than all the rest together may have
+    assert np.linalg.norm(difference) < np.linalg.norm(rounding_noise)
+    assert exceeds(difference, rounding_noise)
+    difference[3] = 0.15
+    assert not exceeds(difference, rounding_noise)
+    assert not exceeds(np.full((8, 64), 0.09), rounding_noise)
+    assert exceeds(np.full((8, 64), 0.11), rounding_noise)
+
+
+def test_what_the_codes_of_the_reference_cut_off_is_no_finding():
+    """Its range is too narrow: that is its own error, and not the backend's."""
+    weight = CODES * STEP
+    span = QuantParams(dtype="int8", scale=np.float32(0.005))
+    held = np.clip(np.round((X @ weight) / 0.005), -128, 127).astype(np.int8)
+    whole = recording(CODES, X @ weight, quant=QuantParams(dtype="int8", scale=STEP))
+    tensors = [*(i for n, i in whole.graph.tensors.items() if n != "h")]
+    tensors.append(TensorInfo(name="h", role=Role.ACTIVATION, quant=span))
+    graph = Graph(whole.graph.nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    last = (1 / (1 + np.exp(-held * np.float32(0.005)))).astype(np.float32)
+    narrow = MemoryRecording.single(graph, {"x": X, "w": CODES, "h": held, "y": last})
+    result = DiffSession(narrow, recording(W, X @ W)).result()
+    assert [node.node for node in result.nodes if node.declared] == []
+
+
+def test_the_casts_of_a_half_precision_reference_round_nothing_that_the_backend_has_to():
+    casts = [
+        Node(name=f"cast_{end}", op="Cast", inputs=(start,), outputs=(end,), attrs={"to": to})
+        for start, end, to in (("s", "s16", 10), ("s16", "y", 1))
+    ]
+    soft = Node(name="soft", op="Softmax", inputs=("x",), outputs=("s",), attrs={"axis": -1})
+    infos = [("x", Role.INPUT, "float32"), ("s", Role.ACTIVATION, "float32"), ("s16", Role.ACTIVATION, "float16")]
+    infos.append(("y", Role.ACTIVATION, "float32"))
+    tensors = [TensorInfo(name=name, role=role, dtype=dtype) for name, role, dtype in infos]
+    graph = Graph([soft, *casts], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    exact = (np.exp(X) / np.exp(X).sum(-1, keepdims=True)).astype(np.float32)
+    half = exact.astype(np.float16)
+    reference = MemoryRecording.single(graph, {"x": X, "s": exact, "s16": half, "y": half.astype(np.float32)})
+    plain = Node(name="soft", op="Softmax", inputs=("x",), outputs=("y",), attrs={"axis": -1})
+    single = Graph([plain], tensors=[tensors[0], tensors[3]], inputs=("x",), outputs=("y",), opset={"": 17})
+    result = DiffSession(reference, MemoryRecording.single(single, {"x": X, "y": exact})).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+@pytest.mark.parametrize("times", [1, 2, 16, 60])
+def test_weights_rounded_far_too_coarsely_are_a_finding_of_their_own(times):
+    step = np.float32(STEP * times)
+    codes = np.round(W / step).astype(np.int8)
+    backend = recording(codes, X @ (codes * step), quant=QuantParams(dtype="int8", scale=step))
+    result = DiffSession(recording(W, X @ W), backend).result()
+    if times <= 2:
+        assert result.status is Status.WITHIN, result.verdict.sentence
+        return
+    assert (result.status, result.verdict.first_divergence) == (Status.DIVERGED, "fc")
+    used = np.unique(codes).size
+    assert f"its weight 'w' is rounded far too coarsely: it uses {used} of 256 codes" in result.verdict.sentence
+
+
+def with_table(weight, factor, *, turned=False):
+    """Make a net that multiplies with a table of cosines, which it computes of a constant, and with a weight."""
+    places = np.outer(np.arange(K), np.arange(N)).astype(np.float32)
+    angles = (places * factor).astype(np.float32)
+    table = np.cos(angles[:, ::-1] if turned else angles).astype(np.float32)
+    held = {"x": X, "i": places, "f": factor, "a": angles, "t": table, "w": weight}
+    held |= {"h": X @ table, "y": X @ table @ weight}
+    nodes = [
+        Node(name="angle", op="Mul", inputs=("i", "f"), outputs=("a",), attrs={}),
+        Node(name="table", op="Cos", inputs=("a",), outputs=("t",), attrs={}),
+        Node(name="turn", op="MatMul", inputs=("x", "t"), outputs=("h",), attrs={}),
+        Node(name="fc", op="MatMul", inputs=("h", "w"), outputs=("y",), attrs={}),
+    ]
+    tensors = [TensorInfo(name=n, role=Role.CONSTANT if n in "ifatw" else Role.ACTIVATION) for n in held]
+    graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, held)
+
+
+FACTOR = np.float32(2 * np.pi / 61)
+SQUARE = RNG.normal(size=(N, N)).astype(np.float32)
+
+
+def halved(values):
+    return np.float32(np.asarray(values).astype(np.float16))
+
+
+def test_a_table_that_the_model_computes_of_a_constant_in_half_precision_is_within():
+    """Angles are large: a factor off by its last digit moves their cosines by a hundred times that."""
+    result = DiffSession(with_table(SQUARE, FACTOR), with_table(halved(SQUARE), halved(FACTOR))).result()
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_a_wrong_table_that_the_model_computes_is_found_in_half_precision():
+    wrong = with_table(halved(SQUARE), halved(FACTOR), turned=True)
+    result = DiffSession(with_table(SQUARE, FACTOR), wrong).result()
+    assert (result.status, result.verdict.origin) == (Status.DIVERGED, "turn")

@@ -1,0 +1,101 @@
+"""Every kind of fault gives a finding of its kind, and its healthy twin gives none."""
+
+import numpy as np
+import pytest
+
+from qdebug.compare.result.finding import FindingKind, Role
+from qdebug.compare.result.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
+from qdebug.model import Role as TensorRole
+from qdebug.replay import run_node
+from qdebug.session import diff
+
+RNG = np.random.default_rng(77)
+X = RNG.normal(size=(4, 16)).astype(np.float32)
+W = RNG.normal(size=(16, 8)).astype(np.float32)
+B = RNG.normal(size=8).astype(np.float32)
+
+
+def node(op, inputs, output, **attrs):
+    return Node(name=f"n_{output}", op=op, inputs=tuple(inputs.split()), outputs=(output,), attrs=attrs)
+
+
+def recorded(nodes, constants, *, quants=None, change=None):
+    """Run nodes and record everything, with some values changed on the way."""
+    values = {"x": X, **constants}
+    for each in nodes:
+        values.update(run_node(each, values, {"": 18}))
+        if change is not None and each.outputs[0] in change:
+            values[each.outputs[0]] = change[each.outputs[0]](values[each.outputs[0]].copy())
+    known = quants or {}
+    roles = dict.fromkeys(constants, TensorRole.CONSTANT) | {"x": TensorRole.INPUT}
+    infos = [TensorInfo(name=name, role=role, quant=known.get(name)) for name, role in roles.items()]
+    infos += [TensorInfo(name=name, quant=quant) for name, quant in known.items() if name not in roles]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=nodes[-1].outputs, opset={"": 18})
+    return MemoryRecording.single(graph, values)
+
+
+def product(*, w=W, b=B, alpha=0.1, last="LeakyRelu", change=None):
+    attrs = {"alpha": alpha} if last == "LeakyRelu" else {}
+    nodes = (node("Gemm", "x w b", "h"), node("Tanh", "h", "t"), node(last, "t", "y", **attrs))
+    return recorded(nodes, {"w": w, "b": b}, change=change)
+
+
+def joined(*, operand="p"):
+    nodes = (node("Tanh", "x", "t"), node("Sin", "x", "p"), node("Mul", f"t {operand}", "y"))
+    return recorded(nodes, {})
+
+
+def coded(scale=1 / 127, *, change=None):
+    """Tanh(x), in codes of some scale."""
+    quant = QuantParams(dtype="int8", scale=scale)
+    nodes = (node("Tanh", "x", "t"), node("QuantizeLinear", "t s z", "t_q"), node("DequantizeLinear", "t_q s z", "y"))
+    constants = {"s": np.float32(scale), "z": np.int8(0)}
+    return recorded(nodes, constants, quants={"t_q": quant}, change=change)
+
+
+def bumped(array, at, by):
+    changed = array.copy()
+    changed[at] += np.asarray(by, array.dtype)
+    return changed
+
+
+PLAIN = recorded((node("Tanh", "x", "y"),), {})
+OFF = {"t": lambda array: bumped(array, (1, 1), 0.01)}
+HALF = {"h": lambda array: array.astype(np.float16).astype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reference", "backend", "where", "unit"),
+    [
+        ("weight", product(), product(w=bumped(W, (2, 3), 1.0)), "n_h", "elements"),
+        ("bias", product(), product(b=bumped(B, 1, 1.0)), "n_h", "elements"),
+        ("attribute", product(), product(alpha=0.3), "n_y", None),
+        ("operator", product(), product(last="Sin"), "n_y", None),
+        ("operand", joined(), joined(operand="t"), "n_y", None),
+        ("arithmetic", product(), product(change=OFF), "n_t", "times the rounding bound"),
+        ("arithmetic", PLAIN, coded(change={"t_q": lambda a: bumped(a, (0, 0), -9)}), "n_t_q", "LSB"),
+        ("saturation", PLAIN, coded(0.002), "n_t_q", "dB"),
+        ("scale", PLAIN, coded(0.9), "n_t_q", "dB"),
+        ("nonfinite", product(), product(change={"t": lambda a: bumped(a, (0, 0), np.nan)}), "n_t", "elements"),
+    ],
+)
+def test_a_fault_gives_a_finding_of_its_kind_and_its_healthy_twin_none(kind, reference, backend, where, unit):
+    result = diff(reference, backend)
+    entry = next(entry for entry in result.nodes if entry.node == where)
+    found = [each for each in entry.findings if each.kind == kind]
+    assert found, [str(each) for each in entry.findings]
+    assert found[0].role in (Role.DIFFERENCE, Role.BREACH)
+    assert entry.status in (Status.DIVERGED, Status.NONFINITE)
+    assert found[0].sentence in entry.reason
+    assert (found[0].node, found[0].unit) == (where, unit)
+    assert unit is None or found[0].amount is not None is not found[0].limit
+    healthy = diff(PLAIN, coded()) if reference is PLAIN else diff(reference, reference)
+    assert healthy.exit_code == 0
+    assert not [each for row in healthy.nodes for each in row.findings]
+
+
+def test_precision_is_worth_saying_and_decides_nothing_by_itself():
+    entry = next(row for row in diff(product(), product(change=HALF)).nodes if row.tensor == "h")
+    (found,) = (each for each in entry.findings if each.kind == FindingKind.PRECISION)
+    assert (found.role, found.evidence, entry.precision) == (Role.NOTE, "float16", "float16")

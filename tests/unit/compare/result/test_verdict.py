@@ -1,0 +1,141 @@
+"""The verdict: one status, the first divergence in topological order, and everything that is missing."""
+
+import math
+from dataclasses import fields, replace
+
+from qdebug.compare.align.pairs import Kind, Match, Side, Unmatched
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Coverage, NodeResult, SampleResult, Status
+from qdebug.compare.result.verdict import shortcomings, verdict
+from qdebug.model import Fidelity, RunInfo
+from qdebug.numerics.stats import ErrorStats
+
+
+def nodes(*statuses):
+    return [
+        NodeResult(
+            index=i,
+            node=f"n{i}",
+            op="Conv",
+            tensor=f"t{i}",
+            reference_tensor=f"t{i}",
+            match=Match.EXACT,
+            match_reason="same name",
+            status=status,
+            reason="it is far off" if status is not Status.IDENTICAL else None,
+        )
+        for i, status in enumerate(statuses)
+    ]
+
+
+def test_status_is_the_worst_that_was_seen(standings):
+    assert verdict(standings(nodes(Status.IDENTICAL)), ()).status is Status.IDENTICAL
+    assert verdict(standings(nodes(Status.IDENTICAL, Status.WITHIN)), ()).status is Status.WITHIN
+    assert verdict(standings(nodes(Status.DIVERGED, Status.WITHIN)), ()).status is Status.DIVERGED
+    assert verdict(standings(nodes(Status.DIVERGED, Status.NONFINITE)), ()).status is Status.NONFINITE
+
+
+def test_something_missing_turns_good_news_into_incomplete_but_hides_no_bad_news(standings):
+    assert verdict(standings(nodes(Status.IDENTICAL)), ("half of it",)).status is Status.INCOMPLETE
+    assert verdict(standings(nodes(Status.DIVERGED)), ("half of it",)).status is Status.DIVERGED
+
+
+def test_first_divergence_is_the_first_in_order_and_is_named_in_the_sentence(standings):
+    summed = verdict(standings(nodes(Status.WITHIN, Status.DIVERGED, Status.NONFINITE)), ())
+    assert summed.first_divergence == "n1"
+    assert summed.sentence == (
+        "The backend diverges first at Conv 'n1' (tensor 't1'): it is far off. 2 of 3 compared tensors are beyond "
+        "the limit."
+    )
+
+
+def test_incomparable_tensors_are_counted_apart(standings):
+    assert verdict(standings(nodes(Status.WITHIN, Status.INCOMPARABLE)), ()).sentence == (
+        "The one compared tensor is within the limit. 1 could not be compared."
+    )
+
+
+def coverage(*kinds):
+    entries = (Unmatched(side=Side.BACKEND, tensor=f"u{i}", kind=k, reason="") for i, k in enumerate(kinds))
+    return Coverage(compared=1, unmatched=tuple(entries))
+
+
+def test_each_shortcoming_can_be_accepted_on_its_own(standings):
+    good = RunInfo(backend="a")
+    partial = RunInfo(backend="b", complete=False, fidelity=Fidelity.DIFFERS)
+    found = shortcomings(good, partial, coverage(Kind.LOST, Kind.BENIGN), standings(()), limits=Limits())
+    assert found == (
+        "the backend recording is incomplete",
+        "recording changed the result of the backend run",
+        "1 tensor was lost to the comparison (the first: backend tensor 'u0')",
+    )
+    assert len(shortcomings(good, partial, coverage(Kind.LOST), standings(()), limits=Limits(allow_partial=True))) == 2
+    every = Limits(allow_partial=True, allow_unfaithful=True, allow_uncompared=1)
+    assert shortcomings(good, partial, coverage(Kind.LOST), standings(()), limits=every) == ()
+
+
+def test_unknown_fidelity_is_no_shortcoming(standings):
+    info = RunInfo(backend="a", fidelity=Fidelity.UNKNOWN)
+    assert shortcomings(info, info, coverage(Kind.BENIGN), standings(()), limits=Limits()) == ()
+
+
+def test_samples_that_one_side_lacks_are_a_shortcoming(standings):
+    info = RunInfo(backend="a")
+    partial = [replace(node, note="values of 1 of 2 samples compared") for node in nodes(Status.WITHIN, Status.WITHIN)]
+    found = shortcomings(info, info, coverage(), standings(partial), limits=Limits())
+    assert found == ("values of 1 of 2 samples compared (tensor 't0' and 1 more)",)
+    assert shortcomings(info, info, coverage(), standings(partial), limits=Limits(allow_partial=True)) == ()
+
+
+def test_a_tensor_that_could_not_be_compared_is_a_shortcoming_unless_accepted(standings):
+    info = RunInfo(backend="a")
+    found = shortcomings(info, info, coverage(), standings(nodes(Status.WITHIN, Status.INCOMPARABLE)), limits=Limits())
+    assert found == ("1 tensor could not be compared (the first: 't1': it is far off)",)
+    accepted = Limits(allow_uncompared=("t*",))
+    assert shortcomings(info, info, coverage(), standings(nodes(Status.INCOMPARABLE)), limits=accepted) == ()
+
+
+def test_the_worst_sample_at_the_worst_output_is_named(standings):
+    def sample(number, sqnr):
+        return SampleResult(sample=number, max_abs=0.5, sqnr_db=sqnr, status=Status.DIVERGED)
+
+    many = nodes(Status.WITHIN, Status.DIVERGED)
+    output = replace(many[1], samples=(sample(0, 20.0), sample(3, 4.0), sample(5, 4.0), sample(7, None)))
+    summed = verdict(standings([many[0], output]), (), output=output)
+    assert summed.worst_sample == 3
+    assert summed.sentence.endswith(" Of 4 samples, sample 3 comes out worst at 't1'.")
+    spoilt = replace(output, samples=(sample(0, 20.0), sample(1, math.nan)))
+    assert verdict(standings([many[0], spoilt]), (), output=spoilt).worst_sample == 1
+    alone = replace(output, samples=(sample(2, 20.0),))
+    summed = verdict(standings([many[0], alone]), (), output=alone)
+    assert (summed.worst_sample, "sample" in summed.sentence) == (2, False)
+    assert verdict(standings(many), ()).worst_sample is None
+
+
+def test_where_nothing_was_compared_nothing_is_praised(standings):
+    sentence = verdict(standings(nodes(Status.INCOMPARABLE, Status.INCOMPARABLE)), ()).sentence
+    assert sentence == "No tensor was compared. 2 could not be compared."
+    assert verdict(standings(()), ()).sentence == "No tensor was compared."
+
+
+def with_sqnr(node, level):
+    known = dict.fromkeys(field.name for field in fields(ErrorStats))
+    return replace(node, metrics=ErrorStats(**(known | {"count": 4, "sqnr_db": level})))
+
+
+def test_an_output_with_much_error_is_said_where_all_is_within_the_limits(standings):
+    def sentence(level, *, statuses=(Status.WITHIN, Status.WITHIN), missing=(), outputs=("t1",)):
+        many = nodes(*statuses)
+        many[1] = with_sqnr(many[1], level)
+        return verdict(standings(many), missing, output=many[1], outputs=outputs).sentence
+
+    assert sentence(7.23) == (
+        "All 2 compared tensors are within the limit. The output 't1' is left with an SQNR of 7.23 dB all the same: "
+        "errors that are each within the limit add up."
+    )
+    for level in (20.0, math.inf, None, math.nan):
+        assert "SQNR" not in sentence(level)
+    assert "SQNR" not in sentence(7.2, outputs=("other",)), "the last tensor of a recording without outputs"
+    assert "SQNR" not in sentence(7.2, statuses=(Status.DIVERGED, Status.WITHIN)), "what is wrong is said instead"
+    part = sentence(-3.0, statuses=(Status.INCOMPARABLE, Status.WITHIN), missing=("half of it",))
+    assert "is left with an SQNR of -3 dB all the same. Incomplete" in part, "what was not compared may be the reason"
