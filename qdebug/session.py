@@ -31,7 +31,7 @@ from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.compare.result.origin import gain_of
 from qdebug.compare.result.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
 from qdebug.compare.result.scores import rank_outputs
-from qdebug.compare.result.summary import sum_up
+from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
 from qdebug.errors import UsageError
 from qdebug.model import Recording

@@ -1,17 +1,25 @@
-"""What follows from findings: the status of a node, and of one sample of it."""
+"""What follows from findings: the status of a node, of one sample of it, and the verdict of a comparison."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from qdebug.compare.align.pairs import Kind, Side, Unmatched
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.checks.table import ERROR_CHECKS
 from qdebug.compare.result.finding import Finding, FindingKind, Role
-from qdebug.compare.result.status import Status
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
+from qdebug.compare.result.standings import Standings
+from qdebug.model import Fidelity, Graph, RunInfo
+from qdebug.model.thresholds.verdict import OUTPUT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["judge", "judge_error", "judge_sample"]
+__all__ = ["judge", "judge_error", "judge_sample", "shortcomings", "verdict"]
 
 
 def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, str | None]:
@@ -84,3 +92,224 @@ def _decided(of: Measured, findings: Sequence[Finding]) -> tuple[Status, str | N
 def _counts(of: Measured, found: Finding) -> bool:
     """Tell whether a finding decides under the limits in force."""
     return found.given or of.stats is None or not of.limits.judge_whole(of.stats)
+
+
+def shortcomings(
+    reference: RunInfo, backend: RunInfo, coverage: Coverage, of: Standings, *, limits: Limits
+) -> tuple[str, ...]:
+    """Give a clause for everything that is missing from a comparison and not accepted by the limits.
+
+    Args:
+        reference: Facts of the reference run.
+        backend: Facts of the backend run.
+        coverage: What was compared and what was not.
+        of: How compared tensors stand.
+        limits: What may be missing.
+    """
+    found: list[str] = []
+    for side, info in (("reference", reference), ("backend", backend)):
+        if not info.complete and not limits.allow_partial:
+            found.append(f"the {side} recording is incomplete")
+        if info.fidelity is Fidelity.DIFFERS and not limits.allow_unfaithful:
+            found.append(f"recording changed the result of the {side} run")
+    lost = tuple(entry for entry in coverage.unmatched if entry.kind is Kind.LOST)
+    missed = limits.not_allowed(lost)
+    if missed:
+        first = missed[0]
+        count = "1 tensor was" if len(missed) == 1 else f"{len(missed)} tensors were"
+        found.append(f"{count} lost to the comparison (the first: {first.side} tensor {first.tensor!r})")
+    incomparable = limits.not_allowed(_unheld(of))
+    if incomparable:
+        first = incomparable[0]
+        count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
+        found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
+    partial = np.flatnonzero(of.partial)
+    if partial.size and not limits.allow_partial:
+        node = of[partial[0]]
+        more = f" and {partial.size - 1} more" if partial.size > 1 else ""
+        found.append(f"{node.note} (tensor {node.tensor!r}{more})")
+    return tuple(found)
+
+
+def _unheld(of: Standings) -> tuple[Unmatched, ...]:
+    """Give what has a partner and cannot be compared with it."""
+    rows = np.flatnonzero(of.having(Status.INCOMPARABLE) & ~of.excused).tolist()
+    reasons = of.held.texts("reason") if rows else ()
+    return tuple(
+        Unmatched(side=Side.BACKEND, tensor=of.tensors[row], kind=Kind.LOST, reason=reasons[row] or "") for row in rows
+    )
+
+
+def _partly(of: Standings) -> str:
+    """Say how many tensors were judged by a part of them."""
+    some = int(np.count_nonzero(of.on("elements")))
+    proved = int(np.count_nonzero(of.on("stats") & ~of.having(Status.INCOMPARABLE)))
+    text = f" {some} {_was(some)} compared by the elements that both kept, not by all." if some else ""
+    return text + (f" {proved} {_was(proved)} judged by hashes or statistics alone." if proved else "")
+
+
+def _short(of: Standings) -> str:
+    """Say where values begin that were rounded to a float format of few digits in this run alone."""
+    rows = np.flatnonzero(of.held.known("precision"))
+    if not rows.size:
+        return ""
+    name = of.held.texts("precision")[rows[0]]
+    alike = int(np.count_nonzero(of.held.equal("precision", name or ""))) - 1
+    more = f" and of {alike} more {'tensor' if alike == 1 else 'tensors'}" if alike else ""
+    return f" The values of {of.tensors[rows[0]]!r}{more} are what {name} holds; the reference's are not."
+
+
+def _was(many: int) -> str:
+    return "was" if many == 1 else "were"
+
+
+def verdict(
+    of: Standings,
+    missing: Sequence[str],
+    *,
+    origin: NodeResult | None = None,
+    output: NodeResult | None = None,
+    outputs: Sequence[str] = (),
+    compounding: Sequence[Compounding] = (),
+    accepted: Sequence[str] = (),
+    graph: Graph | None = None,
+) -> Verdict:
+    """Sum up compared tensors.
+
+    Args:
+        of: How compared tensors stand.
+        missing: What `shortcomings` found.
+        origin: The node whose own error feeds the worst output error, if there is one.
+        output: The network output that carries most error, if one was compared; else the last tensor.
+        outputs: Names of the network's outputs.
+        compounding: Nodes that enlarge error far more than others of their kind.
+        accepted: What is missing too and was accepted by the limits: it is said all the same.
+        graph: The backend's graph, which may tell what the model calls a node that goes by another name.
+    """
+    first = of[of.beyond.argmax()] if of.beyond.any() else None
+    status = _status(of, incomplete=bool(missing))
+    sample = None if output is None else _worst_sample(output)
+    sentence = _sentence(of, first, origin, graph)
+    if first is not None and output is not None and len(output.samples) > 1:
+        sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
+    if first is None and output is not None and output.tensor in outputs:
+        sentence += _left_with(of, output, every=not missing)
+    sentence += _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
+    if missing:
+        sentence += " Incomplete: " + "; ".join(missing) + "."
+    if accepted:
+        sentence += " Accepted as it is: " + "; ".join(accepted) + "."
+    return Verdict(
+        status=status,
+        first_divergence=first.node if first else None,
+        origin=origin.node if origin else None,
+        sentence=sentence,
+        worst_sample=sample,
+        compounding=tuple(compounding),
+    )
+
+
+def _left_with(of: Standings, output: NodeResult, *, every: bool) -> str:
+    """Say what is left of the worst output where little is, though nothing is beyond its limit.
+
+    Args:
+        of: How compared tensors stand.
+        output: The worst output.
+        every: Whether nothing is missing, so that what was compared accounts for all of the error.
+    """
+    level = None if output.metrics is None else output.metrics.sqnr_db
+    if level is None or not level < OUTPUT_MIN_SQNR:
+        return ""
+    whole = every and not (of.breaking.any() or of.having(Status.INCOMPARABLE).any())
+    why = ": errors that are each within the limit add up" if whole else ""
+    return f" The output {output.tensor!r} is left with an SQNR of {level:.3g} dB all the same{why}."
+
+
+def _worst_sample(output: NodeResult) -> int | None:
+    """Give the sample with the lowest SQNR, of equals the first; one that is not finite is lower than any number."""
+    if not output.samples:
+        return None
+
+    def level(sample: SampleResult) -> float:
+        if sample.sqnr_db is None:
+            return math.inf
+        return -math.inf if math.isnan(sample.sqnr_db) else sample.sqnr_db
+
+    return min(output.samples, key=level).sample
+
+
+def _compounded(compounding: Sequence[Compounding]) -> str:
+    if not compounding:
+        return ""
+    first = compounding[0]
+    more = f", and at {len(compounding) - 1} more" if len(compounding) > 1 else ""
+    usual = f"{first.gain:.3g} times; {first.usual:.3g} times is usual for {first.op}"
+    return f" Error compounds at {first.op} {first.node!r} ({usual}){more}."
+
+
+def _status(of: Standings, *, incomplete: bool) -> Status:
+    for status in (Status.NONFINITE, Status.DIVERGED):
+        if (of.having(status) & ~of.excused).any():
+            return status
+    if of.beyond.any():
+        return Status.DIVERGED
+    if incomplete:
+        return Status.INCOMPLETE
+    return Status.IDENTICAL if of.having(Status.IDENTICAL).all() else Status.WITHIN
+
+
+def _acknowledged(of: Standings) -> str:
+    """Say how many tensors count for nothing because somebody accepted them, and for which that is over."""
+    excused = np.flatnonzero(of.breaking & of.excused)
+    expired = np.flatnonzero(of.beyond & of.accepted)
+    text = ""
+    if excused.size:
+        count = "1 tensor" if excused.size == 1 else f"{excused.size} tensors"
+        text += f" {count} beyond the limit {'is' if excused.size == 1 else 'are'} acknowledged"
+        text += f" (the first: {of.tensors[excused[0]]!r})."
+    if expired.size:
+        node = of[expired[0]]
+        also = f", and {expired.size - 1} more" if expired.size > 1 else ""
+        expires = node.acknowledged.expires if node.acknowledged else None
+        text += f" The acknowledgement of {node.tensor!r} expired on {expires}{also}."
+    return text
+
+
+def _in_the_model(node: NodeResult, graph: Graph | None) -> str:
+    """Say what the model calls a node that runs under another name; "" if it does not, or that is not known."""
+    producer = None if graph is None else graph.producer(node.tensor)
+    names = () if producer is None else producer.origin
+    if not names or node.node in names:
+        return ""
+    return f" (the model's {names[0]!r}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
+
+
+def _sentence(of: Standings, first: NodeResult | None, origin: NodeResult | None, graph: Graph | None) -> str:
+    """Say how all came out, and where it goes wrong first."""
+    apart = of.having(Status.INCOMPARABLE)
+    incomparable = int(np.count_nonzero(apart))
+    count = len(of) - incomparable
+    every = "The one compared tensor is" if count == 1 else f"All {count} compared tensors are"
+    if first is not None:
+        if origin is not None and origin.tensor == first.tensor:
+            first = origin
+        place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
+        place += _in_the_model(first, graph)
+        text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
+        over = int(np.count_nonzero(of.beyond & ~apart))
+        text += f"{over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
+        if origin is not None and origin.node != first.node:
+            place = f"{origin.op} {origin.node!r}{_in_the_model(origin, graph)}"
+            text += f" What is wrong at the output comes from {place}."
+    elif not count:
+        text = "No tensor was compared."
+    elif of.having(Status.IDENTICAL).all():
+        text = f"{every} identical."
+    else:
+        excused = int(np.count_nonzero(of.breaking & ~apart))
+        within = count - excused
+        said = f"{within} of {count} compared tensors {'is' if within == 1 else 'are'}"
+        text = f"{said if excused else every} within the limit."
+    if incomparable:
+        text += f" {incomparable} could not be compared."
+    return text

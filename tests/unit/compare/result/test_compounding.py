@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Match
+from qdebug.compare.policy import verdict
 from qdebug.compare.result.compounding import compounding_nodes
 from qdebug.compare.result.result import NodeResult, Status
-from qdebug.compare.result.verdict import verdict
 from qdebug.model import Graph, Node
 from qdebug.numerics.accumulate import ErrorAccumulator
 

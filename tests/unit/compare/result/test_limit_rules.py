@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.kept import result_facts
 from qdebug.compare.result.limit_rules import Acknowledgement, LimitRule, RuleFinder, unused_entries
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import breaks_limit, is_beyond
 from qdebug.compare.result.result import Status
-from qdebug.compare.result.verdict import shortcomings, verdict
 
 HERE = SimpleNamespace(tensor="head/conv_q", node="head/conv", op="Conv")
 

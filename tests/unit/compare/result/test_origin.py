@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from qdebug.compare.align.pairs import Match
+from qdebug.compare.policy import verdict
 from qdebug.compare.result.origin import is_beyond, origin_of
 from qdebug.compare.result.result import NodeResult, Status
-from qdebug.compare.result.verdict import verdict
 from qdebug.model import Graph, Node
 from qdebug.numerics.stats import ErrorStats
 

@@ -4,9 +4,9 @@ import math
 from dataclasses import fields, replace
 
 from qdebug.compare.align.pairs import Kind, Match, Side, Unmatched
+from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, SampleResult, Status
-from qdebug.compare.result.verdict import shortcomings, verdict
 from qdebug.model import Fidelity, RunInfo
 from qdebug.numerics.stats import ErrorStats
 

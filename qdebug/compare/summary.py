@@ -9,13 +9,13 @@ import numpy as np
 
 from qdebug.compare.align.leftover import said_unchecked
 from qdebug.compare.align.pairs import Unmatched
+from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.compounding import compounding_nodes
 from qdebug.compare.result.held import HeldNodes
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import origin_of, worst_output
 from qdebug.compare.result.result import Coverage, DiffResult, OutputRanking, Status
 from qdebug.compare.result.standings import Standings
-from qdebug.compare.result.verdict import shortcomings, verdict
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, RunInfo
 
