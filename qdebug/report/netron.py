@@ -14,6 +14,7 @@ from qdebug.compare.result.origin import breaks_limit, is_excused
 from qdebug.compare.result.result import DiffResult, NodeResult, json_safe
 from qdebug.model import Graph
 from qdebug.view import numbers, sentences
+from qdebug.view.detail import finding_facts
 from qdebug.view.rows import metric_title, on_rails, quant_text
 from qdebug.view.text import safe_text
 
@@ -65,6 +66,7 @@ def _facts(entry: NodeResult) -> dict[str, Any]:
     known = {
         "qdebug": f"{entry.status}{', acknowledged' if excused else ''}",
         "qdebug why": safe_text(entry.reason) if entry.reason else None,
+        "qdebug found": "; ".join(text for _, text in finding_facts(entry)) or None,
         "qdebug acknowledged": safe_text(entry.acknowledged.reason) if excused and entry.acknowledged else None,
         "qdebug pair": safe_text(entry.reference_tensor, limit=200),
         "qdebug arithmetic": safe_text(entry.explained) if entry.explained else None,

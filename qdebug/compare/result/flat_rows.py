@@ -43,6 +43,7 @@ COLUMNS: Sequence[str] = (
     "scales",
     "match_reason",
     *_TEXTS,
+    "findings",
 )
 """Keys of a row, in their order."""
 
@@ -73,6 +74,7 @@ def flat_row(node: NodeResult) -> dict[str, Any]:
     row["scale"] = float(quant.scale[0]) if quant is not None and one else None
     row["zero_point"] = int(quant.zero_point[0]) if quant is not None and one else None
     row["scales"] = None if quant is None else int(quant.scale.size)
+    row["findings"] = "; ".join(f"{found.kind}: {found.sentence}" for found in node.findings) or None
     return {name: row[name] for name in COLUMNS}
 
 
