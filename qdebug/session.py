@@ -16,15 +16,13 @@ import numpy as np
 
 from qdebug.adapters import replay_kernel
 from qdebug.compare.align.align import align_runs
-from qdebug.compare.align.columns import as_columns
 from qdebug.compare.align.pairs import Alignment
 from qdebug.compare.align.value_classes import Run
-from qdebug.compare.attribute.plan import PlannedNode, by_tensor, find_entry, plan, recorded_places
+from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import PairedValues, PairReader
 from qdebug.compare.measure.pair_window import OpenPair, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
 from qdebug.compare.node_comparer import NodeComparer
-from qdebug.compare.result.held import HeldNodes
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limit_rules import Acknowledgement
 from qdebug.compare.result.limits import Limits, checked_limits
@@ -35,8 +33,7 @@ from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
 from qdebug.errors import UsageError
 from qdebug.model import Recording
-from qdebug.model.bulk import garbage_left_alone
-from qdebug.model.graph import Known
+from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.stats import WorstElement
 from qdebug.record.opening import open_recording
@@ -84,6 +81,10 @@ def _nobody(stage: str) -> None:
     """Hear nothing."""
 
 
+def _nobody_said(node: str) -> None:
+    """Return None: nothing is acknowledged."""
+
+
 class DiffSession:
     """A reference and a backend recording, aligned, and what has been computed of their comparison.
 
@@ -118,23 +119,18 @@ class DiffSession:
         self.limits = checked_limits(limits)
         told = told or _nobody
         told("reading both graphs")
-        known = Known()
-        with garbage_left_alone(), reference.graph.at_hand(known), backend.graph.at_hand(known):
-            known.clear()
+        with gc_paused():
             runs = Run.of(reference), Run.of(backend)
             with np.errstate(all="ignore"):  # as where pairs are compared
-                found = align_runs(*runs, told=told)
+                self.alignment: Alignment = align_runs(*runs, told=told)
             told("planning what to compare")
-            facts, versions = result_facts(found.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)
+            facts, versions = result_facts(self.alignment.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)
             self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
-            self.alignment: Alignment = as_columns(found, reference.graph, backend.graph)
-            self._plan = plan(reference, backend, found, self.alignment.pairs)
-            self._by_tensor = by_tensor(self._plan)
-            runs = runs[0].settled(), runs[1].settled()
+            self._plan = plan(reference, backend, self.alignment)
+            self._by_tensor = {entry.tensor: entry for entry in self._plan}
             self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self.timing = self._examiner.timing
-        self._held = HeldNodes(self._plan, acknowledged=self._acknowledging())
-        self._errors = np.full(len(self._plan), -1.0)  # rms, for the gain of what reads it; -1 where there is none
+        self._results: list[NodeResult] = []
         self._outputs: tuple[OutputRanking, ...] | None = None
         self.outdated = False
 
@@ -148,49 +144,44 @@ class DiffSession:
         return self._plan
 
     @property
-    def held(self) -> HeldNodes:
+    def compared(self) -> list[NodeResult]:
         """The results so far, by the index of their entry; grows while `results` is walked."""
-        return self._held
-
-    def found(self, tensor: str) -> NodeResult | None:
-        """Give the result of a backend tensor; None if there is none yet."""
-        entry = self._by_tensor.get(tensor)
-        return None if entry is None else self._result_of(entry)
+        return self._results
 
     def results(self) -> Iterator[NodeResult]:
         """Compare tensor after tensor, in topological order; what was compared before is not compared again."""
         for count in self._compared():
-            yield self._held[count - 1]
+            yield self._results[count - 1]
 
     def _compared(self) -> Iterator[int]:
         """Compare tensor after tensor, and tell after each how many are."""
         self._recall()
-        fresh = self._examiner.examine(self._plan, first=len(self._held))
+        fresh = self._examiner.examine(self._plan, first=len(self._results))
         for count in range(1, self.total + 1):
-            while count > len(self._held):
+            while count > len(self._results):
                 self._keep(next(fresh))
             yield count
         self._remember()
 
     def _recall(self) -> None:
         """Take over results from the cache, if it has them."""
-        if self._cache is None or self._held:
+        if self._cache is None or self._results:
             return
         columns = self._cache.read()
         if columns is None:
             self.outdated = self._cache.outdated()
             return
-        with suppress(ValueError), garbage_left_alone():  # not what we wrote: computed anew
-            held, self._outputs = kept_results(columns, self._plan)
-            self._held = held.under(self._acknowledging())
+        with suppress(ValueError), gc_paused():  # not what we wrote: computed anew
+            found, self._outputs = kept_results(columns, self._plan)
+            self._results = self._acknowledged(found)
             self._cache = None
 
     def _remember(self) -> None:
         """Give the results to the cache, once."""
         cache, self._cache = self._cache, None
         if cache is not None:
-            with suppress(ValueError), garbage_left_alone():  # a value that would not come back the same
-                cache.write(kept_columns(self._held, self.outputs()))
+            with suppress(ValueError), gc_paused():  # a value that would not come back the same
+                cache.write(kept_columns(self._results, self.outputs()))
 
     def outputs(self) -> tuple[OutputRanking, ...]:
         """Tell of each network output that may hold scores whether its winner is still the same.
@@ -200,33 +191,34 @@ class DiffSession:
         if self._outputs is not None:
             return self._outputs
         entries = {self._by_tensor[name].index for name in self.backend.graph.outputs if name in self._by_tensor}
-        known = [self._plan[at] for at in sorted(entries) if at < len(self._held)]
-        compared = [entry for entry in known if self._held[entry.index].metrics is not None]
+        known = [self._plan[at] for at in sorted(entries) if at < len(self._results)]
+        compared = [entry for entry in known if self._results[entry.index].metrics is not None]
 
         def load(tensor: str, sample: int, step: int) -> tuple[np.ndarray, np.ndarray]:
             values = self.values(tensor, sample=sample, step=step)
             return values.reference, values.backend
 
         found = rank_outputs(self.backend.graph, compared, partial(recorded_places, self.reference, self.backend), load)
-        if len(self._held) == self.total:
+        if len(self._results) == self.total:
             self._outputs = found
         return found
 
     def _keep(self, node: NodeResult) -> None:
         """Keep a result, with the gain that the results of its inputs make known."""
-        if node.index < len(self._held):  # somebody else asked for it meanwhile
+        if node.index < len(self._results):  # somebody else asked for it meanwhile
             return
-        self._held.add(replace(node, gain=gain_of(node, self.backend.graph, self._rms_of)))
-        rms = None if node.metrics is None else node.metrics.rmse
-        self._errors[node.index] = -1.0 if rms is None else rms
+        self._results += self._acknowledged([replace(node, gain=gain_of(node, self.backend.graph, self._rms_of))])
 
     def _rms_of(self, tensor: str) -> float | None:
         entry = self._by_tensor.get(tensor)
-        rms = -1.0 if entry is None else float(self._errors[entry.index])
-        return None if rms == -1.0 else rms
+        known = None if entry is None else self._result_of(entry)
+        return None if known is None or known.metrics is None else known.metrics.rmse
 
-    def _acknowledging(self) -> Callable[[str], Acknowledgement | None] | None:
-        return self.limits.acknowledgement if self.limits.acknowledged else None
+    def _acknowledged(self, nodes: Sequence[NodeResult]) -> list[NodeResult]:
+        """Return results with the acknowledgements of the limits in force."""
+        said = self.limits.acknowledgement if self.limits.acknowledged else _nobody_said
+        pairs = ((node, said(node.node)) for node in nodes)
+        return [node if node.acknowledged == why else replace(node, acknowledged=why) for node, why in pairs]
 
     def acknowledge(self, entries: tuple[Acknowledgement, ...]) -> None:
         """Accept these nodes from now on, instead of those that the limits named; nothing is compared again.
@@ -235,7 +227,7 @@ class DiffSession:
             entries: As `qdebug.workflow.limits_file.acknowledge` gives them.
         """
         self.limits = replace(self.limits, acknowledged=entries)
-        self._held = self._held.under(self._acknowledging())
+        self._results = self._acknowledged(self._results)
 
     def result(self, *, progress: Callable[[int, int], None] | None = None) -> DiffResult:
         """Compare everything that is left and sum up.
@@ -246,16 +238,8 @@ class DiffSession:
         for count in self._compared():
             if progress is not None:
                 progress(count, self.total)
-        return self.summary(self._held.under(self._acknowledging()))
-
-    def summary(self, nodes: HeldNodes) -> DiffResult:
-        """Sum up the tensors compared so far.
-
-        Raises:
-            AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
-        """
         return sum_up(
-            nodes,
+            self._results,
             (self.reference.info, self.backend.info),
             self.backend.graph,
             unmatched=self.alignment.unmatched,
@@ -266,8 +250,8 @@ class DiffSession:
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""
         self._recall()
-        size = max(16, (self.total - len(self._held)) // 64)
-        chunks = [self._plan[start : start + size] for start in range(len(self._held), self.total, size)]
+        size = max(16, (self.total - len(self._results)) // 64)
+        chunks = [self._plan[start : start + size] for start in range(len(self._results), self.total, size)]
         given = pickle.dumps(((reference, backend), self.alignment.pairs, self.limits))  # once, not for each chunk
         work = partial(_examine_chunk, uuid4().hex, given)
         jobs = [executor.submit(work, chunk) for chunk in chunks]
@@ -369,7 +353,7 @@ class DiffSession:
         )
 
     def _result_of(self, entry: PlannedNode) -> NodeResult | None:
-        return self._held[entry.index] if entry.index < len(self._held) else None
+        return self._results[entry.index] if entry.index < len(self._results) else None
 
     def _reader(self, tensor: str) -> PairReader:
         return PairReader(self.reference, self.backend, self.entry(tensor).pair)
@@ -398,11 +382,9 @@ def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) 
         _worker.examiner = None  # let go of the one before first
         paths, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
         reference, backend = (real_where_varying(open_recording(path)) for path in paths)
-        graphs = reference.graph, backend.graph
-        with garbage_left_alone(), graphs[0].at_hand(), graphs[1].at_hand():
-            runs = Run.of(reference).settled(), Run.of(backend).settled()
-            kept = as_columns(Alignment(pairs=pairs, unmatched=()), *graphs)
-            examiner = NodeComparer(reference, backend, kept.pairs, limits, runs=runs)
+        with gc_paused():
+            runs = Run.of(reference), Run.of(backend)
+            examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
         _worker.comparison, _worker.examiner = comparison, examiner
     examiner.timing = Timing()
     return list(examiner.examine(chunk)), examiner.timing

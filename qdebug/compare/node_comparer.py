@@ -7,7 +7,6 @@ from time import perf_counter
 
 import numpy as np
 
-from qdebug.compare.align.columns import by_backend
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.plan import PlannedNode
@@ -58,7 +57,7 @@ class NodeComparer:
         self._runs = Runs(
             reference=reference,
             backend=backend,
-            pairs=by_backend(pairs),
+            pairs={pair.backend: pair for pair in pairs},
             graphs=GraphCheck(reference, backend, pairs, runs=runs),
             reproducer=Reproducer(backend),
         )

@@ -13,8 +13,9 @@ from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.checks.table import ERROR_CHECKS
 from qdebug.compare.result.finding import Finding, FindingKind, Role
 from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.origin import is_excused
 from qdebug.compare.result.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
-from qdebug.compare.result.standings import Standings
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, RunInfo
 from qdebug.model.thresholds.verdict import OUTPUT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
@@ -95,7 +96,7 @@ def _counts(of: Measured, found: Finding) -> bool:
 
 
 def shortcomings(
-    reference: RunInfo, backend: RunInfo, coverage: Coverage, of: Standings, *, limits: Limits
+    reference: RunInfo, backend: RunInfo, coverage: Coverage, of: ResultTable, *, limits: Limits
 ) -> tuple[str, ...]:
     """Give a clause for everything that is missing from a comparison and not accepted by the limits.
 
@@ -131,16 +132,15 @@ def shortcomings(
     return tuple(found)
 
 
-def _unheld(of: Standings) -> tuple[Unmatched, ...]:
+def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
     """Give what has a partner and cannot be compared with it."""
-    rows = np.flatnonzero(of.having(Status.INCOMPARABLE) & ~of.excused).tolist()
-    reasons = of.held.texts("reason") if rows else ()
+    apart = (node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node))
     return tuple(
-        Unmatched(side=Side.BACKEND, tensor=of.tensors[row], kind=Kind.LOST, reason=reasons[row] or "") for row in rows
+        Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=Kind.LOST, reason=node.reason or "") for node in apart
     )
 
 
-def _partly(of: Standings) -> str:
+def _partly(of: ResultTable) -> str:
     """Say how many tensors were judged by a part of them."""
     some = int(np.count_nonzero(of.on("elements")))
     proved = int(np.count_nonzero(of.on("stats") & ~of.having(Status.INCOMPARABLE)))
@@ -148,15 +148,15 @@ def _partly(of: Standings) -> str:
     return text + (f" {proved} {_was(proved)} judged by hashes or statistics alone." if proved else "")
 
 
-def _short(of: Standings) -> str:
+def _short(of: ResultTable) -> str:
     """Say where values begin that were rounded to a float format of few digits in this run alone."""
-    rows = np.flatnonzero(of.held.known("precision"))
-    if not rows.size:
+    first = next((node for node in of.nodes if node.precision is not None), None)
+    if first is None:
         return ""
-    name = of.held.texts("precision")[rows[0]]
-    alike = int(np.count_nonzero(of.held.equal("precision", name or ""))) - 1
+    name = first.precision
+    alike = sum(node.precision == name for node in of.nodes) - 1
     more = f" and of {alike} more {'tensor' if alike == 1 else 'tensors'}" if alike else ""
-    return f" The values of {of.tensors[rows[0]]!r}{more} are what {name} holds; the reference's are not."
+    return f" The values of {first.tensor!r}{more} are what {name} holds; the reference's are not."
 
 
 def _was(many: int) -> str:
@@ -164,7 +164,7 @@ def _was(many: int) -> str:
 
 
 def verdict(
-    of: Standings,
+    of: ResultTable,
     missing: Sequence[str],
     *,
     origin: NodeResult | None = None,
@@ -209,7 +209,7 @@ def verdict(
     )
 
 
-def _left_with(of: Standings, output: NodeResult, *, every: bool) -> str:
+def _left_with(of: ResultTable, output: NodeResult, *, every: bool) -> str:
     """Say what is left of the worst output where little is, though nothing is beyond its limit.
 
     Args:
@@ -247,7 +247,7 @@ def _compounded(compounding: Sequence[Compounding]) -> str:
     return f" Error compounds at {first.op} {first.node!r} ({usual}){more}."
 
 
-def _status(of: Standings, *, incomplete: bool) -> Status:
+def _status(of: ResultTable, *, incomplete: bool) -> Status:
     for status in (Status.NONFINITE, Status.DIVERGED):
         if (of.having(status) & ~of.excused).any():
             return status
@@ -258,7 +258,7 @@ def _status(of: Standings, *, incomplete: bool) -> Status:
     return Status.IDENTICAL if of.having(Status.IDENTICAL).all() else Status.WITHIN
 
 
-def _acknowledged(of: Standings) -> str:
+def _acknowledged(of: ResultTable) -> str:
     """Say how many tensors count for nothing because somebody accepted them, and for which that is over."""
     excused = np.flatnonzero(of.breaking & of.excused)
     expired = np.flatnonzero(of.beyond & of.accepted)
@@ -266,7 +266,7 @@ def _acknowledged(of: Standings) -> str:
     if excused.size:
         count = "1 tensor" if excused.size == 1 else f"{excused.size} tensors"
         text += f" {count} beyond the limit {'is' if excused.size == 1 else 'are'} acknowledged"
-        text += f" (the first: {of.tensors[excused[0]]!r})."
+        text += f" (the first: {of[excused[0]].tensor!r})."
     if expired.size:
         node = of[expired[0]]
         also = f", and {expired.size - 1} more" if expired.size > 1 else ""
@@ -284,7 +284,7 @@ def _in_the_model(node: NodeResult, graph: Graph | None) -> str:
     return f" (the model's {names[0]!r}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
 
 
-def _sentence(of: Standings, first: NodeResult | None, origin: NodeResult | None, graph: Graph | None) -> str:
+def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | None, graph: Graph | None) -> str:
     """Say how all came out, and where it goes wrong first."""
     apart = of.having(Status.INCOMPARABLE)
     incomparable = int(np.count_nonzero(apart))

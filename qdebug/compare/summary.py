@@ -11,11 +11,10 @@ from qdebug.compare.align.leftover import said_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.compounding import compounding_nodes
-from qdebug.compare.result.held import HeldNodes
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import origin_of, worst_output
-from qdebug.compare.result.result import Coverage, DiffResult, OutputRanking, Status
-from qdebug.compare.result.standings import Standings
+from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, RunInfo
 
@@ -23,7 +22,7 @@ __all__ = ["sum_up"]
 
 
 def sum_up(
-    held: HeldNodes,
+    nodes: Sequence[NodeResult],
     runs: tuple[RunInfo, RunInfo],
     graph: Graph,
     *,
@@ -34,7 +33,7 @@ def sum_up(
     """Sum up compared tensors.
 
     Args:
-        held: Their results, in the backend's topological order; none is added meanwhile.
+        nodes: Their results, in the backend's topological order.
         runs: Facts of the reference run and of the backend run.
         graph: The backend's graph.
         unmatched: Tensors that have no partner.
@@ -44,7 +43,7 @@ def sum_up(
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
     """
-    of = Standings(held)
+    of = ResultTable(tuple(nodes))
     _check_comparable(of)
     compared = len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE)))
     coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of))
@@ -64,19 +63,19 @@ def sum_up(
             graph=graph,
         ),
         coverage=coverage,
-        nodes=held,
+        nodes=of.nodes,
         limits=limits.to_dict(),
         shortcomings=missing,
         outputs=outputs,
     )
 
 
-def _check_comparable(of: Standings) -> None:
+def _check_comparable(of: ResultTable) -> None:
     """Raise if tensors beyond the inputs were to be compared and none of them can be."""
     apart = of.having(Status.INCOMPARABLE) & of.on("full")
     if not apart.any():
         return
-    inner = np.array([op != "Input" for op in of.held.ops()], bool)
+    inner = of.which(lambda node: node.op != "Input")
     if inner.any() and apart[inner].all():
         raise AlignmentError(
             f"None of the {inner.sum()} shared tensors is comparable; the first: {of[inner.argmax()].reason}.",
@@ -84,13 +83,11 @@ def _check_comparable(of: Standings) -> None:
         )
 
 
-def _as_checked(unmatched: Sequence[Unmatched], of: Standings) -> Sequence[Unmatched]:
+def _as_checked(unmatched: Sequence[Unmatched], of: ResultTable) -> Sequence[Unmatched]:
     """Say of what lies inside a part of the network that the part was not checked, where that turned out only later."""
-    rows = np.flatnonzero(of.held.known("unchecked")).tolist()
-    if not rows:
+    why = {node.tensor: node.unchecked for node in of.nodes if node.unchecked is not None}
+    if not why:
         return unmatched
-    said = of.held.texts("unchecked")
-    why = {of.tensors[row]: said[row] or "" for row in rows}
     return tuple(
         entry if entry.inside not in why else replace(entry, reason=said_unchecked(entry.reason, why[entry.inside]))
         for entry in unmatched

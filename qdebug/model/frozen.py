@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["frozen_array", "frozen_mapping", "rebuild", "same_to_the_letter", "same_value", "slot_setters"]
+__all__ = ["frozen_array", "frozen_mapping", "rebuild", "same_value", "slot_setters"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -43,14 +43,6 @@ def same_value(first: Any, second: Any) -> bool:
             and first.tobytes() == second.tobytes()
         )
     return type(first) is type(second) and bool(first == second)
-
-
-def same_to_the_letter(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Tell whether two mappings are written alike: their order and the types of numbers in tuples are the same, too."""
-    return list(first) == list(second) and all(
-        same_value(value, second[key]) and (isinstance(value, np.ndarray) or repr(value) == repr(second[key]))
-        for key, value in first.items()
-    )
 
 
 def rebuild(kind: type[T], given: Mapping[str, Any]) -> T:

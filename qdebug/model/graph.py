@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -16,7 +15,7 @@ from qdebug.errors import GraphError
 from qdebug.model.frozen import frozen_mapping, rebuild, same_value, slot_setters
 from qdebug.model.tensor import Role, TensorInfo
 
-__all__ = ["AttrValue", "Graph", "Known", "Node"]
+__all__ = ["AttrValue", "Graph", "Node"]
 
 AttrValue = int | float | str | bool | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
 """An attribute of a node; arrays appear only where a framework keeps a small tensor as attribute."""
@@ -96,34 +95,11 @@ class Node:
         _set_origin(node, origin)
         return node
 
-    @property
-    def facts(self) -> tuple[str, tuple[str, ...], tuple[str, ...], str, tuple[str, ...]]:
-        """What is known of it beside its name and its attributes."""
-        return self.op, self.inputs, self.outputs, self.domain, self.origin
-
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin
 
 
 _set_name, _set_op, _set_inputs, _set_outputs, _set_attrs, _set_domain, _set_origin = slot_setters(Node)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Known:
-    """Names, and nodes by their names, that two large graphs of one net share while both are objects.
-
-    Args:
-        names: The names.
-        nodes: The nodes.
-    """
-
-    names: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-
-    def clear(self) -> None:
-        """Let go of all: both graphs are made."""
-        self.names.clear()
-        self.nodes.clear()
 
 
 class Graph:
@@ -174,37 +150,6 @@ class Graph:
         self._consumers = _consumers(self.nodes)
         self.tensors = MappingProxyType(self._complete(tensors))
 
-    @classmethod
-    def checked(
-        cls,
-        nodes: Sequence[Node],
-        tensors: Iterable[TensorInfo],
-        *,
-        inputs: tuple[str, ...],
-        outputs: tuple[str, ...],
-        name: str,
-        opset: Mapping[str, int],
-    ) -> Graph:
-        """Make a graph of which is known that it is one: no node of a very large one is looked at more than once.
-
-        Args:
-            nodes: In topological order.
-            tensors: All of them.
-            inputs: As of any graph.
-            outputs: The same.
-            name: The same.
-            opset: The same.
-        """
-        graph = object.__new__(cls)
-        graph.name, graph.opset = name, opset
-        graph.inputs, graph.outputs = inputs, outputs
-        graph.nodes = tuple(nodes)
-        graph.producer = {tensor: node for node in graph.nodes for tensor in node.outputs if tensor}.get
-        graph._positions = None
-        graph._consumers = _consumers(graph.nodes)
-        graph.tensors = MappingProxyType({info.name: info for info in tensors})
-        return graph
-
     def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
         known = {info.name: info for info in tensors}
         operands = (name for node in self.nodes for names in (node.inputs, node.outputs) for name in names)
@@ -234,14 +179,6 @@ class Graph:
         """Tell whether a tensor is a constant of the graph."""
         info = self.tensors.get(tensor)
         return info is not None and info.role is Role.CONSTANT
-
-    def at_hand(self, known: Known | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Hold all nodes and tensors as objects inside the block, as this kind of graph does anyway.
-
-        Args:
-            known: What another graph is made of, to be used for what is equal; what is not there is added.
-        """
-        return nullcontext()
 
 
 def _producers(nodes: Sequence[Node]) -> tuple[dict[str, Node], bool]:

@@ -12,7 +12,6 @@ import numpy as np
 from h5py import h5f, h5p
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
-from qdebug.model.bulk import own_bytes
 from qdebug.store.journal import MAGIC as JOURNAL_MAGIC
 from qdebug.store.layout import (
     FORMAT_NAME,
@@ -135,7 +134,7 @@ class Container:
         stored: np.dtype[Any] = dataset.dtype
         if stored.itemsize != extent.itemsize:
             raise ValueError(f"/{name} has elements of a foreign type")
-        raw = own_bytes(extent.nbytes)
+        raw = np.empty(extent.nbytes, np.uint8)
         if extent.nbytes:
             read_bytes(self.fd, int(extent.offset or 0), raw)
         return raw, stored

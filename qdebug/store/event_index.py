@@ -1,4 +1,4 @@
-"""The index of a recording as it is kept while the file is open: what finds and reads values, in narrow columns."""
+"""The index of a recording as it is kept while the file is open: what finds and reads values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qdebug.model.bulk import as_column, compact, narrowed
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.outline import Outline
 from qdebug.store.layout import INDEX_DIMS
@@ -26,18 +25,18 @@ class EventIndex:
         tensors: Number of rows of /tensors.
 
     Attributes:
-        columns: The numbers of all rows by the name of their field, each as narrow as it can be; `shape` is not one.
-        tensor: Gives the row of /tensors of an event by subscription.
+        columns: The numbers of all rows by the name of their field; `shape` is not one.
+        tensors: The row of /tensors of each event.
     """
 
     def __init__(self, index: np.ndarray, tensors: int) -> None:
         dims = min(int(index["ndim"].max(initial=0)), INDEX_DIMS)
-        self.columns: Mapping[str, np.ndarray] = {name: narrowed(index[name]) for name in _NUMBERS}
+        self.columns: Mapping[str, np.ndarray] = {name: index[name].copy() for name in _NUMBERS}
         order = np.lexsort((index["step"], index["sample"], index["tensor"]))
         starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1))
-        self._order, self._starts = compact(order), compact(starts)
-        self._shape = tuple(narrowed(index["shape"][:, dim]).data for dim in range(dims))
-        self.tensor = compact(index["tensor"])
+        self._order, self._starts = order.data, starts.data  # one number comes several times as fast as of an array
+        self._shape = tuple(index["shape"][:, dim].copy().data for dim in range(dims))
+        self.tensors: np.ndarray = index["tensor"].copy()
         self._hashes = index["hash"].tobytes()
         self._samples, self._steps, self._ndim, self._dtype, self._flags, self._payload, self._nbytes = (
             self.columns[name].data for name in ("sample", "step", "ndim", "dtype", "flags", "payload", "nbytes")
@@ -45,11 +44,6 @@ class EventIndex:
 
     def __len__(self) -> int:
         return len(self._order)
-
-    @property
-    def tensors(self) -> np.ndarray:
-        """The row of /tensors of each event."""
-        return as_column(self.tensor)
 
     def find(self, tensor: int, sample: int, step: int) -> int | None:
         """Give the row of the event of a tensor at a sample and step; None if there is none.

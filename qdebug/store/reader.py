@@ -15,11 +15,10 @@ import xxhash
 
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
-from qdebug.model.bulk import MANY, garbage_left_alone
+from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
-from qdebug.model.texts import Names, Rows
 from qdebug.store.check_tables import check_graph, check_index, constant_tensors
 from qdebug.store.container import BAD_FILE, Container, damaged
 from qdebug.store.decode import (
@@ -112,7 +111,8 @@ class FileRecording(Closable):
             check_graph(tables)
             self.info: RunInfo = decode_info(run, complete=self._container.complete)
             texts = TextTable(tables)
-            self._names = _names(texts, tables["tensors"]["name"])
+            self._names = texts.at(tables["tensors"]["name"])
+            self._rows = _rows_by_name(self._names)
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
@@ -157,7 +157,7 @@ class FileRecording(Closable):
             if given is None:
                 return
             try:
-                with garbage_left_alone():
+                with gc_paused():
                     graph = self._decoded_graph(given)
                 self._event_quants = self._decode_event_quants(given.tables)
             except (*BAD_FILE, GraphError) as exc:
@@ -166,10 +166,6 @@ class FileRecording(Closable):
 
     def _decoded_graph(self, given: _Undecoded) -> Graph:
         tables = given.tables
-        if len(tables["nodes"]) > MANY:
-            from qdebug.store.decode_large import decode_as_columns
-
-            return decode_as_columns(tables, given.texts, self._names, given.run)
         return decode_graph(tables, given.texts.shared(tables["tensors"]["name"], self._names), given.run)
 
     def _decode_event_quants(self, tables: Mapping[str, np.ndarray]) -> Mapping[tuple[str, int, int], QuantParams]:
@@ -192,7 +188,7 @@ class FileRecording(Closable):
         first[tensors[::-1]] = np.arange(len(tensors))[::-1]  # of several values the last one given stays
         recorded = np.count_nonzero(first < len(tensors))
         rows = np.argsort(first)[:recorded]
-        return Rows(self._names, rows) if recorded > MANY else tuple([self._names[row] for row in rows.tolist()])
+        return tuple([self._names[row] for row in rows.tolist()])
 
     def digests(self, tensors: Collection[str]) -> dict[tuple[str, int, int], bytes]:
         """Give the hash that the values of some tensors were recorded with, by tensor, sample and step."""
@@ -292,7 +288,7 @@ class FileRecording(Closable):
         except BAD_FILE as exc:
             raise damaged(self.path, f"payload {payload}: {exc}") from None
         if not right:
-            name = self._names[self._index.tensor[event]]
+            name = self._names[self._index.tensors[event]]
             raise damaged(self.path, f"the values of {name!r} are not those recorded")
 
     def check_tables(self) -> bool:
@@ -312,8 +308,8 @@ class FileRecording(Closable):
         return None if event is None or self._is_partly(event) else event
 
     def _event(self, tensor: str, sample: int, step: int) -> int | None:
-        row = self._names.rows[tensor]
-        if row < 0:
+        row = self._rows.get(tensor)
+        if row is None:
             return None
         return self._index.find(row, 0, 0) if self._constant[row] else self._index.find(row, sample, step)
 
@@ -357,13 +353,16 @@ class FileRecording(Closable):
             self.close()
 
 
-def _names(texts: TextTable, rows: np.ndarray) -> Names:
-    """Give the names of the tensors.
+def _rows_by_name(names: Sequence[str]) -> dict[str, int]:
+    """Return the row of each tensor by its name.
 
     Raises:
-        ValueError: Two have one name, or one is no UTF-8.
+        ValueError: Two have one name.
     """
-    return Names(texts.some(rows) if len(rows) > MANY else texts.at(rows))
+    rows = {name: row for row, name in enumerate(names)}
+    if len(rows) < len(names):
+        raise ValueError("two tensors have one name")
+    return rows
 
 
 def _content_hash(tables: Mapping[str, np.ndarray]) -> str:

@@ -56,7 +56,6 @@ def made_up(names: list[str]):
     import numpy as np
 
     from qdebug.compare.align.pairs import Alignment, Match
-    from qdebug.compare.result.held import HeldNodes
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
     from qdebug.model import Graph, MemoryRecording, Node, QuantParams
@@ -96,16 +95,11 @@ def made_up(names: list[str]):
                 Entry(n, name, OPS[n % 4], name + "_out", f"ref_{n}", Match.EXACT, "same name", (1, 64, 56, 56), quant)
                 for n, name in enumerate(names)
             ]
-            self._at = {entry.tensor: entry.index for entry in self._entries}
-            self.held = HeldNodes(self._entries)
+            self.compared = []
             self.outdated = False
 
         def entries(self):
             return self._entries
-
-        def found(self, tensor):
-            at = self._at.get(tensor, len(self.held))
-            return self.held[at] if at < len(self.held) else None
 
         def results(self):
             for entry in self._entries:
@@ -128,18 +122,17 @@ def made_up(names: list[str]):
                     quant=quant,
                     samples=samples,
                 )
-                self.held.add(made)
-                yield self.held[entry.index]
+                self.compared.append(made)
+                yield made
 
         def result(self):
-            bad = np.flatnonzero(self.held.statuses({status: status is Status.DIVERGED for status in Status}))
-            first = self._entries[bad[0]].node if len(bad) else None
+            first = next((made.node for made in self.compared if made.status is Status.DIVERGED), None)
             return DiffResult(
                 reference=self.reference.info,
                 backend=self.backend.info,
                 verdict=Verdict(status=Status.DIVERGED, first_divergence=first, origin=first, sentence="It diverges."),
                 coverage=Coverage(compared=len(names), unmatched=()),
-                nodes=self.held.under(None),
+                nodes=tuple(self.compared),
             )
 
         def pair(self, tensor, *, sample, step):

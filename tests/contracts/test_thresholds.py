@@ -14,7 +14,6 @@ PACKAGES = ("qdebug/compare/",)
 """Where a number of its own needs a reason."""
 CONSTANTS = {
     "align/align.py _STAGES": "display: how often progress is told",
-    "align/columns.py _FEW_REASONS": "size: from which texts are packed",
     "align/turning.py CHANNELS_SECOND": "operator: the order of dimensions",
     "align/value_classes.py _ENDLESS": "operator: the largest end of a Slice",
     "attribute/band.py _STRETCH": "size of a block",
@@ -39,8 +38,6 @@ CONSTANTS = {
     "explaining/trials.py _CODES_AT_ONCE": "size of a batch",
     "patterns/residual.py _SHOWN": "display: elements that are listed",
     "patterns/wrong_evidence.py _STRETCH": "size of a block",
-    "result/held.py _AT_ONCE": "size of a cache",
-    "result/held.py _ROWS": "size of a frame",
     "result/result.py NUMERICS_VERSION": "version",
     "result/scores.py _LEAST_ENTRIES": "definition: one score has no rank",
 }
@@ -49,7 +46,6 @@ COMPARED = {
     "patterns/wrong_factors.py 0.001": "display: digits of a factor",
     "patterns/wrong_factors.py 1 << 17": "speed: up to which a table beats sorting",
     "patterns/wrong_places.py 1e-300": "keeps a logarithm finite",
-    "result/frame_check.py 1 << 31": "format: from where a sum does not fit int32",
 }
 NEUTRAL = {0.0, 0.5, 1.0, 2.0}
 SMALL = 1000

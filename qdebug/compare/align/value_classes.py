@@ -13,8 +13,6 @@ import numpy as np
 from qdebug.compare.align.expand import expanded
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
-from qdebug.model.large_graph import LargeGraph
-from qdebug.model.name_maps import NameGroups, NameLinks, NameSet
 from qdebug.model.operators import in_words_of_onnx, turns_channels
 from qdebug.model.outline import outline_of, shape_of
 from qdebug.model.thresholds.alignment import NEUTRAL_CONSTANT_MAX_ELEMENTS, SHARED_CONSTANT_MAX_ELEMENTS
@@ -49,32 +47,22 @@ class ValueClasses:
     ) -> None:
         self.graph, self._constant = graph, constant
         self.neutral = dict(neutral or {})
-        root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
-        members: dict[str, list[str]] = {}  # of classes of more than one tensor
-        self._root: Mapping[str, str] = root
-        self._members: Mapping[str, Sequence[str]] = members
+        self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
+        self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
         self._turned: dict[
             str, tuple[str, tuple[int, ...]]
         ] = {}  # what a tensor is with its dimensions turned, and how
         self._turned_back: dict[str, str] = {}  # what a node turns back into the order that it had, by the node
         folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
         folded -= {name for name in folded if graph.producer(name) is not None}
-        shapes: set[str] = set()
-        self._folded: AbstractSet[str] = folded
-        self._shapes: AbstractSet[str] = shapes
+        self._folded, self._shapes = folded, set[str]()
         for node in graph.nodes:
-            self._follow(node, folded, shapes)
-            self._group(node, root, members)
+            self._follow(node)
+            self._group(node)
 
-    def settle(self) -> None:
-        """Keep what is known of a very large graph in less memory, which it takes longer to ask."""
-        if isinstance(self.graph, LargeGraph):
-            names = self.graph.rows.names
-            self._folded, self._shapes = NameSet(names, self._folded), NameSet(names, self._shapes)
-            self._root, self._members = NameLinks(names, self._root), NameGroups(names, self._members)
-
-    def _follow(self, node: Node, folded: set[str], shapes: set[str]) -> None:
+    def _follow(self, node: Node) -> None:
         """Derive what a node's outputs hang on from what its inputs do."""
+        folded, shapes = self._folded, self._shapes
         fed = [tensor for tensor in node.inputs if tensor]
         made = [tensor for tensor in node.outputs if tensor]
         row = operators.named(node.op)
@@ -83,7 +71,7 @@ class ValueClasses:
         elif row.gives_extents or (not shapes.isdisjoint(fed) and all(t in shapes or t in folded for t in fed)):
             shapes.update(made)
 
-    def _group(self, node: Node, root: dict[str, str], members: dict[str, list[str]]) -> None:
+    def _group(self, node: Node) -> None:
         """Put what a node only hands on into the class of what it reads."""
         row = operators.of(node.op)
         if row.transposes:
@@ -92,9 +80,9 @@ class ValueClasses:
         if source in self._turned and (row.keeps_values or row.casts):
             self._turned[node.outputs[0]] = self._turned[source]
         if source and node.outputs and node.outputs[0]:
-            first = root.get(source, source)
-            root[node.outputs[0]] = first
-            members.setdefault(first, [first]).append(node.outputs[0])
+            first = self._root.get(source, source)
+            self._root[node.outputs[0]] = first
+            self._members.setdefault(first, [first]).append(node.outputs[0])
 
     def _follow_turn(self, node: Node) -> None:
         """Note what a Transpose makes of a tensor, together with those before it: several may undo each other."""
@@ -335,13 +323,6 @@ class Run:
         """Show fused activations and sums as nodes of their own, see `expanded`; the same run where there are none."""
         graph = expanded(self.graph)
         return self if graph is self.graph else self._derived(self.recording, graph, self.classes.neutral)
-
-    def settled(self) -> Run:
-        """Give the same run in less memory, where its graph is very large; nobody is to use this one any more."""
-        if not isinstance(self.graph, LargeGraph):
-            return self
-        self.classes.settle()
-        return replace(self, recorded=NameSet(self.graph.rows.names, self.recorded))
 
     def read_through(self, recording: Recording) -> Run:
         """Give the same run with values from a recording that stands before this one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from qdebug.compare.align.columns import by_backend, first_by_root
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.align.value_classes import Run
 from qdebug.model import Graph, Node, operators
@@ -46,8 +45,11 @@ class SegmentFinder:
     """
 
     def __init__(self, reference: Run, backend: Run, pairs: Sequence[Pair]) -> None:
-        self._ref, self._be, self._pairs = reference, backend, by_backend(pairs)
-        self._partners = first_by_root(pairs, reference.classes.root)
+        self._ref, self._be = reference, backend
+        self._pairs = {pair.backend: pair for pair in pairs}
+        self._partners: dict[str, str] = {}  # the first backend tensor of each class of reference tensors, by its root
+        for pair in pairs:
+            self._partners.setdefault(reference.classes.root(pair.reference), pair.backend)
 
     def of(self, pair: Pair) -> Segment | None:
         """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.compare.align.clamps import bounds_of, codes_clamp
-from qdebug.compare.align.columns import by_backend, reference_views
 from qdebug.compare.align.layouts import layouts_of
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.value_classes import Run
@@ -75,8 +74,9 @@ class GraphDifferences:
         known = runs or (Run.of(reference), Run.of(backend))
         self._ref, self.be = known[0].read_through(reference), known[1].read_through(backend)
         self._reference, self._backend = reference, backend
-        self._pairs = by_backend(pairs)
-        layouts = {**layouts_of(self._ref), **reference_views(pairs)}
+        self._pairs = {pair.backend: pair for pair in pairs}
+        views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
+        layouts = {**layouts_of(self._ref), **views}
         self.replays = ReferenceReplay(self._ref, self.be, pairs=self._pairs, layouts=layouts)
         self.dynamic = DynamicReplay(self.be, self.replays.backend)
         self.segments = SegmentFinder(self._ref, self.be, pairs)

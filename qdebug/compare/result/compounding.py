@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from qdebug.compare.result.result import Compounding, NodeResult
-from qdebug.compare.result.standings import Standings
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.verdict import (
     COMPOUNDING_MIN_ERROR_SHARE,
@@ -21,7 +21,7 @@ from qdebug.model.thresholds.verdict import (
 __all__ = ["compounding_nodes"]
 
 
-def compounding_nodes(of: Standings, graph: Graph) -> tuple[Compounding, ...]:
+def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
     """List the nodes whose gain is well above the median of their operator, the largest excess first.
 
     Gains are compared as logarithms. A node counts if its error is mostly handed on, not its own; if it is larger than
@@ -36,7 +36,7 @@ def compounding_nodes(of: Standings, graph: Graph) -> tuple[Compounding, ...]:
     worst = float(of.carried[of.rows_of(graph.outputs)].max(initial=0.0))
     if not COMPOUNDING_MIN_ERROR_SHARE * worst > 0.0:
         return ()
-    gains = of.held.numbers("gain")
+    gains = of.gains
     gaining = (gains > 0.0) & (gains < math.inf)
     might = (
         gaining & (gains > COMPOUNDING_MIN_GAIN) & (of.carried >= COMPOUNDING_MIN_ERROR_SHARE * worst) & of.handing_on
@@ -56,18 +56,18 @@ def compounding_nodes(of: Standings, graph: Graph) -> tuple[Compounding, ...]:
         )
         for at in np.flatnonzero(might[rows] & (logarithms > least)).tolist():
             row = rows[at]
-            if of.tensors[row] in reaching and _grows(of, row, graph):
+            if of[row].tensor in reaching and _grows(of, row, graph):
                 node = of[row]
                 found.append((float(logarithms[at]) - usual, _entry(node, op, usual, len(rows))))
     found.sort(key=lambda item: -item[0])
     return tuple(entry for _, entry in found)
 
 
-def _by_op(of: Standings, rows: np.ndarray, graph: Graph) -> Mapping[str, list[int]]:
+def _by_op(of: ResultTable, rows: np.ndarray, graph: Graph) -> Mapping[str, list[int]]:
     """Group rows by the plain operators of their nodes."""
     groups: dict[str, list[int]] = {}
     for row in rows.tolist():
-        producer = graph.producer(of.tensors[row])
+        producer = graph.producer(of[row].tensor)
         if producer is not None:
             groups.setdefault(operators.plain(producer).name, []).append(row)
     return groups
@@ -78,9 +78,9 @@ def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding
     return Compounding(node=node.node, op=op, tensor=node.tensor, gain=gain, usual=2.0**usual, nodes=members)
 
 
-def _grows(of: Standings, row: int, graph: Graph) -> bool:
+def _grows(of: ResultTable, row: int, graph: Graph) -> bool:
     """Tell whether the error is larger, relative to the signal, than in each input that was compared."""
-    producer = graph.producer(of.tensors[row])
+    producer = graph.producer(of[row].tensor)
     into = of.rows_of(() if producer is None else producer.inputs)
     return bool(of.carried[row] > of.carried[into].max(initial=0.0))
 

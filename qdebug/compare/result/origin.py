@@ -13,7 +13,7 @@ from qdebug.compare.result.status import Status
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
-    from qdebug.compare.result.standings import Standings
+    from qdebug.compare.result.result_table import ResultTable
     from qdebug.model import Graph, Node
     from qdebug.numerics.stats import ErrorStats
 
@@ -54,7 +54,7 @@ def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None
     return out / largest if largest else None
 
 
-def origin_of(of: Standings, graph: Graph) -> NodeResult | None:
+def origin_of(of: ResultTable, graph: Graph) -> NodeResult | None:
     """Find the node whose own error feeds the worst output error.
 
     From the output with the largest relative error, go to the input that carries most error, until a node introduces
@@ -71,12 +71,12 @@ def origin_of(of: Standings, graph: Graph) -> NodeResult | None:
     nonfinite = np.flatnonzero(of.beyond & of.having(Status.NONFINITE))
     if nonfinite.size:
         return _with_cause(of, int(nonfinite[0]), graph)
-    if beyond.size == 1 or not of.held.known("introduced")[beyond].any():
+    if beyond.size == 1 or all(of[row].introduced is None for row in beyond):
         return of[beyond[0]]
     found = _upwards(of, graph)
     if found is None:
         found = int(beyond[of.relative("introduced")[beyond].argmax()])
-    original = original_of(graph, graph.producer(of.tensors[found]))
+    original = original_of(graph, graph.producer(of[found].tensor))
     row = None if original is None else of.rows.get(original)
     return of[found if row is None or not of.beyond[row] else row]
 
@@ -98,19 +98,19 @@ def original_of(graph: Graph, node: Node | None) -> str | None:
     return None
 
 
-def _upwards(of: Standings, graph: Graph) -> int | None:
+def _upwards(of: ResultTable, graph: Graph) -> int | None:
     """Go from the worst output to the input that carries most error, and so on, to a candidate; None if none comes."""
     # In a large net the way is long, and entries of lists are read several times faster than those of arrays.
     chosen, carried, rows = (of.beyond & of.introducing).tolist(), of.carried.tolist(), of.rows
     at: int | None = worst_output(of, graph)
     while at is not None and not chosen[at]:
-        producer = graph.producer(of.tensors[at])
+        producer = graph.producer(of[at].tensor)
         into = () if producer is None else [rows[name] for name in producer.inputs if name in rows]
         at = max((row for row in into if carried[row] > 0.0), key=carried.__getitem__, default=None)
     return at
 
 
-def _with_cause(of: Standings, row: int, graph: Graph) -> NodeResult:
+def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
     """Add to the reason of a node the nearest finding above it that does no harm where it is made."""
     node, declared = of[row], of.declared
     waiting, seen = deque([node.tensor] if declared.any() else []), {node.tensor}
@@ -128,7 +128,7 @@ def _with_cause(of: Standings, row: int, graph: Graph) -> NodeResult:
     return node
 
 
-def worst_output(of: Standings, graph: Graph) -> int:
+def worst_output(of: ResultTable, graph: Graph) -> int:
     """Give the row of the network output that carries most error; of the last tensor where no output was compared.
 
     Args:

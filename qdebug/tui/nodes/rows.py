@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
-from qdebug.tui.nodes.places import Places
-from qdebug.tui.nodes.planned import PlannedRow, column, display_names, tensor_at
-from qdebug.tui.nodes.row_columns import METRIC_CHOICES, RowColumns, number_of, numbers_of
-from qdebug.tui.nodes.row_results import RowResults
+from qdebug.tui.nodes.planned import PlannedRow, column, display_names
+from qdebug.tui.nodes.row_columns import METRIC_CHOICES, RowColumns, numbers_of
 from qdebug.tui.nodes.states import STATE_OF, State
 
 if TYPE_CHECKING:  # the first rows are drawn before there are results
-    from qdebug.compare.result.held import HeldNodes
     from qdebug.compare.result.result import NodeResult, SampleResult
 
 __all__ = ["METRIC_CHOICES", "SAMPLE_METRICS", "Batch", "NodeTable", "severity"]
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
 """Those that are known for a single sample of every node."""
+
+_MANY = 1000
+"""Results that come together from which a sample's columns are made anew."""
 
 
 def severity(metric: str, values: np.ndarray) -> np.ndarray:
@@ -51,17 +51,13 @@ class Batch:
 
     Args:
         rows: Row of each result.
-        results: The results; none where they are held and nobody looked at a single sample by then.
-        indices: Their numbers among all.
-        held: What holds them; None if nobody else does.
+        results: The results.
         state, acknowledged: As the table's columns.
         columns: Those of the table's numbers that it had made by then.
     """
 
     rows: np.ndarray
     results: Sequence[NodeResult]
-    indices: np.ndarray
-    held: HeldNodes | None
     state: np.ndarray
     acknowledged: np.ndarray
     columns: Mapping[str, np.ndarray]
@@ -88,7 +84,7 @@ class NodeTable:
         self.longest_name = int(cells.max(initial=0))
         self.usual_name = int(np.partition(cells, (size - 1) * 9 // 10)[(size - 1) * 9 // 10]) if size else 0
         """Cells that nine names of ten fit into."""
-        self.results = RowResults(size)
+        self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
         self.metrics = RowColumns(self.results)
         self.acknowledged = np.zeros(size, dtype=bool)
@@ -129,19 +125,17 @@ class NodeTable:
         _ = self._row_of, self.by_name, self.by_op
 
     @cached_property
-    def _row_of(self) -> Places:
-        return Places(column(self.rows, "tensor"), tensor_at(self.rows))
+    def _row_of(self) -> Mapping[str, int]:
+        return {row.tensor: at for at, row in enumerate(self.rows) if row.tensor}
 
     @cached_property
-    def _row_of_reference(self) -> Places:
-        theirs = tensor_at(self.rows, "reference_tensor")
-        return Places(column(self.rows, "reference_tensor"), theirs, there=~self._missing)
+    def _row_of_reference(self) -> Mapping[str, int]:
+        return {row.reference_tensor: at for at, row in enumerate(self.rows) if row.missing is None}
 
     @cached_property
-    def _row_of_left(self) -> Places:
-        theirs = tensor_at(self.rows, "reference_tensor")
-        names = column(self.rows, "reference_tensor")
-        return Places(names, theirs, there=self._missing & np.fromiter(map(bool, names), bool, self.size))
+    def _row_of_left(self) -> Mapping[str, int]:
+        left = ((at, row) for at, row in enumerate(self.rows) if row.missing is not None)
+        return {row.reference_tensor: at for at, row in left if row.reference_tensor}
 
     @cached_property
     def by_name(self) -> np.ndarray:
@@ -171,41 +165,17 @@ class NodeTable:
         self.apply(batch)
         return int(batch.rows[0]) if len(batch.rows) else None
 
-    def batch(self, results: Sequence[NodeResult], *, held: HeldNodes | None = None) -> Batch:
-        """Put the numbers of results into columns; changes nothing, so that any thread can do it.
-
-        Args:
-            results: The results.
-            held: What holds them, these and all before; None if nobody does.
-        """
-        rows = self._row_of.find_all([result.tensor for result in results])
+    def batch(self, results: Sequence[NodeResult]) -> Batch:
+        """Return the numbers of results as columns; changes nothing, so that any thread can do it."""
+        rows = np.array([self._row_of.get(result.tensor, -1) for result in results], np.int64)
         there = self._awaited(rows)
         kept = [results[at] for at in np.flatnonzero(there).tolist()]
         return Batch(
             rows=rows[there],
-            results=kept if held is None or self._samples else (),
-            indices=np.array([result.index for result in kept], dtype=np.int64),
-            held=held,
+            results=kept,
             state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),
             acknowledged=np.array([_excused(result) for result in kept], dtype=bool),
-            columns={
-                name: np.array([number_of(result, name) for result in kept], dtype=np.float64)
-                for name in self.metrics.made
-            },
-        )
-
-    def batch_of(self, held: HeldNodes) -> Batch:
-        """Put the numbers of all results that a session holds into columns, without making one of them."""
-        rows = self._row_of.find_all(held.tensors())
-        there = self._awaited(rows)
-        return Batch(
-            rows=rows[there],
-            results=(),
-            indices=np.flatnonzero(there),
-            held=held,
-            state=held.statuses(STATE_OF)[there],
-            acknowledged=held.excused()[there],
-            columns={name: numbers_of(held, name)[there] for name in self.metrics.made},
+            columns={name: numbers_of(kept, name) for name in self.metrics.made},
         )
 
     def _awaited(self, rows: np.ndarray) -> np.ndarray:
@@ -217,29 +187,31 @@ class NodeTable:
     def apply(self, batch: Batch) -> None:
         """Fill in results."""
         rows = batch.rows
-        self.pending -= self.results.put(rows, batch.indices, batch.results, batch.held)
-        if not batch.results:  # all at once: the samples are looked at when one is asked for
+        for row, result in zip(rows.tolist(), batch.results, strict=True):
+            self.pending -= self.results[row] is None
+            self.results[row] = result
+        if len(batch.results) > _MANY:  # each sample is filled in when it is asked for
             self._samples.clear()
         for sample, columns in self._samples.items():
             for row, state, result in zip(rows.tolist(), batch.state.tolist(), batch.results, strict=True):
                 _put_sample(columns, row, result.samples, sample, whole=State(state))
         self.state[rows] = batch.state
         self.acknowledged[rows] = batch.acknowledged
-        self.metrics.put(rows, batch.columns)
+        self.metrics.put(rows, batch.results, batch.columns)
         self.version += 1
 
     def row_of(self, tensor: str) -> int | None:
         """Give the row of a backend tensor; None if it is not in the list."""
-        return self._row_of.find(tensor)
+        return self._row_of.get(tensor)
 
     def row_of_reference(self, tensor: str) -> int | None:
         """Give the row that a tensor of the reference is compared in; None if there is none."""
-        return self._row_of_reference.find(tensor)
+        return self._row_of_reference.get(tensor)
 
     def row_of_theirs(self, tensor: str) -> int | None:
         """Give the row of a tensor of the reference, compared or not; None if it is not in the list."""
         row = self.row_of_reference(tensor)
-        return self._row_of_left.find(tensor) if row is None else row
+        return self._row_of_left.get(tensor) if row is None else row
 
     @property
     def compared(self) -> int:
@@ -320,8 +292,8 @@ class NodeTable:
             of_state = np.array([bool(fits(state.word)) for state in State])
             return np.asarray(of_state[self.states(sample)])
         if field == "explained":
-            texts = self.results.explained()
-            return np.array([text is not None and bool(fits(text)) for text in texts], dtype=bool)
+            known = (None if result is None else result.explained or "" for result in self.results)
+            return np.array([text is not None and bool(fits(text)) for text in known], dtype=bool)
         if field in {"name", "tensor", "ref"}:  # hardly any two are the same
             attribute = _FIELDS[field]
             return np.array([bool(fits(text)) for text in column(self.rows, attribute)], dtype=bool)
@@ -341,8 +313,9 @@ class NodeTable:
         if sample not in self._samples:
             columns: dict[str, np.ndarray] = {name: np.full(self.size, np.nan) for name in SAMPLE_METRICS}
             columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(np.uint8)
-            for row, samples in self.results.samples():
-                _put_sample(columns, row, samples, sample, whole=State(int(self.state[row])))
+            for row, result in enumerate(self.results):
+                if result is not None:
+                    _put_sample(columns, row, result.samples, sample, whole=State(int(self.state[row])))
             self._samples[sample] = columns
         return self._samples[sample]
 

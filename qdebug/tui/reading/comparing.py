@@ -10,14 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from qdebug.tui.nodes.row_results import Holding, KnownResults
 from qdebug.tui.nodes.rows import Batch, NodeTable
 from qdebug.tui.reading.events import Computed, Event, Named
 from qdebug.tui.reading.plan_rows import describe, named_rows
 from qdebug.tui.reading.source import DiffSource, Opening
 
 if TYPE_CHECKING:
-    from qdebug.compare.result.held import HeldNodes
     from qdebug.compare.result.result import NodeResult
 
 __all__ = ["Comparison"]
@@ -61,24 +59,18 @@ class Comparison:
 
     def _forget(self) -> None:
         self.source: DiffSource | None = None
-        self.holding: Holding | None = None
         self.table: NodeTable | None = None
-        self.results = KnownResults()
+        self.results: dict[str, NodeResult] = {}
         self.left: Iterator[NodeResult] | None = None
         self._loose: list[NodeResult] = []
         self._batches: list[Batch] = []
         self._announced = False
 
     @property
-    def held(self) -> HeldNodes | None:
-        """What holds the results of this comparison; None if it keeps none."""
-        return None if self.holding is None else self.holding.held
-
-    @property
-    def all_held(self) -> bool:
-        """Whether the session holds the results of all rows already."""
-        held, table = self.held, self.table
-        return held is not None and table is not None and len(held) == table.comparable
+    def all_compared(self) -> bool:
+        """Whether the session has the results of all rows already."""
+        source, table = self.source, self.table
+        return source is not None and table is not None and len(source.compared) == table.comparable
 
     def restart(self, *, why: str = "") -> None:
         """Forget what was compared: there is more to compare now.
@@ -98,10 +90,10 @@ class Comparison:
         Args:
             names: Opens the recordings and gives the names.
         """
-        from qdebug.model.bulk import garbage_left_alone, large_pieces_apart
+        from qdebug.model.gc_pause import gc_paused
 
         self.named = True
-        with large_pieces_apart(), garbage_left_alone():  # libraries are loaded, and are there to stay
+        with gc_paused():  # libraries are loaded, and are there to stay
             table = named_rows(names())
         self._post(Named(backend_at=self.at, table=table))
 
@@ -111,22 +103,18 @@ class Comparison:
         Args:
             notes: Gives what was noted on nodes earlier.
         """
-        from qdebug.model.bulk import garbage_left_alone, large_pieces_apart
-        from qdebug.model.texts import forget_recent
+        from qdebug.model.gc_pause import gc_paused
 
         opening = self.opening
-        with garbage_left_alone(), large_pieces_apart():
+        with gc_paused():
             source = self.source = opening.compare()
-            forget_recent()  # each time before something is made that stays
             opened = describe(source, self.at, writing=opening.writing is not None and opening.writing())
             opened = replace(opened, notes=notes(opening))
             opened.table.prepare()
-            forget_recent()
             self._load()
             _set_aside(opened.table.size)
         self.table, self.left = opened.table, source.results()
-        self.holding = source if isinstance(source, Holding) else None  # asked once: it takes 80 microseconds
-        self.results = KnownResults(None if self.holding is None else self.holding.found)
+        self.results = {}
         self.opened = True
         self._post(opened)
 
@@ -134,13 +122,14 @@ class Comparison:
         """Compare one more pair; None if there is none. With the first come all that were kept from an earlier time."""
         if self.results:
             return next(self.left, None) if self.left is not None else None
-        from qdebug.model.bulk import garbage_left_alone
+        from qdebug.model.gc_pause import gc_paused
 
-        with garbage_left_alone():
+        with gc_paused():
             return None if self.left is None else next(self.left, None)
 
     def hand_over(self, result: NodeResult) -> None:
         """Put a result where the screen takes it from; one event at a time is under way, however many results."""
+        self.results[result.tensor] = result
         table = self.table
         if table is None:
             return
@@ -149,23 +138,15 @@ class Comparison:
             self._loose.append(result)
             if len(self._loose) >= _IN_A_BATCH:
                 full, self._loose = self._loose, []
-        self._offer(table, table.batch(full, held=self.held) if full else None)
+        self._offer(table, table.batch(full) if full else None)
 
-    def hand_over_all(self) -> None:
-        """Put all that the session holds where the screen takes it from."""
-        held, table = self.held, self.table
-        if held is not None and table is not None:
-            self._offer(table, table.batch_of(held))
-
-    def renew(self, nodes: Sequence[NodeResult]) -> None:
-        """Hand over all results once more."""
-        if self.held is not None:
-            self.hand_over_all()
-            return
-        self.results = KnownResults()
-        for node in nodes:
-            self.results.add(node)
-            self.hand_over(node)
+    def hand_over_all(self, results: Sequence[NodeResult]) -> None:
+        """Put the results of all rows where the screen takes them from, be it once more."""
+        self.results = {result.tensor: result for result in results}
+        with self._lock:  # all of them are among these
+            self._loose, self._batches = [], []
+        if self.table is not None:
+            self._offer(self.table, self.table.batch(results))
 
     def _offer(self, table: NodeTable, batch: Batch | None) -> None:
         """Tell the screen that there is something to take."""
@@ -183,17 +164,14 @@ class Comparison:
             batches, self._batches = self._batches, []
             loose, self._loose = self._loose, []
             self._announced = False
-        return [*batches, table.batch(loose, held=self.held)] if loose else batches
+        return [*batches, table.batch(loose)] if loose else batches
 
 
 def _set_aside(rows: int) -> None:
     """Let nobody look for garbage among what a large net has brought, which would hold up the screen each time.
 
     What the screen shows at the moment is set aside with it, and never given back: not for each look at a small
-    recording that grows. What the alignment has left goes back to the system.
+    recording that grows.
     """
     if rows > _MANY:
-        from qdebug.model.bulk import give_back_memory
-
         gc.freeze()
-        give_back_memory()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from qdebug.model import operators
-from qdebug.tui.nodes.planned import MadeRows, PlannedRow, PlannedRows, fields
+from qdebug.tui.nodes.planned import PlannedRow
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.events import Opened
-from qdebug.tui.reading.source import DiffSource
+from qdebug.tui.reading.source import DiffSource, Entry
 
 if TYPE_CHECKING:
     from qdebug.compare.align.pairs import Unmatched
@@ -44,16 +42,16 @@ def describe(source: DiffSource, backend_at: int = 0, *, writing: bool = False) 
 
 
 def named_rows(names: Sequence[str]) -> NodeTable:
-    """Make a table of names alone, to look at while the graphs are being read.
+    """Return a table of names alone, to look at while the graphs are being read.
 
     Args:
         names: Tensors of the backend.
     """
-    rows = MadeRows(names, lambda name: PlannedRow(node=name, op="", tensor=name, reference_tensor=""))
+    rows = [PlannedRow(node=name, op="", tensor=name, reference_tensor="") for name in names]
     return NodeTable(rows, names=names)
 
 
-def planned_rows(source: DiffSource) -> PlannedRows:
+def planned_rows(source: DiffSource) -> list[PlannedRow]:
     """List what is compared and what is not, in the backend's order.
 
     Last comes what has no place in it: what is computed of constants alone, then what only the reference has.
@@ -64,30 +62,36 @@ def planned_rows(source: DiffSource) -> PlannedRows:
     from qdebug.compare.align.pairs import Kind, Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
-    entries, unmatched = source.entries(), source.alignment.unmatched
-    places = [_position(backend, tensor) for tensor in fields(entries, "tensor")]
-    shown: list[tuple[int, bool]] = []
+    placed = [(_position(backend, entry.tensor), _paired_row(entry, backend)) for entry in source.entries()]
     folded: dict[str, bool] = {}
-    for at, left_out in enumerate(unmatched):
+    for left_out in source.alignment.unmatched:
         ours, name = left_out.side is Side.BACKEND, left_out.tensor
-        if (backend if ours else reference).is_constant(name):
+        graph = backend if ours else reference
+        if graph.is_constant(name):
             continue
         constant = ours and left_out.kind is Kind.BENIGN and _is_of_constants(backend, name, folded)
-        shown.append((at, constant))
-        places.append(_position(backend, name) if ours and not constant else len(backend.nodes) + (not ours))
+        place = _position(backend, name) if ours and not constant else len(backend.nodes) + (not ours)
+        placed.append((place, _lone_row(left_out, graph, ours=ours, constant=constant)))
+    placed.sort(key=itemgetter(0))
+    return [row for _, row in placed]
 
-    def lone(line: tuple[int, bool]) -> PlannedRow:
-        left_out = unmatched[line[0]]
-        graph = backend if left_out.side is Side.BACKEND else reference
-        return _lone_row(left_out, graph, ours=graph is backend, constant=line[1])
 
-    order = np.argsort(np.array(places, np.int64), kind="stable").astype(np.int32)
-    turned = bool((np.diff(order) < 0).any())
-    return PlannedRows(entries, MadeRows(shown, lone), partial(_dtype_in, backend), order=order if turned else None)
+def _paired_row(entry: Entry, backend: Graph) -> PlannedRow:
+    """Return the line of a pair."""
+    return PlannedRow(
+        node=entry.node,
+        op=entry.op,
+        tensor=entry.tensor,
+        reference_tensor=entry.reference_tensor,
+        match=entry.match.value,
+        shape=entry.shape,
+        dtype=_dtype(backend.tensors.get(entry.tensor)),
+        quant=entry.quant,
+    )
 
 
 def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) -> PlannedRow:
-    """Make the line of a tensor that has no partner."""
+    """Return the line of a tensor that has no partner."""
     known, producer = graph.tensors.get(left_out.tensor), graph.producer(left_out.tensor)
     return PlannedRow(
         node=left_out.tensor if producer is None else producer.name,
@@ -100,10 +104,6 @@ def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) 
         constant=constant,
         missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
     )
-
-
-def _dtype_in(graph: Graph, tensor: str) -> str | None:
-    return _dtype(graph.tensors.get(tensor))
 
 
 def _position(graph: Graph, tensor: str) -> int:

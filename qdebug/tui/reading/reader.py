@@ -229,26 +229,25 @@ class Reader(threading.Thread):
             result = comparison.next_result()
             if result is None:
                 return False
-            comparison.results.add(result)
             if first:
                 self._show_first(comparison, result)
                 return True
             comparison.hand_over(result)
             while time.monotonic() < end and (result := comparison.next_result()) is not None:
-                comparison.results.add(result)
                 comparison.hand_over(result)  # at once: the next one may take long
         return True
 
     def _show_first(self, comparison: Comparison, result: NodeResult) -> None:
         """Hand over the first result, and with it all others where all were kept from an earlier time."""
-        if comparison.all_held:
+        source = comparison.source
+        if source is not None and comparison.all_compared:
             comparison.left = None
-            comparison.hand_over_all()
+            comparison.hand_over_all(source.compared)
             with self._wake:  # the verdict can wait until they are on the screen
                 self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
         else:
             comparison.hand_over(result)
-        if comparison.holding is not None and comparison.holding.outdated:
+        if source is not None and source.outdated:
             self._post(Said(message=_OUTDATED))
 
     def _between_blocks(self) -> None:
@@ -370,7 +369,7 @@ class Reader(threading.Thread):
             if comparison.done:
                 with suppress(QdebugError):  # nothing comparable: said before
                     result = source.result()
-                    comparison.renew(result.nodes)
+                    comparison.hand_over_all(result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
         file = safe_text(job.path, limit=60)
         said = f"no longer accepted: {safe_text(job.node, limit=50)}, in {file}"

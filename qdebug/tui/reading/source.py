@@ -174,6 +174,14 @@ class DiffSource(Protocol):
     def limits(self) -> Limits:
         """What counts as divergence."""
 
+    @property
+    def compared(self) -> Sequence[NodeResult]:
+        """Results so far, in the order of the pairs."""
+
+    @property
+    def outdated(self) -> bool:
+        """Whether results that were kept are of another version of qdebug."""
+
     def entries(self) -> Sequence[Entry]:
         """List the pairs; reads no values."""
 

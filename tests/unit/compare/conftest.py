@@ -7,8 +7,6 @@ import pytest
 
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.result.held import HeldNodes
-from qdebug.compare.result.standings import Standings
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.evaluate import compute
 from qdebug.replay.registry import Call
@@ -100,20 +98,6 @@ def planned_of(node):
         quant=node.quant,
         relu_floor=False,
     )
-
-
-def held_results(nodes):
-    """Hold results as a session does, with what is acknowledged of them."""
-    said = {node.node: node.acknowledged for node in nodes}
-    held = HeldNodes([planned_of(node) for node in nodes], acknowledged=said.get if any(said.values()) else None)
-    for node in nodes:
-        held.add(node)
-    return held
-
-
-@pytest.fixture
-def standings():
-    return lambda nodes: Standings(held_results(nodes))
 
 
 @pytest.fixture

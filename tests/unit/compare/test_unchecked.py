@@ -58,14 +58,10 @@ def test_what_equals_the_reference_needs_no_check():
 
 
 def test_results_that_were_kept_say_the_same():
-    from qdebug.compare.result.held import HeldNodes
     from qdebug.compare.result.kept import kept_columns, kept_results
 
     session = DiffSession(recorded(apart=True, shape=(5, 5)), recorded(apart=False, off=1e-6))
     nodes = list(session.results())
-    held = HeldNodes(session.entries())
-    for node in nodes:
-        held.add(node)
-    back, _ = kept_results(kept_columns(held, ()), session.entries())
+    back, _ = kept_results(kept_columns(nodes, ()), session.entries())
     assert [node.unchecked for node in back] == [node.unchecked for node in nodes]
     assert back[-1].unchecked

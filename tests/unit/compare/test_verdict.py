@@ -7,6 +7,7 @@ from qdebug.compare.align.pairs import Kind, Match, Side, Unmatched
 from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, SampleResult, Status
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, RunInfo
 from qdebug.numerics.stats import ErrorStats
 
@@ -28,20 +29,20 @@ def nodes(*statuses):
     ]
 
 
-def test_status_is_the_worst_that_was_seen(standings):
-    assert verdict(standings(nodes(Status.IDENTICAL)), ()).status is Status.IDENTICAL
-    assert verdict(standings(nodes(Status.IDENTICAL, Status.WITHIN)), ()).status is Status.WITHIN
-    assert verdict(standings(nodes(Status.DIVERGED, Status.WITHIN)), ()).status is Status.DIVERGED
-    assert verdict(standings(nodes(Status.DIVERGED, Status.NONFINITE)), ()).status is Status.NONFINITE
+def test_status_is_the_worst_that_was_seen():
+    assert verdict(ResultTable(nodes(Status.IDENTICAL)), ()).status is Status.IDENTICAL
+    assert verdict(ResultTable(nodes(Status.IDENTICAL, Status.WITHIN)), ()).status is Status.WITHIN
+    assert verdict(ResultTable(nodes(Status.DIVERGED, Status.WITHIN)), ()).status is Status.DIVERGED
+    assert verdict(ResultTable(nodes(Status.DIVERGED, Status.NONFINITE)), ()).status is Status.NONFINITE
 
 
-def test_something_missing_turns_good_news_into_incomplete_but_hides_no_bad_news(standings):
-    assert verdict(standings(nodes(Status.IDENTICAL)), ("half of it",)).status is Status.INCOMPLETE
-    assert verdict(standings(nodes(Status.DIVERGED)), ("half of it",)).status is Status.DIVERGED
+def test_something_missing_turns_good_news_into_incomplete_but_hides_no_bad_news():
+    assert verdict(ResultTable(nodes(Status.IDENTICAL)), ("half of it",)).status is Status.INCOMPLETE
+    assert verdict(ResultTable(nodes(Status.DIVERGED)), ("half of it",)).status is Status.DIVERGED
 
 
-def test_first_divergence_is_the_first_in_order_and_is_named_in_the_sentence(standings):
-    summed = verdict(standings(nodes(Status.WITHIN, Status.DIVERGED, Status.NONFINITE)), ())
+def test_first_divergence_is_the_first_in_order_and_is_named_in_the_sentence():
+    summed = verdict(ResultTable(nodes(Status.WITHIN, Status.DIVERGED, Status.NONFINITE)), ())
     assert summed.first_divergence == "n1"
     assert summed.sentence == (
         "The backend diverges first at Conv 'n1' (tensor 't1'): it is far off. 2 of 3 compared tensors are beyond "
@@ -49,8 +50,8 @@ def test_first_divergence_is_the_first_in_order_and_is_named_in_the_sentence(sta
     )
 
 
-def test_incomparable_tensors_are_counted_apart(standings):
-    assert verdict(standings(nodes(Status.WITHIN, Status.INCOMPARABLE)), ()).sentence == (
+def test_incomparable_tensors_are_counted_apart():
+    assert verdict(ResultTable(nodes(Status.WITHIN, Status.INCOMPARABLE)), ()).sentence == (
         "The one compared tensor is within the limit. 1 could not be compared."
     )
 
@@ -60,62 +61,65 @@ def coverage(*kinds):
     return Coverage(compared=1, unmatched=tuple(entries))
 
 
-def test_each_shortcoming_can_be_accepted_on_its_own(standings):
+def test_each_shortcoming_can_be_accepted_on_its_own():
     good = RunInfo(backend="a")
     partial = RunInfo(backend="b", complete=False, fidelity=Fidelity.DIFFERS)
-    found = shortcomings(good, partial, coverage(Kind.LOST, Kind.BENIGN), standings(()), limits=Limits())
+    found = shortcomings(good, partial, coverage(Kind.LOST, Kind.BENIGN), ResultTable(()), limits=Limits())
     assert found == (
         "the backend recording is incomplete",
         "recording changed the result of the backend run",
         "1 tensor was lost to the comparison (the first: backend tensor 'u0')",
     )
-    assert len(shortcomings(good, partial, coverage(Kind.LOST), standings(()), limits=Limits(allow_partial=True))) == 2
+    allowed = Limits(allow_partial=True)
+    assert len(shortcomings(good, partial, coverage(Kind.LOST), ResultTable(()), limits=allowed)) == 2
     every = Limits(allow_partial=True, allow_unfaithful=True, allow_uncompared=1)
-    assert shortcomings(good, partial, coverage(Kind.LOST), standings(()), limits=every) == ()
+    assert shortcomings(good, partial, coverage(Kind.LOST), ResultTable(()), limits=every) == ()
 
 
-def test_unknown_fidelity_is_no_shortcoming(standings):
+def test_unknown_fidelity_is_no_shortcoming():
     info = RunInfo(backend="a", fidelity=Fidelity.UNKNOWN)
-    assert shortcomings(info, info, coverage(Kind.BENIGN), standings(()), limits=Limits()) == ()
+    assert shortcomings(info, info, coverage(Kind.BENIGN), ResultTable(()), limits=Limits()) == ()
 
 
-def test_samples_that_one_side_lacks_are_a_shortcoming(standings):
+def test_samples_that_one_side_lacks_are_a_shortcoming():
     info = RunInfo(backend="a")
     partial = [replace(node, note="values of 1 of 2 samples compared") for node in nodes(Status.WITHIN, Status.WITHIN)]
-    found = shortcomings(info, info, coverage(), standings(partial), limits=Limits())
+    found = shortcomings(info, info, coverage(), ResultTable(partial), limits=Limits())
     assert found == ("values of 1 of 2 samples compared (tensor 't0' and 1 more)",)
-    assert shortcomings(info, info, coverage(), standings(partial), limits=Limits(allow_partial=True)) == ()
+    assert shortcomings(info, info, coverage(), ResultTable(partial), limits=Limits(allow_partial=True)) == ()
 
 
-def test_a_tensor_that_could_not_be_compared_is_a_shortcoming_unless_accepted(standings):
+def test_a_tensor_that_could_not_be_compared_is_a_shortcoming_unless_accepted():
     info = RunInfo(backend="a")
-    found = shortcomings(info, info, coverage(), standings(nodes(Status.WITHIN, Status.INCOMPARABLE)), limits=Limits())
+    found = shortcomings(
+        info, info, coverage(), ResultTable(nodes(Status.WITHIN, Status.INCOMPARABLE)), limits=Limits()
+    )
     assert found == ("1 tensor could not be compared (the first: 't1': it is far off)",)
     accepted = Limits(allow_uncompared=("t*",))
-    assert shortcomings(info, info, coverage(), standings(nodes(Status.INCOMPARABLE)), limits=accepted) == ()
+    assert shortcomings(info, info, coverage(), ResultTable(nodes(Status.INCOMPARABLE)), limits=accepted) == ()
 
 
-def test_the_worst_sample_at_the_worst_output_is_named(standings):
+def test_the_worst_sample_at_the_worst_output_is_named():
     def sample(number, sqnr):
         return SampleResult(sample=number, max_abs=0.5, sqnr_db=sqnr, status=Status.DIVERGED)
 
     many = nodes(Status.WITHIN, Status.DIVERGED)
     output = replace(many[1], samples=(sample(0, 20.0), sample(3, 4.0), sample(5, 4.0), sample(7, None)))
-    summed = verdict(standings([many[0], output]), (), output=output)
+    summed = verdict(ResultTable([many[0], output]), (), output=output)
     assert summed.worst_sample == 3
     assert summed.sentence.endswith(" Of 4 samples, sample 3 comes out worst at 't1'.")
     spoilt = replace(output, samples=(sample(0, 20.0), sample(1, math.nan)))
-    assert verdict(standings([many[0], spoilt]), (), output=spoilt).worst_sample == 1
+    assert verdict(ResultTable([many[0], spoilt]), (), output=spoilt).worst_sample == 1
     alone = replace(output, samples=(sample(2, 20.0),))
-    summed = verdict(standings([many[0], alone]), (), output=alone)
+    summed = verdict(ResultTable([many[0], alone]), (), output=alone)
     assert (summed.worst_sample, "sample" in summed.sentence) == (2, False)
-    assert verdict(standings(many), ()).worst_sample is None
+    assert verdict(ResultTable(many), ()).worst_sample is None
 
 
-def test_where_nothing_was_compared_nothing_is_praised(standings):
-    sentence = verdict(standings(nodes(Status.INCOMPARABLE, Status.INCOMPARABLE)), ()).sentence
+def test_where_nothing_was_compared_nothing_is_praised():
+    sentence = verdict(ResultTable(nodes(Status.INCOMPARABLE, Status.INCOMPARABLE)), ()).sentence
     assert sentence == "No tensor was compared. 2 could not be compared."
-    assert verdict(standings(()), ()).sentence == "No tensor was compared."
+    assert verdict(ResultTable(()), ()).sentence == "No tensor was compared."
 
 
 def with_sqnr(node, level):
@@ -123,11 +127,11 @@ def with_sqnr(node, level):
     return replace(node, metrics=ErrorStats(**(known | {"count": 4, "sqnr_db": level})))
 
 
-def test_an_output_with_much_error_is_said_where_all_is_within_the_limits(standings):
+def test_an_output_with_much_error_is_said_where_all_is_within_the_limits():
     def sentence(level, *, statuses=(Status.WITHIN, Status.WITHIN), missing=(), outputs=("t1",)):
         many = nodes(*statuses)
         many[1] = with_sqnr(many[1], level)
-        return verdict(standings(many), missing, output=many[1], outputs=outputs).sentence
+        return verdict(ResultTable(many), missing, output=many[1], outputs=outputs).sentence
 
     assert sentence(7.23) == (
         "All 2 compared tensors are within the limit. The output 't1' is left with an SQNR of 7.23 dB all the same: "

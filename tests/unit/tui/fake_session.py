@@ -161,6 +161,8 @@ class FakeSession:
         delay: Seconds that each comparison takes.
     """
 
+    compared, outdated = (), False
+
     def __init__(
         self,
         nodes=24,

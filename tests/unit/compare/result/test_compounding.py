@@ -10,6 +10,7 @@ from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
 from qdebug.compare.result.compounding import compounding_nodes
 from qdebug.compare.result.result import NodeResult, Status
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
 from qdebug.numerics.accumulate import ErrorAccumulator
 
@@ -56,16 +57,16 @@ def named(found):
     return [entry.node for entry in found]
 
 
-def test_a_gain_far_above_the_median_is_named_with_what_is_usual(standings):
+def test_a_gain_far_above_the_median_is_named_with_what_is_usual():
     results, graph = chain([*USUAL, 8.0, 1.0])
-    (found,) = compounding_nodes(standings(results), graph)
+    (found,) = compounding_nodes(ResultTable(results), graph)
     assert (found.node, found.op, found.tensor, found.gain, found.nodes) == ("n5", "Conv", "t5", 8.0, 7)
     assert found.usual == pytest.approx(1.0)
 
 
-def test_the_largest_excess_comes_first(standings):
+def test_the_largest_excess_comes_first():
     results, graph = chain([*USUAL, 4.0, 16.0, *USUAL])
-    assert named(compounding_nodes(standings(results), graph)) == ["n6", "n5"]
+    assert named(compounding_nodes(ResultTable(results), graph)) == ["n6", "n5"]
 
 
 @pytest.mark.parametrize(
@@ -78,28 +79,28 @@ def test_the_largest_excess_comes_first(standings):
         [0.1, 0.1, 0.1, 0.1, 0.1, 1.1],  # hardly larger, however much the others damp
     ],
 )
-def test_what_is_not_unusual_is_not_named(gains, standings):
+def test_what_is_not_unusual_is_not_named(gains):
     results, graph = chain(gains)
-    assert compounding_nodes(standings(results), graph) == ()
+    assert compounding_nodes(ResultTable(results), graph) == ()
 
 
-def test_a_node_that_adds_the_error_itself_is_no_compounding_one(standings):
+def test_a_node_that_adds_the_error_itself_is_no_compounding_one():
     results, graph = chain([*USUAL, 8.0, 1.0])
     own = replace(results[5], introduced=results[5].propagated, propagated=results[5].introduced)
-    assert compounding_nodes(standings([*results[:5], own, results[6]]), graph) == ()
+    assert compounding_nodes(ResultTable([*results[:5], own, results[6]]), graph) == ()
     unknown = replace(results[5], introduced=None, propagated=None)
-    assert named(compounding_nodes(standings([*results[:5], unknown, results[6]]), graph)) == ["n5"]
+    assert named(compounding_nodes(ResultTable([*results[:5], unknown, results[6]]), graph)) == ["n5"]
 
 
-def test_only_error_that_reaches_an_output_counts(standings):
+def test_only_error_that_reaches_an_output_counts():
     results, graph = chain([*USUAL, 8.0, 1.0], outputs=["t4"])
-    assert compounding_nodes(standings(results), graph) == ()
+    assert compounding_nodes(ResultTable(results), graph) == ()
     faded, graph = chain([*USUAL, 8.0, 1.0, 1.0])
     small = replace(faded[5], metrics=stats_of(1e-9))
-    assert compounding_nodes(standings([*faded[:5], small, *faded[6:]]), graph) == ()
+    assert compounding_nodes(ResultTable([*faded[:5], small, *faded[6:]]), graph) == ()
 
 
-def test_operators_are_compared_with_their_kind_alone(standings):
+def test_operators_are_compared_with_their_kind_alone():
     results, graph = chain([*USUAL, 8.0, 1.0])
     names = ["QLinearConv", "Conv", "FusedConv", "Conv", "NhwcFusedConv", "Conv", "Conv"]
     mixed = Graph(
@@ -107,18 +108,18 @@ def test_operators_are_compared_with_their_kind_alone(standings):
         inputs=graph.inputs,
         outputs=graph.outputs,
     )
-    assert named(compounding_nodes(standings(results), mixed)) == ["n5"]
+    assert named(compounding_nodes(ResultTable(results), mixed)) == ["n5"]
     apart = Graph(
         [replace(node, op="Softmax" if node.name == "n5" else "Conv") for node in graph.nodes],
         inputs=graph.inputs,
         outputs=graph.outputs,
     )
-    assert compounding_nodes(standings(results), apart) == ()
+    assert compounding_nodes(ResultTable(results), apart) == ()
 
 
-def test_the_verdict_says_so_in_a_sentence(standings):
+def test_the_verdict_says_so_in_a_sentence():
     results, graph = chain([*USUAL, 4.0, 16.0, *USUAL])
-    summed = verdict(standings(results), (), compounding=compounding_nodes(standings(results), graph))
+    summed = verdict(ResultTable(results), (), compounding=compounding_nodes(ResultTable(results), graph))
     assert summed.sentence.endswith(
         "Error compounds at Conv 'n6' (16 times; 1.02 times is usual for Conv), and at 1 more."
     )
@@ -126,8 +127,8 @@ def test_the_verdict_says_so_in_a_sentence(standings):
     assert SimpleNamespace(**summed.to_dict()["compounding"][0]).usual == pytest.approx(1.025, rel=1e-2)
 
 
-def test_a_change_of_units_is_no_compounding(standings):
+def test_a_change_of_units_is_no_compounding():
     results, graph = chain([*USUAL, 8.0, 1.0])
     before = results[4].metrics
     in_other_units = replace(results[5], metrics=before, propagated=before)  # eight times the error, and the signal
-    assert compounding_nodes(standings([*results[:5], in_other_units, *results[6:]]), graph) == ()
+    assert compounding_nodes(ResultTable([*results[:5], in_other_units, *results[6:]]), graph) == ()

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Match, Pair, View
-from qdebug.compare.result.held import HeldNodes
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import OutputRanking, Status, json_safe
@@ -26,17 +25,6 @@ OUTPUT = OutputRanking(
 
 
 @pytest.fixture
-def kept(planned):
-    def kept(nodes, outputs=()):
-        held = HeldNodes([planned(node) for node in nodes])
-        for node in nodes:
-            held.add(node)
-        return dict(kept_columns(held, outputs))
-
-    return kept
-
-
-@pytest.fixture
 def nodes(made):
     return [
         made.node(0, metrics=made.stats(sqnr_db=math.inf, max_lsb=None), introduced=made.stats(cosine=math.nan)),
@@ -45,23 +33,23 @@ def nodes(made):
     ]
 
 
-def test_the_same_json_comes_back(nodes, kept, planned):
+def test_the_same_json_comes_back(nodes, planned):
     plan = [planned(node) for node in nodes]
-    back, outputs = kept_results(kept(nodes, [OUTPUT]), plan)
+    back, outputs = kept_results(kept_columns(nodes, [OUTPUT]), plan)
     assert [repr(json_safe(node.to_dict())) for node in back] == [repr(json_safe(node.to_dict())) for node in nodes]
     assert back[0].quant is plan[0].quant
     assert outputs == (OUTPUT,)
 
 
-def test_nothing_at_all_can_be_kept(kept):
-    assert kept_results(kept([]), []) == ([], ())
+def test_nothing_at_all_can_be_kept():
+    assert kept_results(kept_columns([], ()), []) == ([], ())
 
 
-def test_too_few_and_too_many_results_are_refused(nodes, kept, planned):
+def test_too_few_and_too_many_results_are_refused(nodes, planned):
     plan = [planned(node) for node in nodes]
     for wrong in (plan[:2], [*plan, plan[0]]):
         with pytest.raises(ValueError, match="column"):
-            kept_results(kept(nodes), wrong)
+            kept_results(kept_columns(nodes, ()), wrong)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +64,8 @@ def test_too_few_and_too_many_results_are_refused(nodes, kept, planned):
         ("nodes/status", np.zeros(3)),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(nodes, name, values, kept, planned):
-    columns = kept(nodes) | {name: values}
+def test_columns_that_do_not_fit_are_refused(nodes, name, values, planned):
+    columns = kept_columns(nodes, ()) | {name: values}
     with pytest.raises(ValueError, match=r"column|outputs"):
         kept_results(columns, [planned(node) for node in nodes])
 

@@ -12,6 +12,7 @@ from qdebug.compare.result.limit_rules import Acknowledgement, LimitRule, RuleFi
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import breaks_limit, is_beyond
 from qdebug.compare.result.result import Status
+from qdebug.compare.result.result_table import ResultTable
 
 HERE = SimpleNamespace(tensor="head/conv_q", node="head/conv", op="Conv")
 
@@ -78,9 +79,9 @@ ACCEPTED = Acknowledgement(node="conv1", reason="known")
 EXPIRED = Acknowledgement(node="conv1", reason="known", expires="2020-01-01", expired=True)
 
 
-def test_an_acknowledged_node_stays_diverged_and_counts_for_nothing(made, standings):
+def test_an_acknowledged_node_stays_diverged_and_counts_for_nothing(made):
     nodes = [made.node(0), made.node(1, Status.DIVERGED, acknowledged=ACCEPTED)]
-    found = verdict(standings(nodes), ())
+    found = verdict(ResultTable(nodes), ())
     assert (found.status, found.first_divergence) == (Status.WITHIN, None)
     assert "1 of 2 compared tensors is within the limit." in found.sentence
     assert "1 tensor beyond the limit is acknowledged (the first: 'conv1_q')." in found.sentence
@@ -89,25 +90,25 @@ def test_an_acknowledged_node_stays_diverged_and_counts_for_nothing(made, standi
     assert nodes[1].to_dict()["acknowledged"] == {"reason": "known", "expires": None, "expired": False}
 
 
-def test_an_expired_acknowledgement_counts_and_is_named(made, standings):
+def test_an_expired_acknowledgement_counts_and_is_named(made):
     node = made.node(1, Status.DIVERGED, acknowledged=EXPIRED)
-    found = verdict(standings([node]), ())
+    found = verdict(ResultTable([node]), ())
     assert is_beyond(node)
     assert found.status is Status.DIVERGED
     assert "The acknowledgement of 'conv1_q' expired on 2020-01-01." in found.sentence
 
 
-def test_an_acknowledged_node_that_is_fine_is_not_mentioned(made, standings):
-    assert "acknowledged" not in verdict(standings([made.node(0, acknowledged=ACCEPTED)]), ()).sentence
+def test_an_acknowledged_node_that_is_fine_is_not_mentioned(made):
+    assert "acknowledged" not in verdict(ResultTable([made.node(0, acknowledged=ACCEPTED)]), ()).sentence
 
 
 @pytest.mark.parametrize(("said", "code"), [(ACCEPTED, 0), (EXPIRED, 1)])
-def test_what_cannot_be_compared_or_is_not_finite_can_be_acknowledged_too(made, said, code, standings):
+def test_what_cannot_be_compared_or_is_not_finite_can_be_acknowledged_too(made, said, code):
     nodes = [made.node(0, Status.INCOMPARABLE, acknowledged=said, reason="other shape")]
     base = made.result(nodes)
-    assert len(shortcomings(base.reference, base.backend, base.coverage, standings(nodes), limits=Limits())) == code
+    assert len(shortcomings(base.reference, base.backend, base.coverage, ResultTable(nodes), limits=Limits())) == code
     wild = [replace(made.node(0, Status.NONFINITE), acknowledged=said)]
-    assert (verdict(standings(wild), ()).status is Status.NONFINITE) == bool(code)
+    assert (verdict(ResultTable(wild), ()).status is Status.NONFINITE) == bool(code)
 
 
 def test_entries_that_hold_for_nothing_are_named(made):

@@ -6,6 +6,7 @@ from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
 from qdebug.compare.result.origin import is_beyond, origin_of
 from qdebug.compare.result.result import NodeResult, Status
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
 from qdebug.numerics.stats import ErrorStats
 
@@ -43,46 +44,46 @@ def test_a_shape_that_the_graph_declares_otherwise_is_beyond_the_limit():
     assert not is_beyond(result(0, Status.WITHIN, declared="one constant underflows"))
 
 
-def test_the_node_that_declares_another_shape_is_the_origin_of_shapes_and_errors_after_it(standings):
+def test_the_node_that_declares_another_shape_is_the_origin_of_shapes_and_errors_after_it():
     nodes = [
         result(0, Status.WITHIN),
         result(1, Status.INCOMPARABLE, declared="its strides is (1, 2), the reference's is (1, 1)", reason="shapes"),
         result(2, Status.INCOMPARABLE, reason="shapes"),
         result(3, Status.DIVERGED, reason="it is far off"),
     ]
-    origin = origin_of(standings(nodes), chain(4))
+    origin = origin_of(ResultTable(nodes), chain(4))
     assert origin is not None
     assert origin.node == "n1"
-    summed = verdict(standings(nodes), (), origin=origin)
+    summed = verdict(ResultTable(nodes), (), origin=origin)
     assert (summed.status, summed.first_divergence, summed.origin) == (Status.DIVERGED, "n1", "n1")
     assert "1 of 2 compared tensors is beyond the limit. 2 could not be compared." in summed.sentence
 
 
-def test_without_anything_beyond_a_limit_there_is_no_origin(standings):
-    assert origin_of(standings([result(0, Status.WITHIN), result(1, Status.INCOMPARABLE)]), chain(2)) is None
+def test_without_anything_beyond_a_limit_there_is_no_origin():
+    assert origin_of(ResultTable([result(0, Status.WITHIN), result(1, Status.INCOMPARABLE)]), chain(2)) is None
 
 
-def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity(standings):
+def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity():
     nodes = [
         result(0, Status.WITHIN, declared="its constant is gone"),
         result(1, Status.IDENTICAL),
         result(2, Status.NONFINITE, reason="one element is infinite"),
     ]
-    origin = origin_of(standings(nodes), chain(3))
+    origin = origin_of(ResultTable(nodes), chain(3))
     assert origin is not None
     assert origin.reason == "one element is infinite, after 'n0': its constant is gone"
-    assert origin.reason in verdict(standings(nodes), (), origin=origin).sentence
+    assert origin.reason in verdict(ResultTable(nodes), (), origin=origin).sentence
     aside = Graph(
         [Node(name="n0", op="Conv", inputs=("x",), outputs=("t0",)), *chain(3).nodes[2:]],
         inputs=["x", "t1"],
         outputs=["t2"],
     )
-    assert origin_of(standings(nodes), aside) is nodes[2]
+    assert origin_of(ResultTable(nodes), aside) is nodes[2]
 
 
-def test_an_infinity_is_named_before_a_larger_error_and_though_it_leaves_no_trace(standings):
+def test_an_infinity_is_named_before_a_larger_error_and_though_it_leaves_no_trace():
     nodes = [result(0, Status.DIVERGED), result(1, Status.NONFINITE, reason="born"), result(2, Status.WITHIN)]
-    origin = origin_of(standings(nodes), chain(3))
+    origin = origin_of(ResultTable(nodes), chain(3))
     assert origin is nodes[1]
 
 
@@ -101,18 +102,18 @@ def wrong(index, status=Status.DIVERGED):
     return result(index, status, metrics=part, introduced=part, propagated=stats_of(0.0), reason="far off")
 
 
-def test_a_copy_that_is_wrong_is_named_as_the_node_that_the_model_has(standings):
+def test_a_copy_that_is_wrong_is_named_as_the_node_that_the_model_has():
     carried = result(2, Status.WITHIN, metrics=stats_of(0.5), introduced=stats_of(0.0), propagated=stats_of(0.5))
-    both = standings([wrong(0), wrong(1), carried])
+    both = ResultTable([wrong(0), wrong(1), carried])
     assert origin_of(both, copied(("n0",))).node == "n0"
     assert origin_of(both, copied(())).node == "n1"
     assert origin_of(both, copied(("n0",), op="Neg")).node == "n1"
-    healthy = standings([wrong(0, Status.WITHIN), wrong(1), carried])
+    healthy = ResultTable([wrong(0, Status.WITHIN), wrong(1), carried])
     assert origin_of(healthy, copied(("n0",))).node == "n1"
 
 
-def test_the_verdict_says_what_the_model_calls_a_node(standings):
-    results = standings([wrong(1)])
+def test_the_verdict_says_what_the_model_calls_a_node():
+    results = ResultTable([wrong(1)])
     said = [
         verdict(results, (), origin=results[0], graph=copied(made)).sentence
         for made in (("conv",), ("conv", "bn", "relu"), ("n1", "relu"), ())

@@ -39,22 +39,20 @@ def make_pair():
     return lambda: (record(0.0), record(0.25))
 
 
-def test_columns_take_nothing_before_there_is_a_result(session):
+def test_columns_are_empty_before_there_is_a_result(session):
     table = describe(session).table
     for name in NAMES:
         assert np.isnan(table.metrics[name]).all()
-        assert table.metrics[name].strides == (0,)
     assert tuple(table.metrics) == NAMES
     with pytest.raises(KeyError):
         table.metrics["colour"]
 
 
-@pytest.mark.parametrize("holding", [True, False])
-def test_columns_follow_the_results_whenever_they_are_looked_at(session, holding):
+def test_columns_follow_the_results_whenever_they_are_looked_at(session):
     table = describe(session).table
     for count, result in enumerate(session.results()):
-        table.apply(table.batch([result], held=session.held if holding else None))
-        for name in NAMES[: count % 4]:  # some are made now, some later, some are dropped in between
+        table.apply(table.batch([result]))
+        for name in NAMES[: count % 4]:  # some are made now, some later
             np.testing.assert_array_equal(table.metrics[name], expected(table, name))
     for name in NAMES:
         np.testing.assert_array_equal(table.metrics[name], expected(table, name))
@@ -65,7 +63,7 @@ def test_columns_follow_the_results_whenever_they_are_looked_at(session, holding
 def test_results_put_into_columns_before_one_was_looked_at_are_in_it_all_the_same(session):
     table = describe(session).table
     results = list(session.results())
-    early, late = (table.batch(some, held=session.held) for some in (results[:20], results[20:]))
+    early, late = (table.batch(some) for some in (results[:20], results[20:]))
     table.apply(early)
     assert np.isnan(table.metrics["gain"][20:]).all()
     table.apply(late)
@@ -77,26 +75,22 @@ def test_one_sample_follows_results_that_a_session_holds(session, looked_at):
     table, other = describe(session).table, describe(session).table
     early = []
     for result in session.results():
-        early.append(table.batch([result], held=session.held))
+        early.append(table.batch([result]))
         if len(early) > 1:  # the screen is one batch behind
             table.apply(early.pop(0))
         if result.index == looked_at:
             assert np.isfinite(table.values("max_abs", 0)).sum() == looked_at
     table.apply(early.pop())
-    other.apply(other.batch_of(session.held))
+    other.apply(other.batch(session.compared))
     np.testing.assert_array_equal(table.values("max_abs", 0), other.values("max_abs", 0))
     assert table.states(0).tolist() == other.states(0).tolist()
 
 
-def test_few_columns_stay_where_a_session_can_make_them_again(session):
+def test_one_number_needs_no_column(session):
     table = describe(session).table
-    list(session.results())
-    table.apply(table.batch_of(session.held))
-    for name in NAMES:
-        _ = table.metrics[name]
-    assert table.metrics.made == NAMES[-5:]
-    _ = table.number("sqnr_db", 3, None)
-    assert table.metrics.made == NAMES[-5:], "one number needs no column"
+    list(map(table.put, session.results()))
+    assert np.isfinite(table.number("max_abs", 3, None))
+    assert table.metrics.made == ()
 
 
 def test_one_number_of_one_sample_is_that_of_its_column(make_table):

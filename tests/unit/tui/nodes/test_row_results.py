@@ -1,4 +1,4 @@
-"""Results of the rows: those that a session holds are not kept a second time, and say the same."""
+"""Results of the rows: they say the same whether they come one by one or all at once."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 import qdebug
 from qdebug.compare.result.limit_rules import Acknowledgement
 from qdebug.session import DiffSession, diff, open_recording
-from qdebug.tui.nodes.row_results import Holding, KnownResults, RowResults
+from qdebug.tui.nodes import rows as node_rows
 from qdebug.tui.reading.events import Computed, Finished, Opened, Said
 from qdebug.tui.reading.plan_rows import describe
 from qdebug.tui.reading.reader import Reader
@@ -39,53 +39,34 @@ def session():
     return DiffSession(recorded(0.0), recorded(0.25))
 
 
-def tables(session):
-    """Give a table that leaves the results with the session, and one that keeps them."""
-    lean, full = describe(session).table, describe(session).table
+def filled(session):
+    """Give a table that took the results one by one."""
+    table = describe(session).table
     for result in session.results():
-        lean.apply(lean.batch([result], held=session.held))
-        full.put(result)
-    return lean, full
+        table.put(result)
+    return table
 
 
-def test_a_session_holds_its_results(session):
-    assert isinstance(session, Holding)
-    assert session.found("t3") is None
-    results = list(session.results())
-    assert session.found("t3") == next(each for each in results if each.tensor == "t3")
-    assert session.found("nothing") is None
-
-
-def test_rows_say_the_same_whoever_holds_their_results(session):
-    lean, full = tables(session)
-    assert lean.compared == full.compared == 41
-    assert list(lean.results) == list(full.results)
-    assert lean.results[-1].tensor == "t39"
-    assert lean.results[2:4] == full.results[2:4]
-    for sample in (0, 1):
-        assert lean.states(sample).tolist() == full.states(sample).tolist()
-        assert lean.values("max_abs", sample).tolist() == full.values("max_abs", sample).tolist()
-    for text in ("", "gemmlowp"):
-        fitting = lean.matching("explained", text.__eq__)
-        assert fitting.tolist() == full.matching("explained", text.__eq__).tolist()
-
-
-def test_all_that_is_held_can_be_shown_at_once(session):
-    _, full = tables(session)
+@pytest.mark.parametrize("many", [5, 1000])
+def test_all_results_can_be_shown_at_once(session, monkeypatch, many):
+    monkeypatch.setattr(node_rows, "_MANY", many)
+    full = filled(session)
     session.acknowledge((Acknowledgement(node="n5", reason="known"),))
-    full.put(session.found("t5"))
+    full.put(session.compared[6])
     table = describe(session).table
     assert table.values("max_abs", 1).size
-    table.apply(table.batch_of(session.held))
-    assert table.compared == full.compared
+    table.apply(table.batch(session.compared))
+    assert table.compared == full.compared == 41
     assert table.state.tolist() == full.state.tolist()
     assert table.acknowledged.tolist() == full.acknowledged.tolist()
     assert table.saturated.tobytes() == full.saturated.tobytes()
     assert {name: column.tobytes() for name, column in table.metrics.items()} == {
         name: column.tobytes() for name, column in full.metrics.items()
     }
-    assert table.values("max_abs", 1).tolist() == full.values("max_abs", 1).tolist()
-    assert list(table.results) == list(session.held)
+    for sample in (0, 1):
+        assert table.states(sample).tolist() == full.states(sample).tolist()
+        assert table.values("max_abs", sample).tolist() == full.values("max_abs", sample).tolist()
+    assert list(table.results) == session.compared
     assert np.nanmax(table.saturated) > 0
 
 
@@ -115,30 +96,21 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
     ]
 
 
-def test_rows_without_a_result_have_none_and_fit_nothing():
-    rows = RowResults(3)
-    assert list(rows) == [None] * 3
-    assert rows.explained() == [None] * 3
-    assert list(rows.samples()) == []
+def test_rows_without_a_result_fit_nothing(session):
+    table = describe(session).table
+    for text in ("", "gemmlowp"):
+        assert not table.matching("explained", text.__eq__).any()
+    list(map(table.put, session.results()))
+    assert table.matching("explained", "".__eq__).any()
 
 
 def test_rows_show_what_was_accepted_last(session):
-    lean, _ = tables(session)
+    table = filled(session)
     session.acknowledge((Acknowledgement(node="n5", reason="known"),))
-    row = lean.row_of("t5")
-    assert lean.results[row].acknowledged is None
-    lean.apply(lean.batch([session.found("t5")], held=session.held))
-    assert lean.results[row].acknowledged.reason == "known"
-    assert lean.compared == 41
-
-
-def test_results_by_tensor_are_asked_for_or_kept(session):
-    results = list(session.results())
-    for known in (KnownResults(session.found), KnownResults()):
-        assert not known
-        for result in results:
-            known.add(result)
-        assert len(known) == 41
-        assert "t7" in known
-        assert known["t7"] == results[8]
-        assert known.get("nothing") is None
+    row = table.row_of("t5")
+    assert table.results[row].acknowledged is None
+    table.put(session.compared[6])
+    assert table.results[row].acknowledged.reason == "known"
+    assert table.compared == 41
+    session.acknowledge(())
+    assert not any(result.acknowledged for result in session.compared)

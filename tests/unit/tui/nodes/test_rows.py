@@ -1,12 +1,7 @@
-from dataclasses import fields
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from qdebug.compare.align.pairs import Match
-from qdebug.model import QuantParams
-from qdebug.tui.nodes.planned import PlannedRow, PlannedRows, column
+from qdebug.tui.nodes.planned import PlannedRow
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, severity
 from qdebug.tui.nodes.states import State
 
@@ -111,63 +106,47 @@ def test_where_names_are_all_that_is_known_no_row_is_looked_at():
     assert (table.longest_name, table.by_name.tolist()) == (1, [1, 2, 0])
 
 
-def planned_twice():
-    """Give the same lines twice: made at once, and made of a session's pairs when they are looked at."""
-    pairs = [
-        SimpleNamespace(
+@pytest.fixture
+def table():
+    """Give a table of seven pairs and a tensor that has no partner."""
+    rows = [
+        PlannedRow(
             node=f"n{at}",
             op="Conv" if at % 2 else "Relu",
             tensor=f"t{at}",
             reference_tensor=f"r{at}",
-            match=Match.EXACT,
-            shape=(1, at),
-            quant=None if at % 3 else QuantParams(dtype="int8", scale=0.5),
+            match="exact",
+            dtype="float32" if at % 3 else "int8",
         )
         for at in range(7)
     ]
     lost = PlannedRow(node="n3", op="Split", tensor="t9", reference_tensor="", missing="nothing answers to it")
-    kinds = {f"t{at}": "int8" if at % 3 == 0 else "float32" for at in range(7)}
-    at_once = [
-        PlannedRow(
-            node=pair.node,
-            op=pair.op,
-            tensor=pair.tensor,
-            reference_tensor=pair.reference_tensor,
-            match="exact",
-            shape=pair.shape,
-            dtype=kinds[pair.tensor],
-            quant=pair.quant,
-        )
-        for pair in pairs
-    ]
-    return [*at_once, lost], PlannedRows(pairs, [lost], kinds.get)
+    return NodeTable([*rows, lost])
 
 
-def test_lines_made_when_looked_at_are_those_made_at_once():
-    at_once, later = planned_twice()
-    assert list(later) == at_once
-    assert list(later[2:5]) == at_once[2:5]
-    assert later[-1] is at_once[-1]
-    for name in (each.name for each in fields(PlannedRow)):
-        assert column(later, name) == column(at_once, name) == [getattr(row, name) for row in at_once]
+def test_rows_are_found_by_any_of_their_names(table):
+    assert table.names[3] == "n3 > t3"
+    assert (table.pending, table.ordered) == (7, 8)
+    found = {text: table.search(text).tolist() for text in ("n3", "'t4'", "~^r|split", "RELU")}
+    assert found == {"n3": [3, 7], "'t4'": [4], "~^r|split": [7], "RELU": [0, 2, 4, 6]}
+    assert (table.find("r2"), table.find("n3"), table.find("nowhere")) == (2, 3, None)
+    assert [table.row_of_reference(name) for name in ("r5", "", "t5")] == [5, None, None]
+    assert [table.row_of(name) for name in ("t9", "r1", "")] == [7, None, None]
+    assert table.by_op.tolist() == [1, 3, 5, 0, 2, 4, 6, 7]
 
 
-def test_a_table_of_either_kind_of_lines_is_the_same():
-    tables = [NodeTable(rows) for rows in planned_twice()]
-    first, second = tables
-    assert first.names == second.names
-    assert first.names[3] == "n3 > t3"
-    assert first.pending == second.pending == 7
-    assert first.ordered == second.ordered
-    for text in ("n3", "'t4'", "~^r|conv", "RELU"):
-        assert first.search(text).tolist() == second.search(text).tolist()
-    for field in ("name", "tensor", "ref", "op", "dtype", "match"):
-        fits = [table.matching(field, lambda text: "3" in text or "exact" in text).tolist() for table in tables]
-        assert fits[0] == fits[1]
-    assert [table.find("r2") for table in tables] == [2, 2]
-    assert [table.find("n3") for table in tables] == [3, 3]
-    assert [table.row_of_reference("r5") for table in tables] == [5, 5]
-    assert first.by_op.tolist() == second.by_op.tolist()
+@pytest.mark.parametrize(
+    ("field", "rows"),
+    [("name", [3, 7]), ("tensor", [3]), ("ref", [3]), ("op", []), ("dtype", [1, 2, 4, 5]), ("match", [])],
+)
+def test_rows_are_matched_by_a_field(table, field, rows):
+    assert np.flatnonzero(table.matching(field, lambda text: "3" in text)).tolist() == rows
+
+
+def test_of_several_rows_of_one_tensor_the_last_is_found():
+    rows = [PlannedRow(node=name, op="Conv", tensor="t", reference_tensor="r") for name in "ab"]
+    table = NodeTable(rows)
+    assert (table.row_of("t"), table.row_of_reference("r")) == (1, 1)
 
 
 def test_a_row_has_the_number_that_a_report_gives_it(make_table):

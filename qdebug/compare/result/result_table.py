@@ -1,0 +1,133 @@
+"""All results of a comparison as a table: a column of numpy for each question that a verdict asks of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from qdebug.compare.result.node_result import NodeResult
+from qdebug.compare.result.origin import breaks_limit, is_beyond, is_excused
+from qdebug.compare.result.status import Status
+
+__all__ = ["ResultTable"]
+
+_CODES = {status: code for code, status in enumerate(Status)}
+
+
+class ResultTable:
+    """Results of a comparison; a row is the number of a result, and each column is made once.
+
+    Args:
+        nodes: The results, in the backend's topological order.
+
+    Attributes:
+        nodes: The same.
+    """
+
+    def __init__(self, nodes: Sequence[NodeResult]) -> None:
+        self.nodes = nodes
+        self._statuses = np.array([_CODES[node.status] for node in nodes], np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, row: int | np.integer) -> NodeResult:
+        return self.nodes[int(row)]
+
+    @cached_property
+    def rows(self) -> Mapping[str, int]:
+        """The row of each backend tensor."""
+        return {node.tensor: row for row, node in enumerate(self.nodes)}
+
+    def rows_of(self, tensors: Iterable[str]) -> list[int]:
+        """Return the rows of those of these tensors that have one, in order."""
+        return sorted({self.rows[tensor] for tensor in tensors if tensor in self.rows})
+
+    def which(self, test: Callable[[NodeResult], bool]) -> np.ndarray:
+        """Return for each result whether it passes a test."""
+        return np.fromiter(map(test, self.nodes), bool, len(self))
+
+    def having(self, status: Status) -> np.ndarray:
+        """Return for each result whether it has a status."""
+        found: np.ndarray = self._statuses == _CODES[status]
+        return found
+
+    def on(self, basis: str) -> np.ndarray:
+        """Return for each result whether it was judged on this basis."""
+        return self.which(lambda node: node.basis == basis)
+
+    @cached_property
+    def breaking(self) -> np.ndarray:
+        """Which results break their limit, see `breaks_limit`."""
+        return self.which(breaks_limit)
+
+    @cached_property
+    def excused(self) -> np.ndarray:
+        """Which results somebody accepted, where that has not expired."""
+        return self.which(is_excused)
+
+    @cached_property
+    def accepted(self) -> np.ndarray:
+        """Which results somebody accepted, be it long ago."""
+        return self.which(lambda node: node.acknowledged is not None)
+
+    @cached_property
+    def beyond(self) -> np.ndarray:
+        """Which results break their limit and are not excused."""
+        return self.which(is_beyond)
+
+    @cached_property
+    def declared(self) -> np.ndarray:
+        """Of which nodes the two graphs declare something differently."""
+        return self.which(lambda node: node.declared is not None)
+
+    @cached_property
+    def partial(self) -> np.ndarray:
+        """Of which tensors something was left out, though whole tensors were compared or one side lacks samples."""
+        return self.which(lambda node: bool(node.note) and (node.basis == "full" or node.lacking))
+
+    # Their errors
+
+    @cached_property
+    def gains(self) -> np.ndarray:
+        """The gain of each, NaN where it is not known."""
+        return np.array([math.nan if node.gain is None else node.gain for node in self.nodes], np.float64)
+
+    @cached_property
+    def carried(self) -> np.ndarray:
+        """The error of each relative to its signal; a tensor of another shape counts as infinitely wrong."""
+        return np.where(self.having(Status.INCOMPARABLE), np.inf, self.relative("metrics"))
+
+    def relative(self, part: str) -> np.ndarray:
+        """Return the size of an error relative to the signal, for ranking: 0 if unknown, infinite if undefined.
+
+        Args:
+            part: "metrics", "introduced" or "propagated".
+        """
+        errors = (getattr(node, part) for node in self.nodes)
+        sizes = [0.0 if error is None or error.rel_l2 is None else error.rel_l2 for error in errors]
+        size = np.array(sizes, np.float64)
+        return np.where(np.isnan(size), np.inf, size)
+
+    @cached_property
+    def handing_on(self) -> np.ndarray:
+        """Which nodes hand on more error than they add; one that cannot be replayed may."""
+        own, passed, unknown = self._parts
+        return unknown | (passed > own)
+
+    @cached_property
+    def introducing(self) -> np.ndarray:
+        """Which nodes add at least as much error as reaches them; one that cannot be replayed may."""
+        own, passed, unknown = self._parts
+        return unknown | (own >= passed)
+
+    @cached_property
+    def _parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rms of what each node adds and of what reaches it, and whether one of the two is not known."""
+        pairs = ((node.introduced, node.propagated) for node in self.nodes)
+        parts = [tuple(None if error is None else error.rmse for error in pair) for pair in pairs]
+        rms = np.array(parts, np.float64).reshape(-1, 2)  # None becomes NaN
+        return rms[:, 0], rms[:, 1], np.fromiter((None in pair for pair in parts), bool, len(parts))
