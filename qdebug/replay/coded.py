@@ -14,6 +14,7 @@ from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.evaluate import compute
+from qdebug.replay.registry import has_kernel
 from qdebug.replay.unit_codes import Coded, unit_of_codes
 
 __all__ = ["computes_on_codes", "run_coded"]
@@ -27,7 +28,7 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
         node: One of its nodes.
         arithmetic: What it is computed by: one that says how codes are interpolated does it between codes of one scale.
     """
-    if node.domain not in ("", "ai.onnx") or not node.outputs or not node.inputs:
+    if not node.outputs or not node.inputs or not has_kernel(node.op, node.domain):
         return False
     infos = [graph.tensors[name] for name in node.inputs if name]
     out = graph.tensors.get(node.outputs[0])

@@ -10,7 +10,7 @@ from qdebug.model import Node, operators
 from qdebug.replay.columns import Columns
 from qdebug.replay.operations import Operation, Start, load, nested, number_type
 from qdebug.replay.precision import limits
-from qdebug.replay.registry import Call, find_kernel
+from qdebug.replay.registry import Call, find_kernel, has_kernel
 from qdebug.replay.scaling import Scales, scales_of
 from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Unit
@@ -56,7 +56,8 @@ def apply_function(unit: Unit, real: np.ndarray) -> np.ndarray:
     Raises:
         NoKernelError: The function is unknown.
     """
-    kernel = find_kernel(Node(name=unit.op, op=unit.function))
+    domain = unit.domain if has_kernel(unit.function, unit.domain) else ""
+    kernel = find_kernel(Node(name=unit.op, op=unit.function, domain=domain))
     result = kernel(Call(inputs=(real,), attrs=unit.attrs, opset=unit.opset, op=unit.function))
     return np.asarray(result[0] if isinstance(result, tuple) else result)
 

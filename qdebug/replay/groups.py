@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from qdebug.model import AttrValue, Graph, Node, operators
 from qdebug.model.dtypes import is_integer
+from qdebug.replay.registry import has_kernel
 
 __all__ = ["Group", "find_groups", "fuse"]
 
@@ -88,7 +89,7 @@ def _without_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
 def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]:
     for node in graph.nodes:
         row = operators.of(node.op)
-        if node.domain not in ("", "ai.onnx") or not row.folds or not node.outputs:
+        if not row.folds or not node.outputs or not has_kernel(node.op, node.domain):
             continue
         inputs, before = _codes_in(graph, node)
         if inputs is None:
@@ -105,6 +106,7 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
             node=Node(
                 name=node.name,
                 op=node.op,
+                domain=node.domain,
                 inputs=inputs,
                 outputs=after[-1].outputs[:1],
                 attrs={**node.attrs, **attrs},

@@ -121,6 +121,7 @@ class Unit:
         transposed: Whether a conv is the transposed one, with a weight (C, M / groups, *kernel).
         opset: Version of the operator set that the attributes are read by.
         op: The node's operator, for messages.
+        domain: The set of operators that it and its function are of.
     """
 
     kind: str
@@ -136,6 +137,7 @@ class Unit:
     transposed: bool = False
     opset: int = 1000
     op: str = ""
+    domain: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

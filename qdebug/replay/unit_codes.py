@@ -146,7 +146,9 @@ def _made(
     out = own.target()
     if out is None or len(found) < len(operands):
         return None
-    fields: dict[str, object] = {"attrs": request.node.attrs, "opset": request.opset, "op": request.node.op} | more
+    node = request.node
+    fields: dict[str, object] = {"attrs": node.attrs, "opset": request.opset, "op": node.op, "domain": node.domain}
+    fields |= more
     return Unit(kind=kind, operands=found, out=out, **fields)  # type: ignore[arg-type]
 
 

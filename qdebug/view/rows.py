@@ -61,15 +61,10 @@ ERROR_METRICS = tuple(spec for spec in METRICS if spec.group is MetricGroup.ERRO
 _TITLES = {
     "sqnr_db": "SQNR dB",
     "rel_l2": "rel L2",
-    "max_abs": "max abs",
-    "mean_abs": "mean abs",
-    "max_rel": "max rel",
     "max_lsb": "max LSB",
     "lsb_bias": "LSB bias",
-    "zero_refs": "zero refs",
     "nonfinite": "non-finite",
     "worst_index": "worst at",
-    "worst_sample": "worst sample",
     "rmse": "RMSE",
 }
 

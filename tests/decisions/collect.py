@@ -48,7 +48,12 @@ SLOWEST = 10
 
 def cases_of(corpus: Path, *, quick: bool) -> list[dict]:
     """Return the cases of a corpus that a tier asks for."""
-    manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
+    listed = corpus / "manifest.json"
+    if not listed.exists():
+        raise SystemExit(
+            f"There is no corpus in {corpus}. Make it: python tests/decisions/run.py make {corpus} --quick"
+        )
+    manifest = json.loads(listed.read_text(encoding="utf-8"))
     return [case for case in manifest["cases"] if not quick or case["tier"] == "quick"]
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.model import AttrValue
+from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.precision import narrow, widen
-from qdebug.replay.registry import Call, kernel
+from qdebug.replay.registry import Call, find_kernel, kernel, known_kernels
 
 __all__ = ["activate", "erf", "sigmoid", "softmax"]
 
@@ -210,4 +210,9 @@ def activate(x: np.ndarray, name: str, params: AttrValue = ()) -> np.ndarray:
     if name in _WITH_PARAMETERS:
         call = Call(inputs=(x,), attrs=dict(zip(("alpha", "beta"), values, strict=False)), op=name)
         return narrow(_WITH_PARAMETERS[name](x, call), x.dtype)
-    raise KernelError(f"No kernel is known for the fused activation {name!r}.")
+    row = operators.of(name)
+    domain = next((domain for domain, op in known_kernels() if op == name and row.activation), None)
+    if domain is None:
+        raise KernelError(f"No kernel is known for the fused activation {name!r}.")
+    call = Call(inputs=(x,), attrs=dict(zip(row.parameters, values, strict=False)), op=name)
+    return np.asarray(find_kernel(Node(name=name, op=name, domain=domain))(call))

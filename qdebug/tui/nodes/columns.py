@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.numerics.metric_table import metric
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable
@@ -160,7 +161,8 @@ def _metric(navigator: Navigator, row: int, key: str) -> str:
         return absent(table, row, key, navigator.sample) if table.state[row] != State.PENDING else ""
     if key in {"propagated", "gain"}:
         return numbers.number(value)
-    return numbers.metric(key, int(value) if key == "mismatches" else value)
+    counts = metric(key).unit == "elements"
+    return numbers.metric(key, int(value) if counts else value)
 
 
 def absent(table: NodeTable, row: int, key: str, sample: int | None = None) -> str:

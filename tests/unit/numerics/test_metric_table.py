@@ -9,6 +9,7 @@ from qdebug.numerics.full_tier import profile_tensor
 from qdebug.numerics.metric_table import METRICS, Better, MetricGroup, metric
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.report.profile import profile_dict
+from qdebug.report.schema import load_schema
 
 
 def names(group):
@@ -20,6 +21,11 @@ def test_every_error_metric_of_the_json_has_a_row_and_the_other_way_round(made):
     assert set(names(MetricGroup.ERROR)) | set(names(MetricGroup.COUNTS)) == set(plain)
     assert set(plain) == set(ErrorStats.__dataclass_fields__)
     assert [name for name in plain if name in names(MetricGroup.ERROR)] == names(MetricGroup.ERROR)
+
+
+def test_the_schema_of_the_json_has_every_metric():
+    listed = load_schema("diff")["$defs"]["metrics"]["properties"]
+    assert set(listed) == {*names(MetricGroup.ERROR), *names(MetricGroup.COUNTS)}
 
 
 def test_every_saturation_count_has_a_row():

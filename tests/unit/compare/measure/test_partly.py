@@ -1,14 +1,17 @@
 """What can be said of tensors that were not kept in full, and what cannot."""
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 import qdebug
 from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.measure import partial
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.partial import compare_partly
+from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.record.recorder import Recorder
 
 RNG = np.random.default_rng(0)
@@ -301,3 +304,16 @@ def test_statistics_beside_full_samples_are_said_to_be_passed_over():
     found = compare_pair(mixed(None), mixed(f">{VALUES[..., :4].nbytes}=stats"), pair())
     assert (found.basis, found.lacking) == ("full", True)
     assert found.note == "values of 1 of 2 samples compared: not all were kept for 1"
+
+
+def test_what_is_only_known_to_be_equal_has_the_metrics_of_equal_tensors():
+    """Of extremes, zeros and places nothing is known; a new metric is 0 for equal tensors, or joins these."""
+    array = np.linspace(1, 2, 16, dtype=np.float32)
+    measured = ErrorAccumulator()
+    measured.update(array, array, sample=0)
+    said, right = asdict(partial._equal(16)), asdict(measured.stats())
+    unknown = {"cosine", "worst_index", "worst_sample", "reference_min", "reference_max", "backend_min", "backend_max"}
+    assert {name: said[name] for name in said if name not in unknown} == {
+        name: right[name] for name in right if name not in unknown
+    }
+    assert {said[name] for name in unknown} == {None}
