@@ -9,8 +9,8 @@ import numpy as np
 
 from qdebug.compare.align.pairs import Kind, Side, Unmatched
 from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
-from qdebug.compare.checks.table import ERROR_CHECKS
 from qdebug.compare.result.finding import Finding, FindingKind, Role
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import is_excused

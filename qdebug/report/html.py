@@ -171,7 +171,7 @@ def _facts(result: DiffResult) -> list[tuple[str, str]]:
     known += [("compounding", said) for said in sentences.compounding_sentences(result.verdict.compounding)]
     known += [("output", said) for said in sentences.ranking_sentences(result.outputs)]
     known += [("acknowledged", said) for said in sentences.acknowledged_sentences(result.nodes)]
-    known += [("found", said) for said in sentences.overruled_sentences(result.nodes)]
+    known += [("found", said) for said in sentences.found_sentences(result.nodes)]
     return [*known, ("coverage", sentences.coverage_sentence(result))]
 
 

@@ -158,9 +158,9 @@ def _coverage(result: DiffResult) -> list[str]:
     unmatched = result.coverage.unmatched
     said = sentences.acknowledged_sentences(result.nodes)
     lines = ["", "### Acknowledged", "", *(f"- {markdown_text(text, limit=500)}" for text in said)] if said else []
-    found = sentences.overruled_sentences(result.nodes)
+    found = sentences.found_sentences(result.nodes)
     if found:
-        lines += ["", "### Within the given limits", "", *(f"- {markdown_text(text, limit=500)}" for text in found)]
+        lines += ["", "### Found within the limits", "", *(f"- {markdown_text(text, limit=500)}" for text in found)]
     lines += ["", "### Coverage", "", markdown_text(sentences.coverage_sentence(result)), ""]
     lines += [
         f"- {many} {side}: {markdown_text(reason)}"

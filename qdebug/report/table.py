@@ -220,13 +220,11 @@ def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
         lines.append(
             Text(f"{len(unusual) - _REASONS_SHOWN} more with a reason; --node NAME or -f json says it", style="dim")
         )
-    for said, what in (
-        (sentences.acknowledged_sentences(nodes), "more are acknowledged; -f json says why"),
-        (sentences.overruled_sentences(nodes), "more were found; -f json has them"),
-    ):
-        lines += [Text(text, style="yellow") for text in said[:_REASONS_SHOWN]]
-        if len(said) > _REASONS_SHOWN:
-            lines.append(Text(f"{len(said) - _REASONS_SHOWN} {what}", style="dim"))
+    said = sentences.acknowledged_sentences(nodes)
+    lines += [Text(text, style="yellow") for text in said[:_REASONS_SHOWN]]
+    if len(said) > _REASONS_SHOWN:
+        lines.append(Text(f"{len(said) - _REASONS_SHOWN} more are acknowledged; -f json says why", style="dim"))
+    lines += [Text(text, style="yellow") for text in sentences.found_sentences(nodes)]
     return [Text(""), *lines] if lines else []
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qdebug.compare.align.pairs import Kind, Unmatched
-from qdebug.compare.result.finding import Role
+from qdebug.compare.result.finding import FindingKind, Role
 from qdebug.compare.result.origin import breaks_limit
 from qdebug.compare.result.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.compare.timing import Timing
@@ -23,8 +23,8 @@ __all__ = [
     "compounding_sentences",
     "coverage_sentence",
     "fidelity_sentence",
+    "found_sentences",
     "limits_sentence",
-    "overruled_sentences",
     "ranking_sentence",
     "ranking_sentences",
     "run_facts",
@@ -189,16 +189,32 @@ def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
     return said
 
 
-def overruled_sentences(nodes: Sequence[NodeResult]) -> list[str]:
-    """Say what was found of nodes that are within the limits that the user gave."""
-    return [
-        f"#{node.index} {safe_text(node.node, limit=120)} is within the given limits; found all the same: "
-        + safe_text(found.sentence, limit=300)
-        for node in nodes
-        if node.status in (Status.WITHIN, Status.IDENTICAL)
-        for found in node.findings
-        if found.role in (Role.DIFFERENCE, Role.BREACH)
-    ]
+def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
+    """Say what was found of nodes that are within their limits: what the user's limits overrule, and notes.
+
+    Short formats are left out, since the verdict names them.
+
+    Args:
+        nodes: The results.
+        most: Sentences at most, beside one that counts the others.
+    """
+    said: list[str] = []
+    more = 0
+    for node in nodes:
+        if node.status not in (Status.WITHIN, Status.IDENTICAL):
+            continue
+        for found in node.findings:
+            note = found.role in (Role.NOTE, Role.CAUSE)
+            if note and found.kind is FindingKind.PRECISION:
+                continue
+            if len(said) == most:
+                more += 1
+                continue
+            about = "worth saying" if note else "is within the given limits; found all the same"
+            name = f"#{node.index} {safe_text(node.node, limit=120)}"
+            text = safe_text(found.sentence, limit=300)
+            said.append(f"{about}: {name}: {text}" if note else f"{name} {about}: {text}")
+    return [*said, f"{numbers.grouped(more)} more findings; -f json has them all"] if more else said
 
 
 def status_counts(statuses: Sequence[Status]) -> str:

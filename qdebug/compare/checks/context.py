@@ -11,7 +11,8 @@ from qdebug.compare.attribute.attribute import Attribution, reference_self_check
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.segments import Segment
-from qdebug.compare.checks import arithmetic, codes, error
+from qdebug.compare.checks import error
+from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.checks.precision import reduced_precision
 from qdebug.compare.explaining.float_band import rounded_inputs
@@ -267,11 +268,8 @@ class NodeContext:
         if self.stats is None or self.comparison.nonfinite:
             return False
         case = Error(stats=self.stats, attribution=attribution, limits=Limits(), excused=excused, exact=self.exact)
-        if error.nonfinite(case) is not None:
-            return False
-        checks = arithmetic.steps, arithmetic.sums, arithmetic.elements, arithmetic.integers, error.sqnr
-        found = [*(check(case) for check in checks), codes.range_fits(case), codes.scale_fits(case)]
-        return any(each is not None and each.role is Role.BREACH for each in found)
+        found = [each for check in ERROR_CHECKS if (each := check(case)) is not None and each.role is Role.BREACH]
+        return bool(found) and all(each.kind is not FindingKind.NONFINITE for each in found)
 
     # What a node reads
 

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qdebug.compare.checks import arithmetic, codes, error, graph, statistics
+from qdebug.compare.checks import graph, statistics
 from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.checks.measured import Measured
+from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.result.finding import Finding
 
-__all__ = ["CHECKS", "ERROR_CHECKS", "Check", "findings_of"]
+__all__ = ["CHECKS", "Check", "findings_of"]
 
 Check = Callable[[NodeContext], Finding | None]
 """Looks for one thing that can be wrong with a node."""
-
-ERROR_CHECKS: tuple[Callable[[Measured], Finding | None], ...] = (
-    error.nonfinite,
-    arithmetic.integers,
-    arithmetic.steps,
-    arithmetic.sums,
-    arithmetic.elements,
-    codes.range_fits,
-    codes.scale_fits,
-    error.sqnr,
-    error.largest_step,
-    error.tolerance,
-    codes.saturation,
-)
-"""Checks of an error, which judge single samples as well."""
 
 CHECKS: tuple[Check, ...] = (
     graph.difference,

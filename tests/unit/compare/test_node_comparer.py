@@ -9,7 +9,7 @@ from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, Tensor
 from qdebug.report.html import diff_html
 from qdebug.report.markdown import diff_markdown
 from qdebug.session import DiffSession
-from qdebug.view.sentences import overruled_sentences
+from qdebug.view.sentences import found_sentences
 
 RNG = np.random.default_rng(31)
 X = RNG.normal(size=(4, 64)).astype(np.float32)
@@ -112,7 +112,7 @@ def test_a_limit_that_is_given_decides_and_hides_nothing_that_was_found():
     (entry,) = (node for node in result.to_dict()["nodes"] if node["node"] == "mul")
     assert [each["sentence"] for each in entry["findings"]] == [found.sentence]
     said = "#1 mul is within the given limits; found all the same: " + found.sentence
-    assert said in overruled_sentences(result.nodes)[0]
+    assert said in found_sentences(result.nodes)[0]
     for text in (diff_markdown(result), diff_html({"backend": result})):
         assert "found all the same" in text
 
