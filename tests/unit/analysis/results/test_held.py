@@ -43,9 +43,14 @@ def varied(made, number):
     )
 
 
+@pytest.fixture(scope="module")
+def many(made):
+    return tuple(varied(made, number) for number in range(MANY))
+
+
 @pytest.fixture
-def nodes(made):
-    return [varied(made, number) for number in range(MANY)]
+def nodes(many):
+    return list(many)
 
 
 @pytest.fixture
