@@ -18,7 +18,7 @@ from qdebug.workflow.limits_file import load_limits
 
 FIRST_SCREEN = 30
 MAIN_JOB = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/qdebug demo"
-TESTS = "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest"
+TESTS = "python3 -m venv .venv && .venv/bin/pip install '.[dev]' && .venv/bin/python -m pytest -n auto"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_first_screen_has_both_commands(command, readme):
     assert command in [line for block in blocks(screen, "bash") for line in block.splitlines()]
 
 
-@pytest.mark.parametrize(("ending", "command"), [("qdebug demo", MAIN_JOB), ("-m pytest", TESTS)])
+@pytest.mark.parametrize(("ending", "command"), [("qdebug demo", MAIN_JOB), ("-m pytest -n auto", TESTS)])
 def test_ci_runs_the_same_lines(ending, command, readme, texts):
     script = texts[".ci/run"]
     assert re.search(rf"grep -m1 -- '{ending}\$' README\.md", script)
