@@ -1,5 +1,6 @@
 """qdebug export repro: a pytest file that fails as long as the node is wrong."""
 
+import os
 import subprocess
 import sys
 
@@ -21,9 +22,11 @@ def export(demo, target, *more):
 
 
 def pytest_run(path):
+    """Run the file alone in a pytest without plugins, as it is to run anywhere."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name],
         cwd=path.parent,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

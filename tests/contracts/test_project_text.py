@@ -75,8 +75,9 @@ WORDS = re.compile(r"\bassert|raises|warns|snap_compare|check|verify|expect|fail
 
 
 def functions_of(source):
+    lines = source.text.split("\n")
     return {
-        node.name: ast.get_source_segment(source.text, node)
+        node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno])
         for node in ast.walk(source.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
@@ -85,9 +86,10 @@ def functions_of(source):
 def idle_tests(source, fixtures=frozenset()):
     """List test functions that assert nothing, neither themselves nor in a function or fixture that they call."""
     functions = functions_of(source)
+    called = {name: set(re.findall(r"\b(\w+)\(", text)) for name, text in functions.items()}
     checking = set(fixtures) | {name for name, text in functions.items() if WORDS.search(text)}
     for _ in functions:
-        callers = {n for n, text in functions.items() if any(re.search(rf"\b{each}\(", text) for each in checking)}
+        callers = {name for name, names in called.items() if names & checking}
         if callers <= checking:
             break
         checking |= callers

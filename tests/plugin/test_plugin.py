@@ -136,7 +136,7 @@ def test_several_workers_write_a_file_each_and_the_controller_gathers_them(proje
 def test_many(qdebug_recorder, offset):
     put(qdebug_recorder, offset=float(offset % 2))
 """
-    done = project(tests, "--qdebug-report=report.json", "--junitxml=junit.xml", workers=4)
+    done = project(tests, "--qdebug-report=report.json", "--junitxml=junit.xml", workers=2)
     done.assert_outcomes(passed=4, failed=4)
     done.stdout.fnmatch_lines(["8 comparisons: 4 diverged, 4 identical"])
     report = json.loads((project.path / "report.json").read_text())
@@ -144,7 +144,7 @@ def test_many(qdebug_recorder, offset):
     entries = report["comparisons"]
     assert [entry["test"] for entry in entries] == [f"test_net.py::test_many[{at}]" for at in range(8)]
     assert {entry["first_divergence"] for entry in entries} == {None, "fc2"}
-    assert {entry["worker"] for entry in entries} <= {"gw0", "gw1", "gw2", "gw3"}
+    assert {entry["worker"] for entry in entries} <= {"gw0", "gw1"}
     assert len({entry["worker"] for entry in entries}) > 1
     assert len(kept(project)) == 4
     cases = ET.parse(project.path / "junit.xml").iter("testcase")  # noqa: S314  pytest wrote it
@@ -156,7 +156,7 @@ def test_many(qdebug_recorder, offset):
 
 
 def test_the_next_run_replaces_the_recordings_of_a_test_and_leaves_those_of_others(project):
-    project(MARKED, workers=2)
+    project(MARKED, workers=1)
     (first,) = kept(project)
     other = project.path / "qdebug-recordings" / "other.gw0.h5"
     other.touch()

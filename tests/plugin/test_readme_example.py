@@ -1,11 +1,15 @@
 """The tests that the README shows run as they stand there, with a device to test."""
 
+import contextlib
 import re
 from pathlib import Path
 
 import pytest
 
 import qdebug.session  # noqa: F401  numpy and h5py load once a process: before pytester, which forgets what comes later
+
+with contextlib.suppress(ImportError):
+    import onnx  # noqa: F401  the same
 
 pytest_plugins = ["pytester"]
 

@@ -93,8 +93,14 @@ def written(screens):
     return "\n".join(out) + "\n"
 
 
-@pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "look"),
+    [
+        (size, look) if size == "80x24" or look == "dark" else pytest.param(size, look, marks=pytest.mark.slow)
+        for size in SIZES
+        for look in LOOKS
+    ],
+)
 async def test_every_screen(capture, snapshot, size, look):
     screens = await capture(size, look)
     assert [*screens] == [*VIEWS]

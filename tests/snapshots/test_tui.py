@@ -1,4 +1,4 @@
-"""Pictures of the terminal interface; make them anew with `pytest tests/snapshots --snapshot-update`, and look.
+"""Pictures of the terminal interface; make them anew with `pytest tests/snapshots -m "" --snapshot-update`, and look.
 
 These are as the program exports them. Every screen at every size and in all looks is in test_captures.py, as text.
 """

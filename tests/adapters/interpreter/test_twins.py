@@ -1,6 +1,7 @@
 """The interpreter as ONNX Runtime's twin: whole nets, bit for bit, wherever the runtime's arithmetic is explained."""
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +35,31 @@ def recorded(path, feed, target, backend, samples=None, **options):
     return open_recording(target)
 
 
-def check_twins(runtime, twin, least):
+def digits(count):
+    with np.load(SAMPLES / "digits_test.npz") as arrays:
+        return {"x": arrays["x"][:count]}
+
+
+@pytest.fixture(scope="module")
+def digits_runs(tmp_path_factory):
+    """Give a function that records a form of the digits net on ONNX Runtime and explains it, once for each form."""
+    folder = tmp_path_factory.mktemp("digits")
+
+    @cache
+    def run(form):
+        target = folder / f"{form}.h5"
+        runtime = recorded(SAMPLES / f"digits.{form}.onnx", digits(8), target, "onnxruntime", 8, opt="extended")
+        return runtime, explain_recording(runtime), target
+
+    return run
+
+
+def check_twins(runtime, explained, twin, least):
     """Compare every explained node of the runtime's recording with the twin's."""
     if MEASURED not in runtime.info.cpu_flags:
         pytest.skip(f"the runtime's arithmetic was measured with {MEASURED} alone, which this processor lacks")
     seen = 0
-    for node in explain_recording(runtime).nodes:
+    for node in explained.nodes:
         if node.status is ExplainStatus.EXPLAINED and twin.has(node.tensor):
             seen += 1
             for sample in range(runtime.samples):
@@ -51,22 +71,18 @@ def check_twins(runtime, twin, least):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("source", ["model", "recording"])
-def test_digits_equal_the_runtimes(form, source, tmp_path):
-    with np.load(SAMPLES / "digits_test.npz") as arrays:
-        feed = {"x": arrays["x"][:8]}
-    model = SAMPLES / f"digits.{form}.onnx"
-    runtime = recorded(model, feed, tmp_path / "ort.h5", "onnxruntime", 8, opt="extended")
-    path = model if source == "model" else tmp_path / "ort.h5"
-    twin = recorded(path, feed, tmp_path / "twin.h5", "interpreter", 8, arithmetic="ort-mlas")
-    check_twins(runtime, twin, 8)
+def test_digits_equal_the_runtimes(form, source, digits_runs, tmp_path):
+    runtime, explained, recording = digits_runs(form)
+    path = SAMPLES / f"digits.{form}.onnx" if source == "model" else recording
+    twin = recorded(path, digits(8), tmp_path / "twin.h5", "interpreter", 8, arithmetic="ort-mlas")
+    check_twins(runtime, explained, twin, 8)
     for sample in range(8):
         np.testing.assert_array_equal(twin.load("logits", sample), runtime.load("logits", sample))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_explain_writes_makes_a_twin_of_the_model_itself(form, tmp_path):
-    with np.load(SAMPLES / "digits_test.npz") as arrays:
-        feed = {"x": arrays["x"][:4]}
+    feed = digits(4)
     model, file = SAMPLES / f"digits.{form}.onnx", tmp_path / "found.toml"
     runtime = recorded(model, feed, tmp_path / "ort.h5", "onnxruntime", 4)
     file.write_text(arithmetic_text(explain_recording(runtime)))
@@ -84,4 +100,4 @@ def test_a_real_net_equals_the_runtimes(form, source, nets, tmp_path):
     runtime = recorded(model, feed, tmp_path / "ort.h5", "onnxruntime", opt="extended")
     path = model if source == "model" else tmp_path / "ort.h5"
     twin = recorded(path, feed, tmp_path / "twin.h5", "interpreter", arithmetic="ort-mlas")
-    check_twins(runtime, twin, 50)
+    check_twins(runtime, explain_recording(runtime), twin, 50)

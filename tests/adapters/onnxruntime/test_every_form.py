@@ -27,6 +27,9 @@ FORMS = {
     "qoperator all": ("qoperator", "all"),
 }
 PAIRS = list(itertools.permutations(FORMS, 2))
+RING = {*itertools.pairwise([*FORMS, *FORMS]), *itertools.pairwise([*FORMS, *FORMS][::-1])}
+"""Each form with the next one, and the float net as it is with all: both ways."""
+QUICK = [pair if pair in RING or "fp32 none" in pair else pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +55,7 @@ def check(reference: Path, backend: Path) -> None:
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize(("reference", "backend"), PAIRS)
+@pytest.mark.parametrize(("reference", "backend"), QUICK)
 def test_the_digits_net_answers_to_itself_in_every_form(runs, digits, reference, backend):
     models = {"float": "digits", "qdq": "digits.qdq.per_tensor", "qoperator": "digits.qoperator.per_tensor"}
     sides = [
@@ -95,7 +98,7 @@ def half_precision(path: Path, out: Path, *, keep_io: bool) -> Path:
 
 @pytest.mark.parametrize("keep_io", [True, False])
 @pytest.mark.parametrize("level", ["none", "basic", "extended", "all"])
-@pytest.mark.parametrize("float_level", ["none", "all"])
+@pytest.mark.parametrize("float_level", ["none", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_the_digits_net_answers_to_itself_in_half_precision(runs, digits, tmp_path, way, float_level, level, keep_io):
     feed = {"x": digits[:2, None]}

@@ -85,7 +85,7 @@ def twin(tmp_path, path, feeds, samples, found):
 
 
 @pytest.mark.parametrize("form", ["qdq.per_channel", "qdq.per_tensor", "qoperator.per_channel", "qoperator.per_tensor"])
-@pytest.mark.parametrize("opt", ["none", "extended", "all"])
+@pytest.mark.parametrize("opt", ["none", pytest.param("extended", marks=pytest.mark.slow), "all"])
 def test_the_digits_net_is_explained(tmp_path, form, opt):
     path, *_ = digits(tmp_path, form, opt)
     found = check(path)

@@ -191,7 +191,7 @@ def found_graph(path):
     return open_recording(path).graph
 
 
-@pytest.mark.parametrize("level", ["none", "all"])
+@pytest.mark.parametrize("level", [pytest.param("none", marks=pytest.mark.slow), "all"])
 @pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 @pytest.mark.parametrize("name", NETS)
 def test_operators_are_explained(tmp_path, name, form, level):

@@ -228,7 +228,9 @@ def test_bytes_that_are_no_text_press_no_key_and_end_nothing(program):
     assert program.process.poll() is None
 
 
-@pytest.mark.parametrize("key", ["x", "o", "B", "é", "~", "u", " ", "\x12"])
+@pytest.mark.parametrize(
+    "key", ["x", "é", " ", "\x12", *(pytest.param(k, marks=pytest.mark.slow) for k in ("o", "B", "~", "u"))]
+)
 def test_a_key_that_does_nothing_says_so(program, key):
     program.send(key.encode())
     name = {" ": "space", "\x12": "ctrl+r"}.get(key, key)

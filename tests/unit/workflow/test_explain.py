@@ -34,7 +34,14 @@ def run(tmp_path, arithmetic):
     return out
 
 
-@pytest.mark.parametrize("name", PRESETS)
+QUICK = {
+    *("onnx-spec", "ort-mlas", "ort-mlas-avx2-nonvnni", "float-unfused", "xnnpack-rndnu", "qnnpack"),
+    *("fbgemm-nonvnni", "gemmlowp", "tflite-reference", "tvm-qnn-upward", "glow-cpu", "tensorrt"),
+}
+"""Each way of scaling and rounding that is known, once."""
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in PRESETS])
 def test_every_known_backend_is_named(tmp_path, name):
     found = explain(run(tmp_path, name))
     assert not found.of(ExplainStatus.UNEXPLAINED)

@@ -195,9 +195,9 @@ def test_a_late_bias_is_what_the_steps_before_make_of_it(quantized):
     "text",
     [
         "m=q8 steps=mul,shr.up,zp,sat",
-        "m=q15t steps=mul,shr.away,zp,sat",
+        pytest.param("m=q15t steps=mul,shr.away,zp,sat", marks=pytest.mark.slow),
         "m=bf16 steps=mul,even,zp,sat",
-        "m=f16 steps=mul,zp,away,sat",
+        pytest.param("m=f16 steps=mul,zp,away,sat", marks=pytest.mark.slow),
     ],
 )
 def test_short_multipliers_are_found_though_nobody_is_known_to_use_them(quantized, text):

@@ -21,7 +21,15 @@ def with_commands(byte_terminal, make_app, make_session, settle):
     return run
 
 
-@pytest.mark.parametrize("key", ["pagedown", "pageup", "down", "up", "enter", "escape", "end"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "pagedown",
+        "enter",
+        "escape",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("pageup", "down", "up", "end")),
+    ],
+)
 async def test_keys_that_come_with_the_one_that_opens_it_break_nothing(with_commands, key):
     async def act(terminal, pilot):
         for _ in range(3):

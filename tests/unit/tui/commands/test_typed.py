@@ -109,7 +109,15 @@ def state(app, main):
     }
 
 
-@pytest.mark.parametrize("name", STREAMS)
+QUICK = {
+    *("search and walk", "escape right after text", "filter that is narrowed on its way", "element, and away"),
+    *("reason", "pages of a screen just shown", "help twice, and a line", "arrows", "paste"),
+    *("commands, then a line", "lines move while one is typed in", "all at once"),
+}
+"""One of each kind."""
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in STREAMS])
 async def test_bytes_in_any_bursts_do_what_they_do_one_by_one(typed, name, tmp_path):
     chance = random.Random(name)  # noqa: S311  cuts, nothing secret
     data = STREAMS[name]
