@@ -29,6 +29,10 @@ QUICK_TESTS = (
     *("tests/unit/compare", "tests/unit/test_session.py", "tests/unit/test_facade.py", "tests/cli/test_diff.py"),
     *("tests/cli/test_explain.py", "tests/faults", "tests/unit/workflow/test_explain.py"),
 )
+SLOW_TESTS = (
+    "tests/faults",
+    *(f"tests/adapters/onnxruntime/test_{name}.py" for name in ("explain_nets", "real_diffs")),
+)
 RUNTIME_TESTS = tuple(
     f"tests/adapters/onnxruntime/test_{name}.py"
     for name in ("every_form", "explain_nets", "explain_operators", "known_bug", "real_diffs", "rewrites")
@@ -268,7 +272,7 @@ def tests_pairs(corpus: Corpus, tier: str) -> None:
         if tier == "quick"
         else [
             (RUNTIME_TESTS, "not slow", "12"),
-            (("tests/faults", *RUNTIME_TESTS), "slow", "400"),
+            (SLOW_TESTS, "slow", "400"),
         ]
     )
     for paths, marked, most in runs:
