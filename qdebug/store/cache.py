@@ -160,8 +160,7 @@ def _code() -> list[str]:
 def _header(columns: Mapping[str, np.ndarray]) -> bytes | None:
     """Describe columns; None if they are too large to be kept."""
     rows, total = [], 0
-    for name in columns:  # one after the other: they may be made when they are asked for
-        column = columns[name]
+    for name, column in columns.items():
         rows.append([name, column.dtype.str, column.size])
         total += column.nbytes
     header = json.dumps(rows).encode()
@@ -171,8 +170,8 @@ def _header(columns: Mapping[str, np.ndarray]) -> bytes | None:
 def _content(columns: Mapping[str, np.ndarray], header: bytes, key: bytes) -> Iterator[bytes]:
     """Give what follows the digest in a file, piece by piece."""
     yield key + _LENGTH.pack(len(header)) + header
-    for name in columns:
-        yield columns[name].tobytes()
+    for column in columns.values():
+        yield column.tobytes()
 
 
 def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:

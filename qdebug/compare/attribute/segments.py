@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from qdebug.compare.align.pairs import Pair
@@ -41,14 +41,13 @@ class SegmentFinder:
     Args:
         reference: The reference run.
         backend: The backend run.
-        pairs: All pairs of the alignment.
+        pairs: All pairs of the alignment, by their backend tensors.
     """
 
-    def __init__(self, reference: Run, backend: Run, pairs: Sequence[Pair]) -> None:
-        self._ref, self._be = reference, backend
-        self._pairs = {pair.backend: pair for pair in pairs}
+    def __init__(self, reference: Run, backend: Run, pairs: Mapping[str, Pair]) -> None:
+        self._ref, self._be, self._pairs = reference, backend, pairs
         self._partners: dict[str, str] = {}  # the first backend tensor of each class of reference tensors, by its root
-        for pair in pairs:
+        for pair in pairs.values():
             self._partners.setdefault(reference.classes.root(pair.reference), pair.backend)
 
     def of(self, pair: Pair) -> Segment | None:

@@ -79,7 +79,7 @@ class GraphDifferences:
         layouts = {**layouts_of(self._ref), **views}
         self.replays = ReferenceReplay(self._ref, self.be, pairs=self._pairs, layouts=layouts)
         self.dynamic = DynamicReplay(self.be, self.replays.backend)
-        self.segments = SegmentFinder(self._ref, self.be, pairs)
+        self.segments = SegmentFinder(self._ref, self.be, self._pairs)
         self.constants = ConstantCheck(self._ref, self.be, self.replays)
 
     def same(self, pair: Pair, node: Node, segment: Segment) -> bool:
