@@ -105,10 +105,13 @@ def decisions(said: dict) -> dict:
 def command(arguments: list[str]) -> tuple[object, str]:
     """Run `python -m qdebug` in this process; return its exit code and what it printed on stdout."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    import qdebug
+
     before, sys.argv = sys.argv, ["qdebug", *arguments]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            runpy.run_module("qdebug", run_name="__main__")
+            # by its path: pytest, which may have loaded the package, cannot run modules of it
+            runpy.run_path(str(Path(qdebug.__file__).with_name("__main__.py")), run_name="__main__")
             code: object = 0
     except SystemExit as end:
         code = end.code if end.code is not None else 0
