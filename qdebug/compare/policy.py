@@ -13,7 +13,7 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, Role
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.origin import is_excused
+from qdebug.compare.result.node_result import is_excused
 from qdebug.compare.result.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, RunInfo

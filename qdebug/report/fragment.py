@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import DiffResult
 from qdebug.report.html_element import Element, element, rendered, table
 from qdebug.view import numbers, sentences

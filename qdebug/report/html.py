@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from qdebug.compare.align.pairs import Kind
-from qdebug.compare.result.origin import breaks_limit, is_beyond, is_excused
+from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.numerics.agreement import Agreement
 from qdebug.report.html_detail import detail_section

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from qdebug.compare.result.origin import breaks_limit, is_beyond, is_excused
+from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.numerics.channels import ChannelErrors
 from qdebug.report.html_element import Element, element

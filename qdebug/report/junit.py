@@ -9,7 +9,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
-from qdebug.compare.result.origin import breaks_limit, is_excused
+from qdebug.compare.result.node_result import breaks_limit, is_excused
 from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.view import numbers, sentences
 from qdebug.view.text import safe_text

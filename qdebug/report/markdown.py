@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from qdebug.compare.align.pairs import Kind
-from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import DiffResult, NodeResult
 from qdebug.view import sentences
 from qdebug.view.rows import NodeRow, badness, columns, node_row

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qdebug.compare.result.origin import breaks_limit, is_excused
+from qdebug.compare.result.node_result import breaks_limit, is_excused
 from qdebug.compare.result.result import DiffResult, NodeResult, json_safe
 from qdebug.model import Graph
 from qdebug.view import numbers, sentences

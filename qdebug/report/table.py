@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qdebug.compare.align.pairs import Kind
-from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.report.layout import GAP, PlacedColumn, natural_width, place

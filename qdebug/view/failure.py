@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdebug.compare.result.origin import breaks_limit, is_beyond
+from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import DiffResult, NodeResult
 from qdebug.view import numbers, sentences
 from qdebug.view.shell import command

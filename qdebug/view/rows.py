@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qdebug.compare.result.origin import breaks_limit, is_excused
+from qdebug.compare.result.node_result import breaks_limit, is_excused
 from qdebug.compare.result.status import Status
 from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
 from qdebug.view import numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qdebug.compare.result.origin import is_beyond
+from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.view.rows import badness
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Kind, Unmatched
 from qdebug.compare.result.finding import FindingKind, Role
-from qdebug.compare.result.origin import breaks_limit
+from qdebug.compare.result.node_result import breaks_limit
 from qdebug.compare.result.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.compare.timing import Timing
 from qdebug.model import Fidelity, RunInfo

@@ -13,7 +13,7 @@ from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["Finding", "NodeResult", "SampleError", "SampleResult", "Status"]
+__all__ = ["Finding", "NodeResult", "SampleError", "SampleResult", "Status", "breaks_limit", "is_beyond", "is_excused"]
 
 _PLAIN = tuple(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
 """Fields of `ErrorStats` in the order of the JSON keys."""
@@ -163,6 +163,24 @@ class NodeResult:
             "samples": [sample.to_dict() for sample in self.samples],
             "acknowledged": None if self.acknowledged is None else self.acknowledged.to_dict(),
         }
+
+
+_BEYOND = (Status.DIVERGED, Status.NONFINITE)
+
+
+def breaks_limit(node: NodeResult) -> bool:
+    """Tell whether a tensor is beyond its limit, or is declared so differently that it has another shape."""
+    return node.status in _BEYOND or (node.status is Status.INCOMPARABLE and node.declared is not None)
+
+
+def is_excused(node: NodeResult) -> bool:
+    """Tell whether somebody accepted what is wrong with a tensor, and that has not expired."""
+    return node.acknowledged is not None and not node.acknowledged.expired
+
+
+def is_beyond(node: NodeResult) -> bool:
+    """Tell whether a tensor breaks its limit and is not excused: what verdicts and exit codes count."""
+    return breaks_limit(node) and not is_excused(node)
 
 
 def _metrics_dict(stats: ErrorStats | None) -> dict[str, Any] | None:

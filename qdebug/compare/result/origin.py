@@ -17,24 +17,7 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, Node
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["breaks_limit", "gain_of", "is_beyond", "is_excused", "origin_of", "original_of", "worst_output"]
-
-_BEYOND = (Status.DIVERGED, Status.NONFINITE)
-
-
-def breaks_limit(node: NodeResult) -> bool:
-    """Tell whether a tensor is beyond its limit, or is declared so differently that it has another shape."""
-    return node.status in _BEYOND or (node.status is Status.INCOMPARABLE and node.declared is not None)
-
-
-def is_excused(node: NodeResult) -> bool:
-    """Tell whether somebody accepted what is wrong with a tensor, and that has not expired."""
-    return node.acknowledged is not None and not node.acknowledged.expired
-
-
-def is_beyond(node: NodeResult) -> bool:
-    """Tell whether a tensor breaks its limit and is not excused: what verdicts and exit codes count."""
-    return breaks_limit(node) and not is_excused(node)
+__all__ = ["gain_of", "origin_of", "original_of", "worst_output"]
 
 
 def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None]) -> float | None:

@@ -10,7 +10,7 @@ from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.kept import result_facts
 from qdebug.compare.result.limit_rules import Acknowledgement, LimitRule, RuleFinder, unused_entries
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.origin import breaks_limit, is_beyond
+from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import Status
 from qdebug.compare.result.result_table import ResultTable
 

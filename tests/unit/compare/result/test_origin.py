@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
-from qdebug.compare.result.origin import is_beyond, origin_of
+from qdebug.compare.result.node_result import is_beyond
+from qdebug.compare.result.origin import origin_of
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
