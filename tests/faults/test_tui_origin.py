@@ -25,10 +25,11 @@ async def reached(reference, backend):
     app = QdebugApp([Opening(compare=lambda: DiffSession(reference, backend))])
     async with app.run_test(size=(80, 24)) as pilot:
         main = app.screen_stack[0]
-        for _ in range(2000):
+        for _ in range(20_000):
             await pilot.pause(0.01)
             if main.finished:
                 break
+        assert main.finished
         await pilot.press(*KEYS)
         await pilot.pause()
         return main.scene.planned.node
