@@ -270,8 +270,26 @@ class GraphDifferences:
             found = self._different_operands(form, theirs)
         if found is not None:
             return found
-        extra = [n.op for n in segment.nodes if n is not main]
-        return _difference(FindingKind.OPERATOR, node, f"it does not do what {' + '.join([main.op, *extra])} does")
+        if others and not scaled and self._lacks(node, (form, theirs), others):
+            missing = " + ".join(each.op for each in others)
+            said = f"the reference's {missing} is missing here: its {node.op} is the same"
+            return _difference(FindingKind.MISSING_NODE, node, said, evidence=others[0].name)
+        known = " + ".join([main.op, *(each.op for each in others)])
+        return _difference(FindingKind.OPERATOR, node, f"it does not do what {known} does")
+
+    def _lacks(self, node: Node, forms: tuple[Node, Node], others: Sequence[Node]) -> bool:
+        """Tell whether the nodes beside the one that a backend node answers to are all that it lacks.
+
+        They are activations, the backend fuses none, and all constants are recorded and the same on both sides.
+        """
+        ours, theirs = forms
+        if not all(operators.of(each.op).activation for each in others) or operators.fused_activation(node):
+            return False
+        constant = [self.be.classes.folds(one) for one in ours.inputs if one]
+        held = all(self._backend.has(one) for one in ours.inputs if one and self.be.classes.folds(one))
+        known = [self._ref.classes.folds(one) for one in theirs.inputs if one]
+        recorded = all(self._reference.has(one) for one in theirs.inputs if one and self._ref.classes.folds(one))
+        return ours.op == theirs.op and constant == known and held and recorded
 
     def _difference_wide(self, node: Node, segment: Segment) -> Finding:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))

@@ -18,6 +18,7 @@ class FindingKind(StrEnum):
     ATTRIBUTE = "attribute"
     OPERATOR = "operator"
     OPERAND = "operand"
+    MISSING_NODE = "missing_node"
     SCALE = "scale"
     ZERO_POINT = "zero_point"
     SATURATION = "saturation"

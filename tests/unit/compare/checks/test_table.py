@@ -37,7 +37,11 @@ def recorded(nodes, constants, *, quants=None, change=None):
 
 def product(*, w=W, b=B, alpha=0.1, last="LeakyRelu", change=None):
     attrs = {"alpha": alpha} if last == "LeakyRelu" else {}
-    nodes = (node("Gemm", "x w b", "h"), node("Tanh", "h", "t"), node(last, "t", "y", **attrs))
+    nodes = (
+        [node("Gemm", "x w b", "h"), node("Tanh", "h", "t"), node(last, "t", "y", **attrs)]
+        if last
+        else [node("Gemm", "x w b", "t"), node("LeakyRelu", "t", "y", alpha=alpha)]
+    )
     return recorded(nodes, {"w": w, "b": b}, change=change)
 
 
@@ -72,6 +76,7 @@ HALF = {"h": lambda array: array.astype(np.float16).astype(np.float32)}
         ("bias", product(), product(b=bumped(B, 1, 1.0)), "n_h", "elements"),
         ("attribute", product(), product(alpha=0.3), "n_y", None),
         ("operator", product(), product(last="Sin"), "n_y", None),
+        ("missing_node", product(), product(last=None), "n_t", None),
         ("operand", joined(), joined(operand="t"), "n_y", None),
         ("arithmetic", product(), product(change=OFF), "n_t", "times the rounding bound"),
         ("arithmetic", PLAIN, coded(change={"t_q": lambda a: bumped(a, (0, 0), -9)}), "n_t_q", "LSB"),
