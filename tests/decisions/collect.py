@@ -78,7 +78,10 @@ def without_words(value: object) -> object:
 
 
 def _picked(entry: dict, keys: tuple[str, ...]) -> dict:
-    return {key: without_words(entry[key]) for key in keys if key in entry}
+    picked = {key: without_words(entry[key]) for key in keys if key in entry}
+    if "declared" in picked:  # a sentence too: whether there is one is the decision
+        picked["declared"] = picked["declared"] is not None
+    return picked
 
 
 def decisions(said: dict) -> dict:
