@@ -98,7 +98,7 @@ def _counts(of: Measured, found: Finding) -> bool:
 def shortcomings(
     reference: RunInfo, backend: RunInfo, coverage: Coverage, of: ResultTable, *, limits: Limits
 ) -> tuple[str, ...]:
-    """Give a clause for everything that is missing from a comparison and not accepted by the limits.
+    """Return a clause for everything that is missing from a comparison and not accepted by the limits.
 
     Args:
         reference: Facts of the reference run.
@@ -133,7 +133,7 @@ def shortcomings(
 
 
 def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
-    """Give what has a partner and cannot be compared with it."""
+    """Return what has a partner and cannot be compared with it."""
     apart = (node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node))
     return tuple(
         Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=Kind.LOST, reason=node.reason or "") for node in apart
@@ -226,7 +226,7 @@ def _left_with(of: ResultTable, output: NodeResult, *, every: bool) -> str:
 
 
 def _worst_sample(output: NodeResult) -> int | None:
-    """Give the sample with the lowest SQNR, of equals the first; one that is not finite is lower than any number."""
+    """Return the sample with the lowest SQNR, of equals the first; one that is not finite is lower than any number."""
     if not output.samples:
         return None
 

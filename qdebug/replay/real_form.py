@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from qdebug.model import AttrValue, Node, operators
 
-__all__ = ["real_form", "takes_codes"]
+__all__ = ["real_form"]
 
 _STANDARD_OPSET = 13
 """Version of the standard operators that contributed operators are defined after."""
@@ -41,8 +41,3 @@ def _standard(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, 
 
 def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
     return {**opset, "": max(opset.get("", _STANDARD_OPSET), _STANDARD_OPSET)}
-
-
-def takes_codes(node: Node) -> bool:
-    """Tell whether an operator without real form computes on the codes themselves, with scales of its own."""
-    return operators.of(node.op).takes_codes

@@ -1,1 +1,1 @@
-"""Workflows that need adapters and analysis together: record a run, the demo."""
+"""Workflows that need adapters and comparisons together: record a run, the demo."""

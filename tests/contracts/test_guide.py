@@ -21,11 +21,22 @@ def test_every_file_named_exists(root):
     assert not [(page.name, path) for page, text in pages(root).items() for path in missing(text, root)]
 
 
+def broken(text):
+    found = []
+    for _, code in BLOCK.findall(text):
+        try:
+            compile(textwrap.dedent(code), "guide", "exec", dont_inherit=True)
+        except SyntaxError:
+            found.append(code)
+    return found
+
+
 def test_code_that_is_shown_compiles(root):
-    for page, text in pages(root).items():
-        for _, code in BLOCK.findall(text):
-            compile(textwrap.dedent(code), str(page), "exec", dont_inherit=True)
+    texts = pages(root).values()
+    assert any(map(BLOCK.search, texts))
+    assert not [code for text in texts for code in broken(text)]
 
 
 def test_the_check_can_fail(root):
     assert missing("see `qdebug/no/such.py` and `qdebug/model/graph.py`", root) == ["qdebug/no/such.py"]
+    assert broken("```python\nx = (\n```\n```python\nx = 1\n```\n") == ["x = (\n"]

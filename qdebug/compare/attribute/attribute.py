@@ -261,7 +261,7 @@ class _Split:
         )
 
     def attribution(self) -> Attribution:
-        """Give what was accumulated."""
+        """Return what was accumulated."""
         samples = {sample: self._given(part) for sample, part in self._parts.items()}
         if len(samples) == 1:
             return replace(*samples.values(), samples=MappingProxyType(samples))
@@ -343,7 +343,7 @@ _ALONG_ONE = 13
 
 
 def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None:
-    """Give the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
+    """Return the axes along which a tensor's readers compare its elements, all of them Softmax; None if others read it.
 
     Args:
         graph: A graph.

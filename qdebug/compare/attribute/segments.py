@@ -74,7 +74,7 @@ class SegmentFinder:
         return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
 
     def _own(self, output: str) -> tuple[tuple[Node, ...], tuple[str, ...]] | None:
-        """Give the backend's nodes between a tensor and the compared ones above it, and those."""
+        """Return the backend's nodes between a tensor and the compared ones above it, and those."""
         graph = self._be.recording.graph
         found: dict[str, Node] = {}
         entries: dict[str, None] = {}
@@ -112,7 +112,7 @@ class SegmentFinder:
 
 
 def main_node(node: Node, segment: Segment) -> Node | None:
-    """Give the reference node of the same operator among those that a backend node stands for."""
+    """Return the reference node of the same operator among those that a backend node stands for."""
     return next((n for n in segment.nodes if operators.same_family(n, node)), None)
 
 

@@ -34,12 +34,8 @@ def _fits(
 ) -> Finding | None:
     """Find what holding the reference's values to the codes loses, if it is too much; a note if no more than before."""
     stats, attribution = of.stats, of.attribution
-    if (
-        attribution is None
-        or attribution.introduced_unsaturated is None
-        or attribution.introduced_unsaturated.nonfinite
-        or error is None
-    ):
+    own = None if attribution is None else attribution.introduced_unsaturated
+    if attribution is None or own is None or own.nonfinite or error is None:
         return None
     if stats is None or stats.nonfinite or not stats.mismatches:
         return None

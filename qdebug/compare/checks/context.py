@@ -99,12 +99,7 @@ class NodeContext:
     @cached_property
     def excused(self) -> bool:
         """Whether a known arithmetic gives the same bits, or, without replay, the inputs may account for the error."""
-        if (
-            self.attribution is not None
-            and self.attribution.introduced_unsaturated is None
-            and not self.exact
-            and self._passes_on
-        ):
+        if self.unreplayed is not None and not self.exact and self._passes_on:
             return True
         return self._reproduced_firmly
 
@@ -162,7 +157,7 @@ class NodeContext:
         found, why = graphs.difference(self.entry, node, segment, attribution, self.comparison)
         return found or self._contradicted(node, segment), why
 
-    @property
+    @cached_property
     def unholdable(self) -> Finding | None:
         """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
         known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None

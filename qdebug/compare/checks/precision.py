@@ -21,7 +21,7 @@ def reduced_precision(
     *,
     known: str | None = None,
 ) -> str | None:
-    """Give the name of the format that all values of the backend's tensor fit, and not all of the reference's.
+    """Return the name of the format that all values of the backend's tensor fit, and not all of the reference's.
 
     Args:
         sides: The reference run and the backend run.

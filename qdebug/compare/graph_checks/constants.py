@@ -98,7 +98,7 @@ class ConstantCheck:
         return float(np.sqrt(np.mean(off**2))), _of_elements(node, "bias", bias, wrong, off.size)
 
     def _added(self, main: Node, others: Sequence[Node]) -> str:
-        """Give the constant that a node of its own adds to what a reference node gives; "" if there is none."""
+        """Return the constant that a node of its own adds to what a reference node gives; "" if there is none."""
         adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
         names = [name for node in adding for name in node.inputs if self._ref.classes.folds(name)]
         return names[0] if len(names) == 1 else ""
@@ -165,7 +165,7 @@ class ConstantCheck:
         return self._coarse(node, one, title, np.abs(mine - real)) or wrong
 
     def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Give a constant of the backend as real values, and half a step of each."""
+        """Return a constant of the backend as real values, and half a step of each."""
         nodes = (node for node in self._be.recording.graph.consumers(name) if operators.of(node.op).packs_weight)
         node = next((node for node in nodes if node.inputs[1] == name), None)
         if node is None:

@@ -27,7 +27,7 @@ from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable
 from qdebug.compare.result.finding import Finding, FindingKind, Role
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
-from qdebug.replay.real_form import real_form, takes_codes
+from qdebug.replay.real_form import real_form
 
 __all__ = ["GraphDifferences"]
 
@@ -125,13 +125,13 @@ class GraphDifferences:
 
         Not where a node takes codes for numbers.
         """
-        return segment.wide or not takes_codes(node)
+        return segment.wide or not operators.of(node.op).takes_codes
 
     def coded(self, segment: Segment) -> bool:
         """Tell whether the backend's nodes compute with codes, or with constants that are rounded to them."""
         tensors = self._backend.graph.tensors
         names = {name for node in segment.own for name in (*node.inputs, *node.outputs) if name}
-        return any(takes_codes(node) for node in segment.own) or any(
+        return any(operators.of(node.op).takes_codes for node in segment.own) or any(
             tensors[form].quant is not None for name in names for form in self.be.classes.members(name)
         )
 
@@ -282,14 +282,15 @@ class GraphDifferences:
 
         They are activations, the backend fuses none, and all constants are recorded and the same on both sides.
         """
-        ours, theirs = forms
         if not all(operators.of(each.op).activation for each in others) or operators.fused_activation(node):
             return False
-        constant = [self.be.classes.folds(one) for one in ours.inputs if one]
-        held = all(self._backend.has(one) for one in ours.inputs if one and self.be.classes.folds(one))
-        known = [self._ref.classes.folds(one) for one in theirs.inputs if one]
-        recorded = all(self._reference.has(one) for one in theirs.inputs if one and self._ref.classes.folds(one))
-        return ours.op == theirs.op and constant == known and held and recorded
+        kinds = []
+        for form, run in zip(forms, (self.be, self._ref), strict=True):
+            constant = {name: run.classes.folds(name) for name in form.inputs if name}
+            if not all(run.recording.has(name) for name, folds in constant.items() if folds):
+                return False
+            kinds.append((form.op, tuple(constant.values())))
+        return kinds[0] == kinds[1]
 
     def _difference_wide(self, node: Node, segment: Segment) -> Finding:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))

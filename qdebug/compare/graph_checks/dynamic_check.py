@@ -41,12 +41,12 @@ class DynamicCheck:
     Args:
         reference: The reference run.
         backend: The backend run.
-        declared: What the two graphs declare.
+        differences: What the two graphs declare.
     """
 
-    def __init__(self, reference: Recording, backend: Recording, declared: GraphDifferences) -> None:
+    def __init__(self, reference: Recording, backend: Recording, differences: GraphDifferences) -> None:
         self._reference, self._backend = reference, backend
-        self._declared, self._dynamic = declared, declared.dynamic
+        self._differences, self._dynamic = differences, differences.dynamic
 
     def wrong(self, node: Node, segment: Segment, places: Iterable[tuple[int, int]]) -> Finding | None:
         """Find the node that gives some elements that its recorded inputs do not account for, though most are right.
@@ -98,16 +98,16 @@ class DynamicCheck:
             KernelError: A node cannot be replayed.
             RecordingError: A constant or an input was not recorded.
         """
-        theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._differences.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         ours = self._dynamic.values(entry.pair, segment, theirs.shape, place)
         if not same_elements(ours.shape, theirs.shape):
-            return self._declared.difference(node, segment)
+            return self._differences.difference(node, segment)
         ours = self._clamped(entry, ours.reshape(theirs.shape))
         span = span_before(self._reference.graph, entry.reference_tensor)
         if span != (None, None):
             theirs = np.clip(theirs, *span)
         difference = _minus(theirs, ours)
-        known = self._declared.replays.rounding_noise(entry.pair, segment, sample=place[0], step=place[1])
+        known = self._differences.replays.rounding_noise(entry.pair, segment, sample=place[0], step=place[1])
 
         def allowed(*, any_scale: bool) -> np.ndarray:
             weights = self._dynamic.of_weights(entry.pair, segment, theirs.shape, place, any_scale=any_scale)
@@ -118,10 +118,10 @@ class DynamicCheck:
         if likely and exceeds(difference, most) and exceeds(self._beside_weight(entry, segment, ours, place), most):
             coarse = self._dynamic.coarse(segment)
             if coarse is None or exceeds(difference, allowed(any_scale=True)):
-                return self._declared.difference(node, segment)
+                return self._differences.difference(node, segment)
             return coarse_constant(node, "weight", *coarse)
-        if likely and self._declared.constants.weight_is_other(segment):
-            return self._declared.difference(node, segment)
+        if likely and self._differences.constants.weight_is_other(segment):
+            return self._differences.difference(node, segment)
         if self._raw_codes(entry, segment):
             return None
         lost = self._lost(entry, theirs, difference, place)
@@ -132,9 +132,9 @@ class DynamicCheck:
         self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
     ) -> np.ndarray:
         """Give by how much a replay is off beside what its weight's rounding makes; all of it where that is unknown."""
-        theirs = self._declared.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._differences.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
         if theirs is None:
-            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
+            theirs = self._differences.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         span = span_before(self._reference.graph, entry.reference_tensor)
         return _minus(theirs if span == (None, None) else np.clip(theirs, *span), ours)
 

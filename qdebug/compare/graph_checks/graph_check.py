@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from qdebug.compare.align.layouts import in_reference_order
-from qdebug.compare.align.pairs import Pair, clamp_of
+from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose, is_loose
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.backend_replay import replay
 from qdebug.compare.attribute.band import norm, unit_roundoff
@@ -39,7 +38,6 @@ from qdebug.numerics.short_formats import SHORT_FORMATS
 
 __all__ = ["GraphCheck", "rounded_first"]
 
-
 _UNSAID = "nobody said where its inputs are rounded to codes"
 
 
@@ -49,33 +47,25 @@ class GraphCheck:
     Args:
         reference: The reference run.
         backend: The backend run.
-        pairs: All pairs of the alignment.
-        runs: What is known of both graphs; derived from the recordings if None.
+        differences: What the two graphs say differently.
 
     Attributes:
         segments: Finds what leads to a compared tensor in either graph.
     """
 
-    def __init__(
-        self,
-        reference: Recording,
-        backend: Recording,
-        pairs: Sequence[Pair],
-        *,
-        runs: tuple[Run, Run] | None = None,
-    ) -> None:
+    def __init__(self, reference: Recording, backend: Recording, differences: GraphDifferences) -> None:
         self._reference, self._backend = reference, backend
-        self._declared = GraphDifferences(reference, backend, pairs, runs=runs)
-        self.segments = self._declared.segments
-        self._dynamic = DynamicCheck(reference, backend, self._declared)
+        self._differences = differences
+        self.segments = self._differences.segments
+        self._dynamic = DynamicCheck(reference, backend, self._differences)
 
     def unrepresentable_constant(self, node: Node, segment: Segment) -> Finding | None:
         """Find a constant of a node that its format cannot hold; None if there is none."""
-        return None if segment.wide else self._declared.unrepresentable_constant(node, segment)
+        return None if segment.wide else self._differences.unrepresentable_constant(node, segment)
 
     def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
         """Split a tensor's error; a node without kernel is replayed by the reference's nodes that it stands for."""
-        if segment is not None and self._declared.dynamic.handles(entry.pair, segment):
+        if segment is not None and self._differences.dynamic.handles(entry.pair, segment):
             found = self._dynamic.attribution(entry, segment)
             if found.introduced is not None:
                 return found
@@ -101,10 +91,10 @@ class GraphCheck:
         self, entry: PlannedNode, segment: Segment, *, instead: bool = False, rounding: bool = True
     ) -> Attribution:
         def by_reference_nodes(sample: int, step: int) -> np.ndarray:
-            return self._declared.replays.values(entry.pair, segment, sample=sample, step=step)
+            return self._differences.replays.values(entry.pair, segment, sample=sample, step=step)
 
         def rounding_noise(sample: int, step: int) -> np.ndarray:
-            return self._declared.replays.rounding_noise(entry.pair, segment, sample=sample, step=step)
+            return self._differences.replays.rounding_noise(entry.pair, segment, sample=sample, step=step)
 
         found = attribute(
             self._reference,
@@ -140,11 +130,11 @@ class GraphCheck:
         if node is None or segment is None or not segment.nodes or place is None:
             return None
         try:
-            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
+            theirs = self._differences.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         except (KernelError, RecordingError):
             return None
         ours = in_reference_order(self._backend.load(entry.tensor, *place), entry.pair.backend_view, theirs.shape)
-        return None if _one_shape(theirs.shape, ours.shape) else self._declared.difference(node, segment)
+        return None if _one_shape(theirs.shape, ours.shape) else self._differences.difference(node, segment)
 
     def difference(
         self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
@@ -160,11 +150,11 @@ class GraphCheck:
         places = list(recorded_places(self._reference, self._backend, entry))[:1]
         places += [p for p in recorded_places(self._reference, self._backend, entry) if p[0] == worst][:1]
         places = list(dict.fromkeys(places))
-        if self._declared.dynamic.handles(entry.pair, segment) and (
+        if self._differences.dynamic.handles(entry.pair, segment) and (
             wrong := self._dynamic.wrong(node, segment, places)
         ):
             return wrong, None
-        if not segment.wide and self._declared.same(entry.pair, node, segment):
+        if not segment.wide and self._differences.same(entry.pair, node, segment):
             return None, None
         why = self._why_not(entry, node, segment, attribution)
         found = None
@@ -191,7 +181,9 @@ class GraphCheck:
         stored = self._backend.load(entry.tensor, *place)
 
         def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
-            theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1], rounded=rounded)
+            theirs = self._differences.replays.values(
+                entry.pair, segment, sample=place[0], step=place[1], rounded=rounded
+            )
             ours = in_reference_order(stored, entry.pair.backend_view, theirs.shape)
             if not _one_shape(ours.shape, theirs.shape):
                 return False
@@ -209,7 +201,9 @@ class GraphCheck:
         """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
         if not segment.wide and attribution.introduced_unsaturated is None:
             return attribution.reason or f"no bound of rounding is known for {node.op}"
-        if not self._declared.checkable(node, segment) and not self._declared.dynamic.handles(entry.pair, segment):
+        if not self._differences.checkable(node, segment) and not self._differences.dynamic.handles(
+            entry.pair, segment
+        ):
             return f"{node.op} computes with codes"
         if next(recorded_places(self._reference, self._backend, entry), None) is None:
             return "not all of its values were kept"
@@ -228,13 +222,13 @@ class GraphCheck:
         """Return the first difference that is found at some samples and steps."""
         if not segment.wide and (said := self._other_bias(entry, node, segment, attribution, places)):
             return said
-        if self._declared.dynamic.handles(entry.pair, segment):
+        if self._differences.dynamic.handles(entry.pair, segment):
             return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in places)), None)
         if segment.wide:
             return next(filter(None, (self._differs_wide(entry, node, segment, place) for place in places)), None)
         if any(self._differs(entry, node, segment, attribution, place) for place in places):
-            return self._declared.difference(node, segment)
-        if not self._declared.coded(segment):
+            return self._differences.difference(node, segment)
+        if not self._differences.coded(segment):
             return None
         return next(filter(None, (self._lost(entry, node, segment, place) for place in places)), None)
 
@@ -247,7 +241,7 @@ class GraphCheck:
         places: Sequence[tuple[int, int]],
     ) -> Finding | None:
         """Find whether a bias in no codes is not the reference's, with more effect than rounding what is summed up."""
-        found = None if entry.quant is not None else self._declared.constants.other_bias(node, segment)
+        found = None if entry.quant is not None else self._differences.constants.other_bias(node, segment)
         if found is None:
             return None
         for place in places:
@@ -259,7 +253,7 @@ class GraphCheck:
 
     def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
         """Find whether too little is left of a product once its weights are rounded to codes."""
-        if not self._declared.multiplies_codes(node):
+        if not self._differences.multiplies_codes(node):
             return None
         theirs, ours = self._replayed(entry, node, segment, place)
         if ours.shape != theirs.shape:
@@ -272,7 +266,7 @@ class GraphCheck:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Give what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
         sample, step = place
-        theirs = self._declared.replays.values(entry.pair, segment, sample=sample, step=step)
+        theirs = self._differences.replays.values(entry.pair, segment, sample=sample, step=step)
         ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
         stored = self._backend.load(entry.tensor, sample, step).shape
         if not same_elements(ours.shape, stored):  # not all was said of what it does
@@ -294,10 +288,10 @@ class GraphCheck:
         if not _one_shape(ours.shape, theirs.shape):
             return True
         ours = ours.reshape(theirs.shape)
-        allowed = self._declared.rounding(node, segment, sample=sample, step=step)
+        allowed = self._differences.rounding(node, segment, sample=sample, step=step)
         spread = None
         if allowed is None:
-            spread = self._declared.spread(node, entry.tensor, sample=sample, step=step)
+            spread = self._differences.spread(node, entry.tensor, sample=sample, step=step)
             spread, allowed = self._as_theirs(entry, spread, theirs), 0.0
         elif isinstance(allowed, np.ndarray):
             allowed = self._as_theirs(entry, allowed, theirs)
@@ -316,7 +310,7 @@ class GraphCheck:
             return found if told else None
 
         def rounding_noise() -> np.ndarray:
-            known = self._declared.replays.rounding_noise(entry.pair, segment, sample=sample, step=step)
+            known = self._differences.replays.rounding_noise(entry.pair, segment, sample=sample, step=step)
             return known if spread is None else np.hypot(known, spread)
 
         found = excess(1.0)
@@ -325,7 +319,7 @@ class GraphCheck:
             found = found if known is None else excess(1.0, known)
             return found is not None and exceeds(found, rounding_noise())
         found = excess(LIKELY_ROUNDING_BOUND_SHARE)
-        if found is None or not self._declared.constants.are_other(node, segment):
+        if found is None or not self._differences.constants.are_other(node, segment):
             return False
         known = self._beside_weight(entry, segment, ours, place)
         found = found if known is None else excess(LIKELY_ROUNDING_BOUND_SHARE, known)
@@ -335,7 +329,7 @@ class GraphCheck:
         self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
     ) -> np.ndarray | None:
         """Give by how much a replay is off beside what its weight's rounding makes; None where that is not known."""
-        theirs = self._declared.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._differences.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
         if theirs is None:
             return None
         span = span_before(self._reference.graph, entry.reference_tensor)
@@ -355,7 +349,7 @@ class GraphCheck:
 
     def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
-        theirs = self._declared.replays.values(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._differences.replays.values(entry.pair, segment, sample=place[0], step=place[1])
         stored = self._backend.load(entry.tensor, *place)
         ours = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
         ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
@@ -363,21 +357,21 @@ class GraphCheck:
             if bounds != (None, None):
                 ours = np.clip(ours, *bounds)
         if not _one_shape(ours.shape, theirs.shape):
-            return self._declared.difference(node, segment)
+            return self._differences.difference(node, segment)
         with np.errstate(invalid="ignore", over="ignore"):
             difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
-        share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._declared.coded(segment)
+        share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._differences.coded(segment)
         if not coded and not self._coded:
             share = min(SEGMENT_ROUNDOFFS * unit_roundoff(stored.dtype), share)
         if not norm(difference) > share * norm(theirs):
             return None
         if not exceeds(
-            difference, self._declared.replays.rounding_noise(entry.pair, segment, sample=place[0], step=place[1])
+            difference, self._differences.replays.rounding_noise(entry.pair, segment, sample=place[0], step=place[1])
         ):
             return None
         inside = self._rounding_inside(entry, segment, theirs.shape, place) if coded else None
         if inside is None or norm(difference + inside) > share * norm(theirs):
-            return self._declared.difference(node, segment)
+            return self._differences.difference(node, segment)
         return lost_to_rounding(entry, norm(theirs), norm(inside), "data")
 
     def _rounding_inside(
@@ -385,7 +379,7 @@ class GraphCheck:
     ) -> np.ndarray | None:
         """Give what rounding to the backend's codes within a part makes of its result; None where it is not known."""
         try:
-            return rounding_inside(self._declared.be, entry.pair, segment, shape, place).reshape(shape)
+            return rounding_inside(self._differences.be, entry.pair, segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):
             return None
 

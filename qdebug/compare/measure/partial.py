@@ -197,7 +197,7 @@ def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tupl
 
 
 def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
-    """Give the statistics of a tensor, from its values if they were kept."""
+    """Return the statistics of a tensor, from its values if they were kept."""
     kept = kept_of(recording, tensor, sample, step)
     if kept is not None:
         return kept
@@ -207,7 +207,7 @@ def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
 
 
 def _sqnr_at_most(ours: Kept, theirs: Kept) -> float | None:
-    """Give an upper bound of the SQNR in dB; None if the statistics give none, as where a value is not finite."""
+    """Return an upper bound of the SQNR in dB; None if the statistics give none, as where a value is not finite."""
     one, other = ours.statistics, theirs.statistics
     if one.count != other.count or any(found.nan or found.inf for found in (one, other)):
         return None
@@ -227,7 +227,7 @@ def _clause(ours: Kept, theirs: Kept) -> str:
 
 
 def _equal(count: int) -> ErrorStats:
-    """Give the error of tensors that are equal bit for bit, of which nothing else is known."""
+    """Return the error of tensors that are equal bit for bit, of which nothing else is known."""
     return ErrorStats(
         count=count,
         max_abs=0.0,
@@ -272,13 +272,13 @@ class ElementsCompared:
     places: int = 1
 
     def joined(self, other: ElementsCompared) -> ElementsCompared:
-        """Give this with another step of the sample."""
+        """Return this with another step of the sample."""
         self.sums.merge(other.sums)
         compared, count, places = self.compared + other.compared, self.count + other.count, self.places + other.places
         return replace(self, compared=compared, count=count, places=places, positions=None)
 
     def stats(self) -> ErrorStats:
-        """Give the error, with the worst element's index in its tensor instead of that among the elements compared."""
+        """Return the error, with the worst element's index in its tensor, not among the elements compared."""
         found = self.sums.stats()
         if found.worst_index is None or self.positions is None:
             return replace(found, worst_index=None)
@@ -305,7 +305,7 @@ class Elements:
     recorded: tuple[np.ndarray, tuple[int, ...]] | None = None
 
     def at(self, positions: np.ndarray) -> tuple[np.ndarray, QuantParams | None]:
-        """Give the elements at some of the positions, with a quantization that fits them as a row of their own."""
+        """Return the elements at some of the positions, with a quantization that fits them as a row of their own."""
         chosen = np.searchsorted(self.positions, positions)
         quant = self.quant
         if quant is None or quant.scale.size == 1:
@@ -317,7 +317,7 @@ class Elements:
 
 
 def _at(values: np.ndarray, places: Sequence[np.ndarray], quant: QuantParams) -> np.ndarray:
-    """Give the scale or zero point of elements."""
+    """Return the scale or zero point of elements."""
     axis, block = quant.axis or 0, quant.block_size or 1
     if values.ndim == 1:
         return np.asarray(values[places[axis] // block])
@@ -373,7 +373,7 @@ def _compared(
 
 
 def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elements | None:
-    """Give the elements that were kept of a tensor, all of them if they were; None if none were."""
+    """Return the elements that were kept of a tensor, all of them if they were; None if none were."""
     quant = quant_of(recording, tensor, sample, step)
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
@@ -385,7 +385,7 @@ def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elem
 
 
 def _in_reference_order(theirs: Elements, ours: Elements, pair: Pair) -> Elements | None:
-    """Give a backend's elements at the positions of the reference's order; None if there is no such order."""
+    """Return a backend's elements at the positions of the reference's order; None if there is no such order."""
     if pair.reference_view is None and pair.backend_view is None:
         same = math.prod(theirs.shape) == math.prod(ours.shape)
         return theirs if same else None

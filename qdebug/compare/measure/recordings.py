@@ -55,7 +55,7 @@ class OneSample(ForwardingRecording):
         return sample == 0 and super().has(tensor, self._sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements of the sample, read-only.
+        """Return the stored elements of the sample, read-only.
 
         Raises:
             RecordingError: No values are kept under this name and step, or it is another sample that is asked for.
@@ -68,7 +68,7 @@ class OneSample(ForwardingRecording):
         return super().load(tensor, self._sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
         return super().kept(tensor, self._sample, step) if sample == 0 else None
 
     @property
@@ -79,7 +79,7 @@ class OneSample(ForwardingRecording):
 
 
 def renumbered(result: DiffResult, sample: int) -> DiffResult:
-    """Give a comparison of one sample with the number that the sample has in the recordings.
+    """Return a comparison of one sample with the number that the sample has in the recordings.
 
     Args:
         result: A comparison of two `OneSample` recordings.
@@ -102,7 +102,7 @@ def renumbered(result: DiffResult, sample: int) -> DiffResult:
 
 
 def real_where_varying(recording: Recording) -> Recording:
-    """Give a recording in which every quantization holds for all samples; the same one if that is so already."""
+    """Return a recording in which every quantization holds for all samples; the same one if that is so already."""
     varying = {tensor for tensor, _, _ in event_quants_of(recording)}
     return DequantizedPerSample(recording, varying) if varying else recording
 
@@ -137,7 +137,7 @@ class DequantizedPerSample(ForwardingRecording):
         return self._graph
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements, or what they stand for; read-only.
+        """Return the stored elements, or what they stand for; read-only.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step.
@@ -152,11 +152,11 @@ class DequantizedPerSample(ForwardingRecording):
         return real
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Give dtype, shape and hash of values that are shown as they were recorded; None of others."""
+        """Return dtype, shape and hash of values that are shown as they were recorded; None of others."""
         return None if tensor in self._tensors else outline_of(self._recording, tensor, sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; of a tensor that varies nothing can be said."""
+        """Return what was kept of values that were not kept in full; of a tensor that varies nothing can be said."""
         return None if tensor in self._tensors else kept_of(self._recording, tensor, sample, step)
 
     @property
@@ -169,7 +169,7 @@ class DequantizedPerSample(ForwardingRecording):
 
 
 def _shown_as(dtype: str | None) -> str:
-    """Give the dtype that codes are shown in as real values."""
+    """Return the dtype that codes are shown in as real values."""
     return "float64" if dtype is not None and is_wide_code(logical_dtype(dtype)) else "float32"
 
 
@@ -194,11 +194,11 @@ class RecentTensors(ForwardingRecording):
         return (tensor, sample, step) in self._kept or self._recording.has(tensor, sample, step)
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Give dtype, shape and hash of values that were kept in full; None if they are not known."""
+        """Return dtype, shape and hash of values that were kept in full; None if they are not known."""
         return outline_of(self._recording, tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements, read-only.
+        """Return the stored elements, read-only.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step.

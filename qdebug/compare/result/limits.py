@@ -68,7 +68,7 @@ class Limits:
         return any(value is not None for value in (self.min_sqnr, self.max_lsb, self.atol, self.rtol))
 
     def under(self, rule: LimitRule | None) -> Limits:
-        """Give the limits of a tensor.
+        """Return the limits of a tensor.
 
         Args:
             rule: The rule that holds for it; None if no rule does.
@@ -76,11 +76,11 @@ class Limits:
         return self if rule is None else replace(self, **rule.bounds)  # type: ignore[arg-type]  # bounds are no flags
 
     def acknowledgement(self, node: str) -> Acknowledgement | None:
-        """Give what is acknowledged of a backend node; None if nothing is."""
+        """Return what is acknowledged of a backend node; None if nothing is."""
         return next((entry for entry in reversed(self.acknowledged) if entry.node == node), None)
 
     def accepting_nothing(self) -> Limits:
-        """Give the same limits without anything that may be missing."""
+        """Return the same limits without anything that may be missing."""
         return replace(self, allow_partial=False, allow_unfaithful=False, allow_uncompared=())
 
     @property
@@ -102,14 +102,14 @@ class Limits:
         return self.given and (stats.max_lsb is not None or (self.min_sqnr, self.tolerance) != (None, None))
 
     def not_allowed(self, lost: tuple[Unmatched, ...]) -> tuple[Unmatched, ...]:
-        """Give the lost tensors that are not accepted."""
+        """Return the lost tensors that are not accepted."""
         if isinstance(self.allow_uncompared, int):
             return lost if len(lost) > self.allow_uncompared else ()
         patterns = self.allow_uncompared
         return tuple(entry for entry in lost if not any(fnmatchcase(entry.tensor, pattern) for pattern in patterns))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the limits in force as plain values, with the keys of the diff JSON."""
+        """Return the limits in force as plain values, with the keys of the diff JSON."""
         plain: dict[str, Any] = {"source": "given" if self.given else "derived"}
         if not self.given:
             plain |= {
@@ -138,7 +138,7 @@ class Limits:
 
 
 def checked_limits(limits: Limits | None) -> Limits:
-    """Give limits as they were passed, or those in force where none were.
+    """Return limits as they were passed, or those in force where none were.
 
     Raises:
         UsageError: It is something else.

@@ -22,7 +22,7 @@ _SCALE = ("input", "scale", "bias")
 
 
 def _like(row: Operator, names: str) -> Iterator[Operator]:
-    """Give a row of the same traits for each of some names."""
+    """Return a row of the same traits for each of some names."""
     return (replace(row, name=name) for name in names.split())
 
 
