@@ -86,8 +86,8 @@ def _decided(of: Measured, findings: Sequence[Finding]) -> tuple[Status, str | N
     for found in findings:
         if found.role is Role.BREACH and _counts(of, found):
             return Status.DIVERGED, ": ".join([found.sentence, *causes[:1]])
-    held = [found.sentence for found in findings if found.role is Role.NOTE and found.limit is not None]
-    return Status.WITHIN, held[0] if held and not (stats and of.limits.judge_whole(stats)) else None
+    excuses = [found.sentence for found in findings if found.role is Role.EXCUSE]
+    return Status.WITHIN, excuses[0] if excuses and not (stats and of.limits.judge_whole(stats)) else None
 
 
 def _counts(of: Measured, found: Finding) -> bool:

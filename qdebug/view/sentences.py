@@ -204,7 +204,7 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         if node.status not in (Status.WITHIN, Status.IDENTICAL):
             continue
         for found in node.findings:
-            note = found.role in (Role.NOTE, Role.CAUSE)
+            note = found.role in (Role.NOTE, Role.CAUSE, Role.EXCUSE)
             if note and found.kind is FindingKind.PRECISION:
                 continue
             if len(said) == most:

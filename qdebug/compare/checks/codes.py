@@ -32,7 +32,7 @@ def scale_fits(of: Measured) -> Finding | None:
 def _fits(
     of: Measured, error: ErrorStats | None, floor: float, kind: FindingKind, words: tuple[str, str]
 ) -> Finding | None:
-    """Find what holding the reference's values to the codes loses, if it is too much; a note if no more than before."""
+    """Find what holding the reference's values to the codes loses, if too much; excused if no more than before."""
     stats, attribution = of.stats, of.attribution
     own = None if attribution is None else attribution.introduced_unsaturated
     if attribution is None or own is None or own.nonfinite or error is None:
@@ -49,7 +49,7 @@ def _fits(
     found = breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False)
     if before is None or error.rmse is None or error.rmse > before:
         return found
-    return replace(found, role=Role.NOTE, sentence=f"{left}, but no more is lost by it than was lost before")
+    return replace(found, role=Role.EXCUSE, sentence=f"{left}, but no more is lost by it than was lost before")
 
 
 def saturation(of: Measured) -> Finding | None:

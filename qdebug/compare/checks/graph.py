@@ -23,7 +23,7 @@ def unholdable(context: NodeContext) -> Finding | None:
     if found is None:
         return None
     failed = nonfinite(context) is not None or context.comparison.nonfinite
-    return replace(found, role=Role.CAUSE) if failed else replace(found, role=Role.NOTE, limit=None)
+    return replace(found, role=Role.CAUSE if failed else Role.NOTE)
 
 
 def read_otherwise(context: NodeContext) -> Finding | None:

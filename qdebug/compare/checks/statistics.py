@@ -30,7 +30,7 @@ def sqnr_at_most(context: NodeContext) -> Finding | None:
 
 
 def undecided(context: NodeContext) -> Finding | None:
-    """Say how many integers differ where nothing tells whether what the node reads accounts for that."""
+    """Excuse integers that differ where nothing tells whether what the node reads accounts for that."""
     stats, attribution = context.stats, context.attribution
     if stats is None or attribution is None or attribution.introduced_unsaturated is not None:
         return None
@@ -39,7 +39,7 @@ def undecided(context: NodeContext) -> Finding | None:
     said = f"{differing(stats)}, for which what it reads may account"
     return Finding(
         kind=FindingKind.ARITHMETIC,
-        role=Role.NOTE,
+        role=Role.EXCUSE,
         node=context.name,
         sentence=said,
         amount=float(stats.mismatches),

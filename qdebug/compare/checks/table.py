@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from qdebug.compare.checks import graph, statistics
 from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.checks.dead_zone import dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.result.finding import Finding
 
@@ -21,6 +22,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.sqnr_at_most,
     graph.unholdable,
     graph.read_otherwise,
+    dead_zone,
     graph.overflow,
     graph.otherwise_said,
     statistics.undecided,

@@ -22,6 +22,7 @@ class FindingKind(StrEnum):
     SCALE = "scale"
     ZERO_POINT = "zero_point"
     SATURATION = "saturation"
+    DEAD_ZONE = "dead_zone"
     PRECISION = "precision"
     NONFINITE = "nonfinite"
     ARITHMETIC = "arithmetic"
@@ -37,6 +38,8 @@ class Role(StrEnum):
     """An error is beyond its limit."""
     CAUSE = "cause"
     """Why an error is beyond its limit; alone it decides nothing."""
+    EXCUSE = "excuse"
+    """Beyond a limit, and why that counts for nothing: the reason of a node that is within its limits."""
     NOTE = "note"
     """Worth saying; it decides nothing."""
 

@@ -49,3 +49,11 @@ MOVED_CODES_MAX_LSB = threshold(
     why="Difference of codes that a node only moves, beside the rounding of its constants. It requantizes nothing.",
     source="derived: half a step",
 )
+DEAD_ZONE_MIN_ELEMENTS = threshold(
+    "DEAD_ZONE_MIN_ELEMENTS",
+    8,
+    unit="elements",
+    decides="cause",
+    why="A dead zone is named if at least so many elements are zero within it, and so many are not beyond it.",
+    source="derived: 8 and 8 fall apart by their size alone once in 12,870 times by chance",
+)

@@ -80,6 +80,8 @@ HALF = {"h": lambda array: array.astype(np.float16).astype(np.float32)}
         ("operand", joined(), joined(operand="t"), "n_y", None),
         ("arithmetic", product(), product(change=OFF), "n_t", "times the rounding bound"),
         ("arithmetic", PLAIN, coded(change={"t_q": lambda a: bumped(a, (0, 0), -9)}), "n_t_q", "LSB"),
+        ("dead_zone", PLAIN, coded(change={"t_q": lambda a: np.where(np.abs(a) < 40, 0, a)}), "n_t_q", "LSB"),
+        ("dead_zone", product(), product(change={"h": lambda a: np.where(abs(a) < 2, 0, a)}), "n_h", "absolute value"),
         ("saturation", PLAIN, coded(0.002), "n_t_q", "dB"),
         ("scale", PLAIN, coded(0.9), "n_t_q", "dB"),
         ("nonfinite", product(), product(change={"t": lambda a: bumped(a, (0, 0), np.nan)}), "n_t", "elements"),
@@ -90,7 +92,7 @@ def test_a_fault_gives_a_finding_of_its_kind_and_its_healthy_twin_none(kind, ref
     entry = next(entry for entry in result.nodes if entry.node == where)
     found = [each for each in entry.findings if each.kind == kind]
     assert found, [str(each) for each in entry.findings]
-    assert found[0].role in (Role.DIFFERENCE, Role.BREACH)
+    assert found[0].role in (Role.DIFFERENCE, Role.BREACH, Role.CAUSE)
     assert entry.status in (Status.DIVERGED, Status.NONFINITE)
     assert found[0].sentence in entry.reason
     assert (found[0].node, found[0].unit) == (where, unit)
@@ -104,3 +106,35 @@ def test_precision_is_worth_saying_and_decides_nothing_by_itself():
     entry = next(row for row in diff(product(), product(change=HALF)).nodes if row.tensor == "h")
     (found,) = (each for each in entry.findings if each.kind == FindingKind.PRECISION)
     assert (found.role, found.evidence, entry.precision) == (Role.NOTE, "float16", "float16")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: np.where((np.abs(a) < 40) & (np.arange(a.size).reshape(a.shape) % 2 == 0), 0, a),  # half
+        lambda a: np.where(np.abs(a) < 40, 0, a + np.where(a > 90, 7, 0)),  # wrong elsewhere too
+        lambda a: np.where(a < 0, 0, a),  # a Relu
+        lambda a: np.where(np.arange(a.size).reshape(a.shape) < 4, 0, a),  # by place, not by value
+    ],
+)
+def test_zeros_that_are_no_dead_zone_are_not_called_one(change):
+    result = diff(PLAIN, coded(change={"t_q": change}))
+    entry = next(entry for entry in result.nodes if entry.node == "n_t_q")
+    assert entry.status is Status.DIVERGED
+    assert not [each for each in entry.findings if each.kind == FindingKind.DEAD_ZONE]
+
+
+def test_a_code_that_loses_no_more_than_was_lost_before_is_excused_and_says_so():
+    reference = recorded((node("Identity", "x", "h"), node("Tanh", "h", "t")), {})
+    quant = QuantParams(dtype="int8", scale=0.9)
+    nodes = (
+        node("Identity", "x", "h"),
+        node("Tanh", "h", "t"),
+        node("QuantizeLinear", "t s z", "t_q"),
+        node("DequantizeLinear", "t_q s z", "y"),
+    )
+    backend = recorded(nodes, {"s": np.float32(0.9), "z": np.int8(0)}, quants={"t_q": quant}, change={"h": np.negative})
+    entry = next(entry for entry in diff(reference, backend).nodes if entry.node == "n_t_q")
+    (found,) = (each for each in entry.findings if each.role is Role.EXCUSE)
+    assert (entry.status, entry.reason) == (Status.WITHIN, found.sentence)
+    assert found.amount < found.limit
