@@ -42,7 +42,7 @@ def dead_zone(context: NodeContext) -> Finding | None:
             size, zero = np.abs(right), given == 0
             lost = zero & (size > floor)
             off = np.abs(right - given)[~zero]
-            count, dropped, kept = count + zero.size, dropped + np.count_nonzero(lost), kept + off.size
+            count, dropped, kept = count + zero.size, dropped + int(np.count_nonzero(lost)), kept + off.size
             zone, least = max(zone, size[lost].max(initial=0.0)), min(least, size[~zero].min(initial=math.inf))
             worst, squares = max(worst, off.max(initial=0.0)), squares + float(off @ off)
             if not least + slack >= zone:
