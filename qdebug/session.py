@@ -19,13 +19,11 @@ from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.pairs import Alignment
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
-from qdebug.compare.measure.pair_values import PairedValues, PairReader
-from qdebug.compare.measure.pair_window import OpenPair, open_pair
+from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
-from qdebug.compare.result.limit_rules import Acknowledgement
-from qdebug.compare.result.limits import Limits, checked_limits
+from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
 from qdebug.compare.result.origin import gain_of
 from qdebug.compare.result.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
 from qdebug.compare.result.scores import rank_outputs
@@ -34,7 +32,7 @@ from qdebug.compare.timing import Timing
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
-from qdebug.numerics.full_tier import TensorProfile
+from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import WorstElement
 from qdebug.record.opening import open_recording
 from qdebug.replay.registry import provide_kernels

@@ -20,8 +20,7 @@ import numpy as np
 
 from qdebug.adapters.onnx_executed import channel_block, describe
 from qdebug.adapters.onnx_model import OnnxModel, read_proto, reader
-from qdebug.adapters.onnx_session import LEVELS, Session, Settings
-from qdebug.adapters.onnx_tapping import TappedGraph, expose, unreadable
+from qdebug.adapters.onnx_session import LEVELS, Session, Settings, TappedGraph, expose, unreadable
 from qdebug.adapters.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo

@@ -258,7 +258,7 @@ def _json(results: dict[str, DiffResult], agreement: Mapping[str, Agreement], de
             return diffs_json(results, agreement)
         return next(iter(results.values())).to_json()
     from qdebug.report.matrix import diffs_dict
-    from qdebug.report.node_json import with_detail
+    from qdebug.report.node import with_detail
 
     documents = [with_detail(result, detail) for result, detail in zip(results.values(), details, strict=True)]
     plain: dict[str, Any] = documents[0] if len(documents) == 1 else {**diffs_dict(results), "diffs": documents}

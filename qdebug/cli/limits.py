@@ -133,7 +133,7 @@ def say_unused(limits: Limits, results: Sequence[DiffResult]) -> None:
         limits: The limits in force.
         results: The comparisons that were made.
     """
-    from qdebug.compare.result.limit_rules import unused_entries
+    from qdebug.compare.result.limits import unused_entries
 
     nodes = [node for result in results for node in result.nodes]
     unused = unused_entries(limits.rules, limits.acknowledged, nodes)

@@ -60,7 +60,7 @@ def exchange_text(
         agreement: Whether several backends are wrong alike, by reference tensor, for a page.
     """
     if form == "csv":
-        from qdebug.report.csv import diff_csv
+        from qdebug.report.exports import diff_csv
 
         return diff_csv(results)
     if form == "junit":
@@ -100,7 +100,7 @@ def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
         plain: For a file: no colours.
     """
     if form == "markdown":
-        from qdebug.report.node_markdown import node_markdown
+        from qdebug.report.node import node_markdown
 
         return node_markdown(detail)
     from qdebug.report.node import node_report

@@ -18,8 +18,7 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.recordings import RecentTensors
 from qdebug.compare.policy import judge, judge_sample
-from qdebug.compare.result.limit_rules import RuleFinder
-from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.result import NodeResult, SampleError, SampleResult
 from qdebug.compare.timing import Timing
 from qdebug.model import Recording

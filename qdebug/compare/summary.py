@@ -10,9 +10,8 @@ import numpy as np
 from qdebug.compare.align.leftover import said_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import shortcomings, verdict
-from qdebug.compare.result.compounding import compounding_nodes
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.origin import origin_of, worst_output
+from qdebug.compare.result.origin import compounding_nodes, origin_of, worst_output
 from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import AlignmentError

@@ -13,13 +13,12 @@ from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.block_error import add_double, add_single, read_block, real_values
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.numerics.double_block import add_double, read_block, real_values
-from qdebug.numerics.lsb import Steps
 from qdebug.numerics.rails import RailsCounter
-from qdebug.numerics.single_block import add_single
 from qdebug.numerics.stats import ErrorStats
+from qdebug.numerics.steps import Steps
 from qdebug.numerics.tally import Block, Tally
 
 __all__ = ["ErrorAccumulator", "same_elements", "steps_of"]

@@ -10,9 +10,9 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.block_error import exact_difference, read_block
 from qdebug.numerics.blocks import RealBlocks, Scratch, scratch, settled
-from qdebug.numerics.double_block import exact_difference, read_block
-from qdebug.numerics.lsb import Steps
+from qdebug.numerics.steps import Steps
 
 __all__ = ["Agreement", "count_agreement"]
 

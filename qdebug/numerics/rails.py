@@ -6,10 +6,9 @@ import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.affine import BLOCK, ScaleMap, centred
+from qdebug.numerics.affine import BLOCK, ScaleMap, centred, wide_parts
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
 from qdebug.numerics.stats import Rails
-from qdebug.numerics.wide_codes import wide_parts
 
 __all__ = ["RailsCounter", "count_rails", "merge_rails"]
 

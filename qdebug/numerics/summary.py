@@ -9,8 +9,7 @@ import numpy as np
 from qdebug.model.dtypes import is_float, is_integer, logical_name
 from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT, Statistics
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.affine import dequantize
-from qdebug.numerics.wide_codes import is_wide_code
+from qdebug.numerics.affine import dequantize, is_wide_code
 
 __all__ = ["take_statistics"]
 

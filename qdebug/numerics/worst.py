@@ -14,10 +14,10 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import same_elements, steps_of
 from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.block_error import exact_difference, read_block, real_values
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
-from qdebug.numerics.double_block import exact_difference, read_block, real_values
-from qdebug.numerics.lsb import Steps, difference_in_steps, whole_steps
 from qdebug.numerics.stats import WorstElement
+from qdebug.numerics.steps import Steps, difference_in_steps, whole_steps
 from qdebug.numerics.tally import Block
 
 __all__ = ["WorstColumns", "WorstPlaces", "worst_elements"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from qdebug.compare.result.limit_rules import BOUNDS
+from qdebug.compare.result.limits import BOUNDS
 from qdebug.errors import QdebugError, UsageError
 from qdebug.pytest_plugin.comparing import beside, compared, limits_of, noting
 from qdebug.pytest_plugin.gather import Ledger

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from qdebug.compare.result.limit_rules import BOUNDS
-from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.limits import BOUNDS, Limits
 from qdebug.compare.result.result import DiffResult
 from qdebug.errors import QdebugError, UsageError
 from qdebug.pytest_plugin.gather import Ledger

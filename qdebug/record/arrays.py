@@ -9,8 +9,8 @@ import numpy as np
 
 from qdebug.errors import RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES, is_float, is_integer, logical_dtype, logical_name
-from qdebug.record.node_facts import in_short
-from qdebug.store.journal_bodies import MAX_NAME
+from qdebug.record.graph_builder import in_short
+from qdebug.store.journal import MAX_NAME
 from qdebug.store.payload import storable_dtype
 
 __all__ = ["as_array"]

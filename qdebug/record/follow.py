@@ -16,12 +16,11 @@ from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.record.recovery import Account
-from qdebug.store.journal_bodies import HashKind, JournalEvent
+from qdebug.store.journal import HashKind, JournalEvent
 from qdebug.store.journal_reader import JournalReader, journal_at
 from qdebug.store.lifetime import Closable
-from qdebug.store.lock import lock_holder
 from qdebug.store.reader import FileRecording
-from qdebug.store.target import journal_of, part_of
+from qdebug.store.target import journal_of, lock_holder, part_of
 
 __all__ = ["FollowState", "FollowedRecording"]
 

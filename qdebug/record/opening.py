@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from qdebug.store.manifest import is_manifest, read_manifest
+from qdebug.store.joined import is_manifest, read_manifest
 from qdebug.store.reader import open_file
 
 if TYPE_CHECKING:

@@ -6,27 +6,79 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
+from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+import numpy as np
 import numpy.typing as npt
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, MemoryRecording, Role, RunInfo
-from qdebug.record.arguments import check_kinds, path_of, said_of
+from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
+from qdebug.model.dtypes import logical_name
 from qdebug.record.arrays import as_array
-from qdebug.record.background import BackgroundSink
 from qdebug.record.environment import run_facts
-from qdebug.record.graph_builder import GraphBuilder
+from qdebug.record.graph_builder import NO_FACTS, GraphBuilder, check_texts, in_short, node_facts
 from qdebug.record.ledger import Ledger
-from qdebug.record.node_facts import NO_FACTS, check_texts, node_facts
 from qdebug.record.policy import KeepPolicy, policy_of
 from qdebug.record.quantization import QuantFacts
-from qdebug.record.sinks import FileSink, MemorySink, Sink
-from qdebug.store.encode import check_storable
+from qdebug.record.sinks import BackgroundSink, FileSink, MemorySink, Sink
+from qdebug.store.tables import check_storable
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "check_kinds", "path_of", "said_of"]
+
+
+def said_of(
+    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
+) -> dict[str, Any]:
+    """Give what was said of a tensor, as fields of `TensorInfo`; only what was.
+
+    Raises:
+        RecordingError: What should be text is not.
+    """
+    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
+    if quant is not None:
+        said["quant"] = quant
+    for title, text in (("layout", layout), ("stands_for", stands_for)):
+        if text is not None:
+            check_texts(name, title, (text,))
+            said[title] = text
+    return said
+
+
+def check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
+    """Refuse arguments of a wrong kind before the run.
+
+    Args:
+        said: What was said, by what it is called in a message.
+        kinds: Types that it may have.
+        expected: What those are, for the message.
+
+    Raises:
+        UsageError: One is something else.
+    """
+    for title, value in said.items():
+        if not isinstance(value, kinds):
+            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
+
+
+def path_of(path: str | os.PathLike[str]) -> Path:
+    """Give the path that a recorder was told to record to.
+
+    Raises:
+        UsageError: It is none.
+    """
+    try:
+        path = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
+    if path == "-":
+        raise UsageError(
+            "A recording cannot be written to standard output.",
+            hint="Name a file, such as run.h5.",
+        )
+    return Path(path)
 
 
 class Recorder:

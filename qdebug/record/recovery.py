@@ -9,17 +9,14 @@ from typing import Any
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError
 from qdebug.model import Fidelity, QuantParams, Role, RunInfo
-from qdebug.record.graph_builder import GraphBuilder
-from qdebug.record.node_facts import NodeFacts
-from qdebug.record.notes import apply_put
+from qdebug.record.graph_builder import GraphBuilder, NodeFacts
+from qdebug.record.ledger import apply_put
 from qdebug.record.quantization import doubt_of
 from qdebug.store.container import damaged
-from qdebug.store.decode import decode_info
-from qdebug.store.encode import plain_facts
-from qdebug.store.journal_bodies import JournalEvent
+from qdebug.store.journal import JournalEvent
 from qdebug.store.journal_reader import Entry, JournalReader, journal_at
-from qdebug.store.lock import WriterLock
-from qdebug.store.target import part_of
+from qdebug.store.tables import decode_info, plain_facts
+from qdebug.store.target import WriterLock, part_of
 from qdebug.store.writer import RecordingWriter
 
 __all__ = ["Account", "Recovered", "recover"]

@@ -1,21 +1,71 @@
-"""Where a recorder's arrays go: a file, or memory."""
+"""Where a recorder's arrays go: a file, memory, or a file written by a thread of its own.
+
+A sink that writes in a thread of its own: the program that is recorded waits only when too much is waiting. What is
+waiting when the process is killed is lost: that is the price. What has been written survives as ever. A program that
+ends or drops its recorder without closing it loses nothing: the recorder then calls `leave`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from qdebug.errors import RecordingError
+from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, MemoryRecording, QuantParams, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.store.payload import storable_dtype
 from qdebug.store.payload_store import Stored
 from qdebug.store.writer import RecordingWriter
 
-__all__ = ["FileSink", "MemorySink", "Place", "Sink"]
+__all__ = [
+    "MOST_WAITING",
+    "BackgroundSink",
+    "FileSink",
+    "MemorySink",
+    "Place",
+    "RecordingStopped",
+    "Sink",
+    "warn_stopped",
+]
+
+
+class RecordingStopped(UserWarning):
+    """Recording stopped since the disk is full or broken; the program that is being recorded goes on."""
+
+
+def warn_stopped(error: QdebugError, *, warned: bool) -> None:
+    """Warn that recording stopped, unless that was said already.
+
+    Args:
+        error: Why.
+        warned: Whether it was said.
+    """
+    if warned:
+        return
+    try:
+        warnings.warn(f"Recording stopped: {error}", RecordingStopped, stacklevel=_host_level())
+    except RecordingStopped:
+        return  # warnings are errors here, and still no concern of a run that is only looked at
+
+
+def _host_level() -> int:
+    """Give the stack level of the program that is being recorded, as seen from `warn_stopped`."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("qdebug", "contextlib"):
+            break
+        frame, level = frame.f_back, level + 1
+    return level
+
 
 Place = tuple[int, int]
 """Sample and step; (0, 0) for a constant."""
@@ -181,3 +231,133 @@ class MemorySink:
     def _check_open(self) -> None:
         if not self._open:
             raise RecordingError("The recording is closed.", hint="Open a new recorder.")
+
+
+MOST_WAITING = 256 << 20
+"""Bytes of arrays that may be waiting; an array larger than that waits alone."""
+
+
+class BackgroundSink:
+    """Hands everything on to another sink, in order, from a thread.
+
+    Args:
+        sink: The other sink; nobody else uses it.
+        most: Bytes of arrays that may be waiting.
+    """
+
+    def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
+        self.inner = sink
+        self._most = most
+        self._pid = os.getpid()
+        self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
+        self._bytes = self._running = 0
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="qdebug recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be written any more; None while all is well."""
+        return self.inner.failure
+
+    @property
+    def events(self) -> int:
+        """How many arrays have been written."""
+        return self.inner.events
+
+    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
+        """Write down what was said, after what was put before."""
+        self._hand_on(0, partial(self.inner.note, dict(plain), now=now))
+
+    def append(
+        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Copy the values of a tensor, to be written soon."""
+        copy = np.array(array, order="C")
+        self._hand_on(copy.nbytes, partial(self.inner.append, name, copy, place, constant=constant, quant=quant))
+
+    def append_kept(
+        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+    ) -> None:
+        """Take what there is of a tensor that is not kept in full, to be written soon."""
+        size = 0 if kept.values is None else kept.values.nbytes
+        self._hand_on(size, partial(self.inner.append_kept, name, kept, place, constant=constant, quant=quant))
+
+    def read_back(self, name: str, place: Place) -> np.ndarray | None:
+        """Give values that were kept, or None; waits until all is written."""
+        self._drain()
+        return self.inner.read_back(name, place)
+
+    def close(self, graph: Graph, info: RunInfo) -> None:
+        """Write all that is waiting, and finish."""
+        self._stop()
+        self.inner.close(graph, info)
+        self._raise_error()
+
+    def leave(self) -> None:
+        """Write all that is waiting, and stop without finishing."""
+        self._stop()
+        self.inner.leave()
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        with self._changed:
+            self._waiting.clear()
+        self._stop()
+        self.inner.discard()
+
+    def _hand_on(self, size: int, work: Callable[[], object]) -> None:
+        if os.getpid() != self._pid:
+            work()  # a forked child has no such thread; the sink says that it must not write
+            return
+        with self._changed:
+            self._raise_error()
+            while self._waiting and self._bytes + size > self._most:
+                self._changed.wait()
+                self._raise_error()
+            self._waiting.append((size, work))
+            self._bytes += size
+            self._changed.notify_all()
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._stopping:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                size, work = self._waiting.popleft()
+                self._running = 1
+            try:
+                work()
+            except RecordingError as error:
+                self._error = self._error or error
+            except BaseException as error:  # noqa: BLE001  raised where the next array is put
+                self._error = error
+            with self._changed:
+                self._running = 0
+                self._bytes -= size
+                self._changed.notify_all()
+
+    def _drain(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            while (self._waiting or self._running) and self._thread.is_alive():
+                self._changed.wait(0.1)
+            self._raise_error()
+
+    def _stop(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()

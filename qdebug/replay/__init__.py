@@ -1,11 +1,11 @@
 """Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module."""
 
-from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.candidates import candidates
 from qdebug.replay.canonical import canonical
 from qdebug.replay.columns import Columns
 from qdebug.replay.describe import describe
 from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
+from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
 from qdebug.replay.registry import (
     Call,
     Kernel,
@@ -18,9 +18,7 @@ from qdebug.replay.registry import (
 )
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
 from qdebug.replay.unit import Operand, Target, Unit
-from qdebug.replay.unit_calls import unit_of_call
-from qdebug.replay.unit_codes import Coded, unit_of_codes
-from qdebug.replay.variant import Multiplier, Step, Sums, Variant, parse_variant
+from qdebug.replay.variant import Arithmetic, Multiplier, Step, Sums, Variant, parse_variant
 
 __all__ = [
     "Arithmetic",

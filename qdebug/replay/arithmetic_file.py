@@ -22,10 +22,9 @@ from typing import Any
 
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.replay.arithmetic import Arithmetic, kind_of
 from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
 from qdebug.replay.unit import KINDS
-from qdebug.replay.variant import Variant, parse_variant
+from qdebug.replay.variant import Arithmetic, Variant, kind_of, parse_variant
 
 __all__ = ["arithmetic_text", "find_arithmetic", "read_arithmetic"]
 

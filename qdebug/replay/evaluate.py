@@ -4,20 +4,226 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from qdebug.errors import KernelError
+from qdebug.model import Node
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.columns import Columns
+from qdebug.replay.fixed_forms import fixed_probabilities
+from qdebug.replay.interpolate import interpolated
+from qdebug.replay.kernels.pool import counts, pool_window, window_sums
 from qdebug.replay.program import run_program, run_programs
-from qdebug.replay.qcodes import chosen, coded, joined, moved, paired, softmaxed
-from qdebug.replay.qpool import averaged, reduced
 from qdebug.replay.qsum import convolved, multiplied
+from qdebug.replay.registry import Call, find_kernel
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums, Variant
 
-__all__ = ["accumulate", "compute", "finish", "finish_many"]
+__all__ = [
+    "accumulate",
+    "averaged",
+    "chosen",
+    "coded",
+    "compute",
+    "finish",
+    "finish_many",
+    "joined",
+    "moved",
+    "paired",
+    "reduced",
+    "softmaxed",
+]
+
+
+def averaged(unit: Unit, sums: Sums) -> Columns:
+    """Sum over windows.
+
+    The columns `sum` hold sums of centred codes, `raw` those of the codes themselves (what is padded counts as 0 in
+    both, so that `raw` fits windows that leave padding out), `real` the averages of real values, summed in float32.
+    `taps` are such averages too, but where padding counts, so does what a window covers beyond it: ONNX Runtime's
+    QLinearAveragePool with ceil_mode.
+    """
+    operand = unit.operands[0]
+    call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
+    window = pool_window(call, operand.codes.shape[2:])
+    include = bool(call.integer("count_include_pad"))
+    count = counts(window, include_pad=include)
+    if sums.columns == "taps" and include:
+        count = np.full_like(count, np.prod(window.kernel))
+    if sums.columns in ("real", "taps"):
+        real = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
+        value = np.asarray(window_sums(real, window) / count, dtype=np.float32)
+    else:
+        value = window_sums(_integers(unit, sums), window)
+    return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
+
+
+def reduced(unit: Unit, sums: Sums) -> Columns:
+    """Sum over axes: all of space for a global pool, the attribute's for a mean."""
+    operand = unit.operands[0]
+    shape = operand.codes.shape
+    call = Call(inputs=(), attrs=unit.attrs)
+    named = call.integers("axes")
+    if unit.kind == "global_average_pool":
+        named = tuple(range(2, len(shape)))
+    axes = tuple(axis % len(shape) for axis in named) if named else tuple(range(len(shape)))
+    keep = unit.kind == "global_average_pool" or bool(call.integer("keepdims", 1))
+    number = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
+    count = np.asarray(np.float32(number))
+    if sums.columns == "real":
+        real = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
+        value = np.asarray(real.sum(axis=axes, keepdims=keep, dtype=np.float32) / np.float32(number))
+    else:
+        value = _integers(unit, sums).sum(axis=axes, keepdims=keep, dtype=np.int64)
+    return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
+
+
+def _integers(unit: Unit, sums: Sums) -> np.ndarray:
+    if sums.columns == "sum":
+        return unit.operands[0].centred
+    if sums.columns == "raw":
+        return unit.operands[0].codes.astype(np.int32)
+    raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
+
+
+def paired(unit: Unit, sums: Sums) -> Columns:
+    """Give both operands' codes, or the products of their centred codes."""
+    left, right = unit.operands
+    if sums.columns == "codes":
+        values = tuple(np.broadcast_arrays(left.codes, right.codes))
+        return Columns(sums=sums, values=values, shape=values[0].shape)
+    if sums.columns != "sum" or unit.kind != "mul":
+        raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
+    narrow = max(left.codes.dtype.itemsize, right.codes.dtype.itemsize) == 1
+    product = np.asarray(left.centred * right.centred.astype(np.int32 if narrow else np.int64, copy=False))
+    bound = float(np.abs(product).max(initial=0))
+    return Columns(sums=sums, values=(product,), shape=product.shape, bound=bound)
+
+
+def coded(unit: Unit, sums: Sums) -> Columns:
+    """Give the operand's codes, or its centred codes; real values are given as they are."""
+    if unit.function and unit.kind == "requantize":
+        return moved(unit, sums)
+    operand = unit.operands[0]
+    if sums.columns not in ("codes", "sum"):
+        raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
+    plain = sums.columns == "codes" or operand.codes.dtype.kind == "f"
+    values = operand.codes if plain else operand.centred
+    return Columns(sums=sums, values=(values,), shape=values.shape)
+
+
+def joined(unit: Unit, sums: Sums) -> Columns:
+    """Join the centred codes of all operands along an axis."""
+    _only_sums(unit, sums)
+    call = Call(inputs=(), attrs=unit.attrs)
+    arrays = [operand.centred for operand in unit.operands]
+    axis = call.integer("axis") % max(arrays[0].ndim, 1)
+    total = np.concatenate(arrays, axis=axis)
+    member = np.repeat(np.arange(len(arrays)), [array.shape[axis] for array in arrays])
+    line = [1] * total.ndim
+    line[axis] = -1
+    return Columns(sums=sums, values=(total,), shape=total.shape, member=member.reshape(line))
+
+
+def chosen(unit: Unit, sums: Sums) -> Columns:
+    """Choose between the centred codes of two operands."""
+    _only_sums(unit, sums)
+    if unit.condition is None:
+        raise ValueError("where has no condition")
+    left, right = (operand.centred for operand in unit.operands)
+    total = np.where(unit.condition, left, right)
+    member = np.broadcast_to(np.where(unit.condition, 0, 1), total.shape)
+    return Columns(sums=sums, values=(total,), shape=total.shape, member=member)
+
+
+def moved(unit: Unit, sums: Sums) -> Columns:
+    """Run an operator that moves or picks elements (max pool, pad, resize) on the centred codes.
+
+    The columns `real` are interpolated in float32 between real values instead.
+    """
+    operand = unit.operands[0]
+    if unit.kind == "resize" and sums.columns not in ("sum", "real"):
+        return interpolated(unit, sums)
+    if sums.columns == "real" and unit.kind == "resize":
+        given = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
+    else:
+        _only_sums(unit, sums)
+        # Centred codes are whole numbers below 2**24, which float32 holds; kernels pad it with -infinity.
+        given = operand.centred.astype(np.float32)
+    others = tuple(
+        extra.centred.astype(np.float32) if unit.kind == "pad" else extra.codes for extra in unit.operands[1:]
+    )
+    compute: Callable[..., Any] = find_kernel(Node(name=unit.op, op=unit.function))
+    result = compute(Call(inputs=(given, *_placed(unit, others)), attrs=unit.attrs, opset=unit.opset, op=unit.function))
+    value = np.asarray(result[0] if isinstance(result, tuple) else result)
+    return Columns(sums=sums, values=(value,), shape=value.shape)
+
+
+def _placed(unit: Unit, others: tuple[np.ndarray, ...]) -> tuple[np.ndarray | None, ...]:
+    """Give the inputs that follow the data: for Pad the widths come before the value, for Resize they are as given."""
+    if unit.kind == "pad":
+        return (*unit.settings[:1], others[0] if others else None, *unit.settings[1:])
+    return (*unit.settings, *others)
+
+
+def softmaxed(unit: Unit, sums: Sums) -> Columns:
+    """Give probabilities, computed in float32 or float64, or as ONNX Runtime does from a table of exponentials."""
+    x = unit.operands[0].codes
+    if sums.columns == "ort" and x.dtype.itemsize > 1:
+        raise ValueError("the table of exponentials is one of 8-bit codes")
+    call = Call(inputs=(), attrs=unit.attrs)
+    axis = call.integer("axis", -1 if unit.opset >= 13 else 1) % max(x.ndim, 1)
+    whole = unit.opset < 13
+    shape = x.shape
+    turned = x.reshape(int(np.prod(shape[:axis], dtype=np.int64)), -1) if whole else np.moveaxis(x, axis, -1)
+    if sums.columns == "ort":
+        value = _looked_up(unit, turned)
+    elif sums.columns == "exp31":
+        value = fixed_probabilities(unit.operands[0], turned, 8 * unit.out.dtype.itemsize)
+    elif sums.columns in ("exp32", "exp64"):
+        value = _probabilities(unit, turned, np.float32 if sums.columns == "exp32" else np.float64)
+    else:
+        raise ValueError(f"softmax has no columns {sums.columns!r}")
+    back = value.reshape(shape) if whole else np.moveaxis(value, -1, axis)
+    return Columns(sums=sums, values=(np.ascontiguousarray(back),), shape=shape)
+
+
+def _probabilities(unit: Unit, codes: np.ndarray, dtype: type[np.floating[Any]]) -> np.ndarray:
+    operand = unit.operands[0]
+    real = (codes.astype(np.int32) - operand.zero_point.astype(np.int32)).astype(dtype) * operand.scale.astype(dtype)
+    powers = np.exp(real - real.max(axis=-1, keepdims=True, initial=-np.inf))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
+    """Give exponential * floor(1 / sy) / sum, all float32, with the exponentials of a scaled table summed in order.
+
+    The table's scale keeps the sum finite; rows are aligned so that their largest code is the last of the table
+    (onnxruntime/contrib_ops/cpu/quantization/qlinear_softmax.cc).
+    """
+    scale = np.float32(unit.operands[0].scale)
+    length = codes.shape[-1]
+    room = max(0.0, float(np.log(np.float32(np.finfo(np.float32).max) / np.float32(max(length, 1)))) - 5.0)
+    shift = room / float(scale)
+    table = np.exp((np.arange(256, dtype=np.float64) - 255 + shift) * float(scale)).astype(np.float32)
+    wide = codes.astype(np.int64)
+    powers = table[wide + (255 - wide.max(axis=-1, keepdims=True, initial=-(2**15)))]
+    total = np.add.accumulate(powers, axis=-1)[..., -1:]
+    factor = np.floor(np.float32(1) / np.float32(unit.out.scale))
+    with np.errstate(over="ignore"):
+        value = np.asarray(powers * np.float32(factor) / total, dtype=np.float32)
+    # The product overflows in short rows of fine output scale. x86 makes that 0 (unsigned) or -2**31 (signed), and
+    # adding a zero point below 0 wraps the latter around.
+    lost = 0 if codes.dtype.kind == "u" else np.inf if int(unit.out.zero_point) < 0 else -np.inf
+    return np.where(np.isinf(value), np.float32(lost), value)
+
+
+def _only_sums(unit: Unit, sums: Sums) -> None:
+    if sums.columns != "sum":
+        raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
+
 
 _HEAVY: Mapping[str, Callable[[Unit, Sums], Columns]] = MappingProxyType(
     {

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from qdebug.model import Node, operators
-from qdebug.replay.columns import Columns
-from qdebug.replay.operations import Operation, Start, load, nested, number_type
+from qdebug.replay.columns import Columns, Operation, Start, compile_steps, load, nested, number_type
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call, find_kernel, has_kernel
 from qdebug.replay.scaling import Scales, scales_of
-from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 

@@ -1,25 +1,240 @@
-"""What a program starts from: each form turns what the columns hold into the first value of the program."""
+"""What a program starts from: each form turns what the columns hold into the first value of the program.
+
+Forms of element-wise operators: the first value of a program, made of two codes. The columns hold the codes as they are
+stored, both in the output's shape. Sources of the formulas: ONNX Runtime (onnxruntime/core/mlas/lib/qladd.cpp) for
+fold, TensorFlow Lite (kernels/internal/reference/integer_ops/add.h) for ls, XNNPACK (src/microparams-init.c) for
+common20, QNNPACK (src/qnnpack/requantization.h) for common21, Glow (lib/Backends/Interpreter and
+lib/Backends/CPU/libjit) for fixed15, ratio and each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from qdebug.numerics.rounding import round_values
-from qdebug.replay.columns import Columns
+from qdebug.numerics.fixedpoint import round_values
+from qdebug.replay.columns import Columns, Operation, Start, compile_steps, load, nested, number_type
 from qdebug.replay.fixed_forms import hard_swish, squashed
-from qdebug.replay.form_codes import leaky, tabled
-from qdebug.replay.form_pairs import common, dequantized, each, fixed_point_15, folded, ratios, shifted
+from qdebug.replay.form_codes import fused, leaky, tabled
 from qdebug.replay.interpolate import FRACTION
-from qdebug.replay.operations import Start, load, number_type
-from qdebug.replay.scaling import Fixed, fixed, real_multiplier, scales_of
-from qdebug.replay.unit import Unit
+from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of
+from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["start_of"]
+__all__ = ["common", "dequantized", "each", "fixed_point_15", "folded", "ratios", "shifted", "start_of"]
+
+_ONE = np.ones((), np.float32)
+_LARGE_SCALE = np.float32(2.0**-15)
+_COMBINE: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+}
+
+
+def _single(operand: Operand) -> tuple[np.ndarray, np.ndarray]:
+    return operand.scale.astype(np.float32), operand.zero_point.astype(np.float32)
+
+
+def _sides(unit: Unit) -> tuple[Operand, Operand]:
+    if len(unit.operands) != 2:
+        raise ValueError("the form needs two operands")
+    return unit.operands[0], unit.operands[1]
+
+
+def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Compute a ra + (b rb + (zc - (ra za + rb zb))), with ra = sa / sc; of one code, x s - z s."""
+    fma = variant.form == "fold-fma"
+    if unit.kind == "dequantize":
+        return _folded_one(unit, columns, fma=fma)
+    if unit.kind not in ("add", "sub"):
+        raise ValueError("a constant is folded into sums only")
+    (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
+    ratio_a, ratio_b = (scale / unit.out.scale.astype(np.float32) for scale in (scale_a, scale_b))
+    if unit.kind == "sub":
+        ratio_b = -ratio_b
+    constant = unit.out.zero_point.astype(np.float32) - (ratio_a * zero_a + ratio_b * zero_b)
+
+    def apply(numbers: Any, out: Any, ra: np.ndarray, rb: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        del out
+        if fma:
+            return fused(numbers[0], ra, fused(numbers[1], rb, rest))
+        a, b = (array.astype(np.float32) for array in numbers)
+        return np.asarray(a * ra + (b * rb + rest), dtype=np.float32)
+
+    operation = Operation(apply=apply, parameters=(ratio_a, ratio_b, np.asarray(constant)))
+    return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
+
+
+def _folded_one(unit: Unit, columns: Columns, *, fma: bool) -> Start:
+    del columns
+    scale, zero = _single(unit.operands[0])
+
+    def apply(numbers: Any, out: Any, factor: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        del out
+        codes = numbers[0].astype(np.float32)
+        return fused(codes, factor, rest) if fma else np.asarray(codes * factor + rest, dtype=np.float32)
+
+    with np.errstate(over="ignore"):  # of a mask, which is as small as can be
+        constant = -(zero * scale)
+    operation = Operation(apply=apply, parameters=(scale, np.asarray(constant)))
+    return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
+
+
+def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Make both codes real, as (a - za) sa or as the fused a sa - za sa, and combine them."""
+    del columns
+    fma = variant.form == "deq-fma"
+    dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
+    combine = _COMBINE[unit.kind]
+    (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
+
+    def real(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+        if fma:
+            return fused(codes, scale, np.asarray(-zero * scale, dtype=np.float32))
+        return np.asarray((codes.astype(dtype) - zero) * scale, dtype=dtype)
+
+    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+        del out
+        return np.asarray(combine(real(numbers[0], *given[:2]), real(numbers[1], *given[2:])), dtype=dtype)
+
+    parameters = (scale_a, zero_a, scale_b, zero_b)
+    operation = Operation(apply=apply, parameters=parameters)
+    return Start(operation=operation, dtype=dtype, scales=scales_of(unit))
+
+
+def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Combine (a - za) (sa / sc) and (b - zb) (sb / sc); a quotient is scaled by sa / (sb sc) after."""
+    del columns, variant
+    combine = _COMBINE[unit.kind]
+    (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
+    out_scale = unit.out.scale.astype(np.float32)
+    quotient = unit.kind == "div"
+    ratio_a = scale_a / (scale_b * out_scale) if quotient else scale_a / out_scale
+    ratio_b = _ONE if quotient or unit.kind == "mul" else scale_b / out_scale
+    if unit.kind == "mul":
+        ratio_a = np.asarray(ratio_a * scale_b, dtype=np.float32)
+
+    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+        del out
+        ra, za, rb, zb = given
+        a, b = numbers[0].astype(np.float32) - za, numbers[1].astype(np.float32) - zb
+        return np.asarray(combine(a, b) * ra if quotient else combine(a * ra, b * rb), dtype=np.float32)
+
+    parameters = (np.asarray(ratio_a), zero_a, np.asarray(ratio_b), zero_b)
+    return Start(
+        operation=Operation(apply=apply, parameters=parameters),
+        dtype=np.float32,
+        scales=scales_of(unit),
+    )
+
+
+def _pair_of_programs(
+    unit: Unit, columns: Columns, variant: Variant, scales: tuple[Scales, Scales], ahead: int = 0
+) -> Operation:
+    """Run the operand program on both centred codes, shifted left by `ahead`, and combine what comes out."""
+    if unit.kind not in ("add", "sub"):
+        raise ValueError("operands are brought to one scale for sums only")
+    combine = _COMBINE[unit.kind]
+    dtype = number_type(variant.multiplier)
+    runs, parameters = [], []
+    for place, (operand, own) in enumerate(zip(_sides(unit), scales, strict=True)):
+        start = Start(operation=load(dtype, place), dtype=dtype, scales=own, tag=variant.form)
+        steps = compile_steps(
+            unit, start, variant.operand, variant.multiplier, columns.memo, operand=f"operand {place}"
+        )
+        runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
+        parameters += [operand.zero_point.astype(np.int64), *(p for step in steps for p in step.parameters)]
+
+    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+        del out
+        values, used = [], 0
+        for array, (run, count) in zip(numbers, runs, strict=True):
+            centred = (array.astype(np.int64) - given[used]) << ahead
+            values.append(run((centred.astype(dtype),), given[used + 1 : used + 1 + count]))
+            used += 1 + count
+        return np.asarray(combine(*values))
+
+    return Operation(apply=apply, parameters=tuple(parameters))
+
+
+def shifted(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Bring both codes, shifted left, to twice the larger scale, and combine them there."""
+    a, b = (operand.scale.astype(np.float64) for operand in _sides(unit))
+    twice = 2 * np.maximum(a, b)
+    one = np.ones(())
+    own = tuple(Scales(x=scale, w=one, y=twice, n=one) for scale in (a, b))
+    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]), variant.shift)
+    scales = Scales(x=twice, w=one, y=unit.out.scale.astype(np.float64) * 2.0**variant.shift, n=one)
+    return Start(operation=operation, dtype=np.int64, scales=scales, tag=("ls", variant.shift))
+
+
+def each(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Bring both codes to the output's scale, each with its own rounding, and combine them there."""
+    own = tuple(Scales(x=o.scale, w=_ONE, y=unit.out.scale, n=_ONE) for o in _sides(unit))
+    operation = _pair_of_programs(unit, columns, variant, (own[0], own[1]))
+    whole = Operation(
+        apply=lambda numbers, out, *given: operation.apply(numbers, out, *given).astype(np.int64),
+        parameters=operation.parameters,
+    )
+    return Start(operation=whole, dtype=np.int64, scales=scales_of(unit))
+
+
+def common(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Compute a ma + b mb - (za ma + zb mb): the larger of the integers ma and mb has 21 or 22 bits."""
+    del columns
+    if unit.kind not in ("add", "sub"):
+        raise ValueError("multipliers share a shift in sums only")
+    bits = int(variant.form[-2:])
+    sides = _sides(unit)
+    out_scale = unit.out.scale.astype(np.float32)
+    real = [np.asarray(operand.scale.astype(np.float32) / out_scale, dtype=np.float32) for operand in sides]
+    shift = bits + 1 - np.frexp(np.maximum(np.abs(real[0]), np.abs(real[1])))[1].astype(np.int64)
+    factors = [np.rint(np.ldexp(r.astype(np.float64), shift)).astype(np.int64) for r in real]
+    if unit.kind == "sub":
+        factors[1] = -factors[1]
+    zero = sum(m * o.zero_point.astype(np.int64) for m, o in zip(factors, sides, strict=True))
+
+    def apply(numbers: Any, out: Any, ma: np.ndarray, mb: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        del out
+        return np.asarray(numbers[0].astype(np.int64) * ma + numbers[1].astype(np.int64) * mb - rest)
+
+    operation = Operation(apply=apply, parameters=(*factors, np.asarray(zero)))
+    none = np.zeros_like(shift)
+    whole = Fixed(multiplier=none + 1, bits=0, exponent=-shift, pre=none)
+    return Start(operation=operation, dtype=np.int64, scales=scales_of(unit), whole=whole, tag=variant.form)
+
+
+def fixed_point_15(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Round both real values to multiples of 2**-15, half away from zero, and combine them as integers."""
+    del columns, variant
+    if unit.kind not in ("add", "sub"):
+        raise ValueError("operands are brought to one scale for sums only")
+    combine = _COMBINE[unit.kind]
+    parameters = []
+    for operand in _sides(unit):
+        scale, zero = _single(operand)
+        parameters += [zero, np.asarray(scale / _LARGE_SCALE)]
+
+    def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
+        del out
+        sides = ((numbers[0], *given[:2]), (numbers[1], *given[2:]))
+        whole = [_away((codes.astype(np.float32) - zero) * ratio) for codes, zero, ratio in sides]
+        return np.asarray(combine(*whole)).astype(np.float32)
+
+    scales = Scales(x=np.asarray(_LARGE_SCALE), w=_ONE, y=unit.out.scale, n=_ONE)
+    operation = Operation(apply=apply, parameters=tuple(parameters))
+    return Start(operation=operation, dtype=np.float32, scales=scales, tag="fixed15")
+
+
+def _away(values: np.ndarray) -> np.ndarray:
+    whole = np.trunc(values)
+    return np.asarray((whole + np.copysign(np.abs(values - whole) >= 0.5, values)).astype(np.int64))
 
 
 def _loaded(unit: Unit, columns: Columns, variant: Variant) -> Start:

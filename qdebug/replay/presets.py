@@ -3,6 +3,9 @@
 A preset says how a backend computes each kind of unit that is known of it. What it does not state is computed as ONNX
 Runtime's x86 kernels do, and `Preset.states` tells the two apart. The same package may compute differently on another
 processor; the names say so.
+
+The arithmetics of known backends, one row each: what a preset is made of. A row states the kinds of unit that something
+is known of. Formulas and their sources stand with the steps in `variant`.
 """
 
 from __future__ import annotations
@@ -13,11 +16,327 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from qdebug.errors import UsageError
-from qdebug.replay.arithmetic import DEFAULTS, Arithmetic, keys_of
-from qdebug.replay.preset_table import ROWS, Row
-from qdebug.replay.variant import Variant, parse_variant
+from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, parse_variant
 
-__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "Preset", "names_of", "preset"]
+__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "ROWS", "Preset", "Row", "names_of", "preset"]
+
+_EVEN_AFTER, _EVEN_IN = "steps=mul,even,zp,sat", "steps=mul,zp,even,sat"
+_AWAY_AFTER, _AWAY_IN = "steps=mul,away,zp,sat", "steps=mul,zp,away,sat"
+_DOUBLE, _DOUBLE_UP = "m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat", "m=q31:d:xw/y steps=shl,mulhi.up,shr.up,zp,sat"
+_SINGLE_UP, _SINGLE_AWAY = "m=q31:d:xw/y steps=mul,shr.up,zp,sat", "m=q31:d:xw/y steps=mul,shr.away,zp,sat"
+_SINGLE_TOSA = "m=q31:d:xw/y steps=mul,shr.tosa,zp,sat"
+_RNDNU, _MANTISSA = "m=m24 steps=mul,shr.up,zp,sat", "m=m24s7 steps=mulhi.up,shr.away,zp,sat"
+_RNDNU16 = "m=m15 steps=pre.up,sat16,mulhi.up,zp,sat"
+_GLOW = "m=glow steps=pre.floor,mul,wrap32,shr.up,wrap32,zp,sat"
+_POWER, _UNFUSED = "m=pow2 steps=shr.up,zp,sat", "steps=scale,div,even,zp,sat"
+_ADD_DOUBLE = "form=ls shift=20 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"
+_ADD_MIXED = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
+_ADD_GLOW = "form=each m=glow operand=pre.floor,mul,wrap32,shr.up steps=zp,sat"
+_ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.{} steps=zp,sat"
+_RAW_MEAN, _STEPPED = "form=raw m=q31 steps=avg.away,sat", "form=stepped steps=div,zp,even,sat"
+_QUANTIZE_IN, _QUANTIZE_AWAY = "steps=div,zp,even,sat", "steps=div,away,zp,sat"
+_TABLE, _HARD_SWISH = "form=table steps=div,even,zp,sat", "form=hswish16 steps=shr.away,zp,sat"
+_EXP31, _EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
+_GRID, _COUNTED = "form=grid10 steps=shr.away,sat", "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
+_GLOBAL_MEAN = "m=f32:x/(y*n)"
+_COMMON = "form=common20 steps=shr.up,zp,sat"
+_SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A preset as text.
+
+    Args:
+        name: Its name.
+        known: How it is known: a key of `presets.PROVENANCES`.
+        about: What was measured or read, and where.
+        variants: Texts of variants by kind of unit, or by kind and dtypes.
+        fused: Whether groups of a QDQ graph are computed as one.
+        aliases: Other names for it.
+        apart: How kinds are known that are known otherwise than the rest.
+    """
+
+    name: str
+    known: str
+    about: str
+    variants: Mapping[str, str]
+    fused: bool = True
+    aliases: tuple[str, ...] = ()
+    apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def _products(text: str, **others: str) -> dict[str, str]:
+    """Give the same variant to convolutions and matrix products, and others to other kinds."""
+    return {"conv": text, "linear": text, **others}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Give a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
+    return _products(text) | dict.fromkeys(_SATURATED, f"acc=pairsat16:hwc {text}")
+
+
+def _activations(leaky: str, softmax: str) -> dict[str, str]:
+    """Give TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
+    fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
+    typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
+    plain = {} if softmax == _EXP31 else {"softmax": softmax}
+    return {"lookup": _TABLE, "lookup.LeakyRelu": leaky} | plain | typed
+
+
+_LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
+_REFERENCE = {
+    "mul": _DOUBLE,
+    "add": _ADD_DOUBLE,
+    "sub": _ADD_DOUBLE,
+    "average_pool": _RAW_MEAN,
+    "reduce_mean": _COUNTED,
+    "requantize": _DOUBLE,
+    "resize": _GRID,
+    "quantize": _QUANTIZE_AWAY,
+} | _activations(_LEAKY, softmax=_EXP31)
+"""What TensorFlow Lite's reference kernels do beside products."""
+
+
+_TORCH = {
+    "resize": "form=lerp steps=mul,zp,even,sat",
+    "concat": "steps=scale,inv,zp,even,sat",
+    "global_average_pool": _GLOBAL_MEAN,
+    "lookup": _TABLE,
+    "softmax": _EXP32,
+}
+"""What PyTorch computes in the same way with every engine; its bilinear resize in the layout channels first."""
+
+
+ROWS = (
+    Row(
+        name="onnx-spec",
+        known="source",
+        about="the operators' definitions, node by node; what they leave open as ONNX Runtime on x86",
+        variants={},
+        fused=False,
+    ),
+    Row(
+        name="ort-mlas",
+        known="measured",
+        about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
+        variants={kind: str(variant) for kind, variant in DEFAULTS.items()},
+        apart={"sub": "memory", "div": "memory", "reduce_mean": "memory", "where": "memory", "requantize": "memory"},
+    ),
+    Row(
+        name="ort-mlas-avx2-nonvnni",
+        known="measured",
+        about="ONNX Runtime 1.31.1 on an emulated Haswell: uint8 x int8 saturates sums of pairs to 16 bits",
+        variants=_pairs(_EVEN_AFTER),
+    ),
+    Row(
+        name="ort-arm",
+        known="source",
+        about="onnxruntime mlas/lib/qladd.cpp, the NEON code",
+        variants=_products(_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat"),
+    ),
+    Row(
+        name="float-unfused",
+        known="source",
+        about="dequantize, compute in float32, quantize: a QDQ graph that nobody fused",
+        variants=_products(_UNFUSED),
+        fused=False,
+    ),
+    Row(
+        name="xnnpack-fp32",
+        known="measured",
+        about="ai-edge-litert 2.3.0 with its default kernels; xnnpack/requantization.h",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add=_COMMON,
+            sub=_COMMON,
+            average_pool=_RAW_MEAN,
+            global_average_pool=_GLOBAL_MEAN,
+            reduce_mean="form=offset steps=mul,zp,even,sat",
+            requantize="m=p8 steps=mul,shr.up,zp,sat",
+            resize="form=blend11 steps=shr.up,sat",
+            quantize=_QUANTIZE_IN,
+            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32),
+        ),
+        aliases=("tflite-default",),
+        apart={"quantize": "source"},
+    ),
+    Row(
+        name="xnnpack-rndnu",
+        known="source",
+        about="xnnpack/requantization.h: 24 bits of the multiplier, one shift, ties up",
+        variants=_products(_RNDNU, average_pool=_RNDNU),
+    ),
+    Row(
+        name="xnnpack-rndnu16",
+        known="source",
+        about="xnnpack/requantization.h and gemm-config.c: 15 bits of the multiplier, for NEON kernels of uint8",
+        variants=_products(_RNDNU16),
+    ),
+    Row(
+        name="qnnpack",
+        known="source",
+        about="qnnpack/requantization.h: a float's 24 bits as fixed point, two roundings",
+        variants=_products(_MANTISSA, average_pool=_RNDNU, add="form=common21 steps=shr.away,zp,sat"),
+    ),
+    Row(
+        name="torch-qnnpack-x86",
+        known="measured",
+        about="torch 2.13.0, engine qnnpack on x86",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=common21 steps=shr.away,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_GLOBAL_MEAN,
+            **_TORCH,
+        ),
+    ),
+    Row(
+        name="fbgemm",
+        known="measured",
+        about="torch 2.13.0, engine fbgemm on x86 with VNNI; fbgemm RefImplementations.cc",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
+        ),
+    ),
+    Row(
+        name="fbgemm-nonvnni",
+        known="measured",
+        about="torch 2.13.0, engine fbgemm on an emulated Haswell",
+        variants=_pairs(_EVEN_AFTER) | {"add": "form=deq-fma steps=inv,even,zp,sat"},
+        apart={"conv": "memory"},
+    ),
+    Row(
+        name="onednn",
+        known="measured",
+        about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
+        variants=_products(
+            _EVEN_IN,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
+        ),
+        aliases=("torch-x86",),
+        apart={"linear": "memory"},
+    ),
+    Row(
+        name="onednn-nonvnni",
+        known="measured",
+        about="torch 2.13.0, engine onednn on an emulated Haswell (linear); convolutions follow from it",
+        variants=_pairs(_EVEN_IN),
+        apart={"conv": "memory"},
+    ),
+    Row(
+        name="openvino-cpu",
+        known="measured",
+        about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net",
+        variants=_products(_EVEN_IN),
+        apart={"linear": "memory"},
+    ),
+    Row(
+        name="gemmlowp",
+        known="measured",
+        about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
+        variants=_products(_DOUBLE) | _REFERENCE,
+        aliases=("cmsis-nn", "tflite-micro"),
+        apart={"quantize": "memory"},
+    ),
+    Row(
+        name="tflite-reference",
+        known="measured",
+        about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
+        variants={"conv": _DOUBLE, "linear": _SINGLE_AWAY} | _REFERENCE,
+        apart={"quantize": "memory"},
+    ),
+    Row(
+        name="tflite-opt-avx",
+        known="measured",
+        about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
+        variants=_products(_DOUBLE_UP)
+        | _REFERENCE
+        | {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP}
+        | _activations(_LEAKY, softmax=_EXP32),
+        apart={"quantize": "memory"},
+    ),
+    Row(
+        name="tflite-opt-sse4",
+        known="measured",
+        about="LiteRT 2.3.0, optimized CONV_2D on an emulated Nehalem; ruy/apply_multiplier.cc",
+        variants=_products(_SINGLE_UP),
+        aliases=("ruy", "tflite-single-rounding", "cmsis-nn-single", "tosa-single"),
+        apart={"linear": "source"},
+    ),
+    Row(
+        name="tosa-double",
+        known="memory",
+        about="TOSA's apply_scale_32 with double_round; Ethos-U",
+        variants=_products(_SINGLE_TOSA),
+    ),
+    Row(
+        name="tvm-qnn-upward",
+        known="memory",
+        about="TVM Relay qnn.requantize, UPWARD, in 64 bits",
+        variants=_products(_SINGLE_UP, add=_ADD_TVM.format("up")),
+    ),
+    Row(
+        name="tvm-qnn-tonearest",
+        known="source",
+        about="TVM Relay qnn.requantize, TONEAREST, in 64 bits",
+        variants=_products(_SINGLE_AWAY, add=_ADD_TVM.format("away")),
+    ),
+    Row(
+        name="tvm-relay-pow2",
+        known="source",
+        about="TVM relay/quantize/realize.cc: scales are powers of two, and so is the multiplier",
+        variants=_products(_POWER),
+    ),
+    Row(
+        name="glow-interpreter",
+        known="source",
+        about="glow Interpreter/InterpreterNodes.cpp: float32, ties away from zero",
+        variants={
+            "conv": _AWAY_IN,
+            "linear": _AWAY_AFTER,
+            "mul": _AWAY_AFTER,
+            "add": "form=fixed15 steps=mul,zp,away,sat",
+            "sub": "form=ratio steps=zp,away,sat",
+            "average_pool": _AWAY_IN,
+            "lookup": _STEPPED,
+            "quantize": _QUANTIZE_IN,
+        },
+    ),
+    Row(
+        name="glow-cpu",
+        known="source",
+        about="glow libjit_defs.h: shift, an 8-bit multiplier, shift",
+        variants=_products(
+            _GLOW, mul=_GLOW, add=_ADD_GLOW, sub=_ADD_GLOW, average_pool=_GLOW, lookup=_STEPPED, quantize=_QUANTIZE_IN
+        ),
+    ),
+    Row(
+        name="mxnet",
+        known="source",
+        about="mxnet operator/quantization: to real numbers, add one half, cut off; no zero point",
+        variants=_products(_AWAY_AFTER),
+    ),
+    Row(
+        name="tensorrt",
+        known="memory",
+        about="symmetric int8, float scale, ties to even",
+        variants=_products(_EVEN_AFTER, add="form=deq steps=div,even,zp,sat"),
+    ),
+)
+"""All presets."""
+
 
 DEFAULT_PRESET = "onnx-spec"
 """The preset of a backend that says nothing of its arithmetic."""

@@ -1,4 +1,15 @@
-"""The heavy part of convolutions and matrix products: exact integer sums, and sums held to 16 bits."""
+"""The heavy part of convolutions and matrix products: exact integer sums, and sums held to 16 bits.
+
+Exact integer sums through floating-point BLAS. Sums of products of integers are exact in any order and with any fused
+operation as long as every partial sum stays within the integers that the float type represents, so a float32 or float64
+matrix product gives the integer accumulator bit for bit, many times faster than numpy's integer product.
+
+Sums of products whose neighbours are added in 16 bits first, by saturation or by wrapping around. Processors without an
+8-bit dot product multiply an unsigned by a signed byte and add two neighbouring products into a 16-bit lane: the
+vpmaddubsw of x86 saturates there, the smull and smlal of ARM wrap around. Zero points are no part of it, but taken out
+of the sums afterwards. What the lanes lose is computed here, to be subtracted from exact sums; most pairs cannot lose
+anything and cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +18,150 @@ from functools import reduce
 
 import numpy as np
 
-from qdebug.numerics.fixedpoint import shift_right, wrap_to
-from qdebug.numerics.rounding import round_values
+from qdebug.numerics.fixedpoint import round_values, shift_right, wrap_to
 from qdebug.replay.columns import Columns
-from qdebug.replay.convolve import convolve
-from qdebug.replay.integers import as_int32, exact_dtype, sum_bound
 from qdebug.replay.kernels.conv import conv_transpose
-from qdebug.replay.pairs import lost_in_pairs, lost_in_sums, unsigned
+from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import fixed, scales_of, sum_scale
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Sums
-from qdebug.replay.windows import Window, padded, window_of
+from qdebug.replay.windows import Window, convolve, padded, window_of
 
-__all__ = ["convolved", "multiplied"]
+__all__ = [
+    "as_int32",
+    "centred",
+    "convolved",
+    "exact_dtype",
+    "lost_in_pairs",
+    "lost_in_sums",
+    "multiplied",
+    "saturate",
+    "sum_bound",
+    "unsigned",
+]
+
+
+def exact_dtype(bound: float) -> np.dtype:
+    """Give the fastest dtype in which integer sums up to `bound` in magnitude are exact."""
+    return np.dtype(np.float32 if bound < 2.0**24 else np.float64 if bound < 2.0**53 else np.int64)
+
+
+def centred(codes: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
+    """Subtract a zero point that broadcasts to the codes, in int32: nothing wraps for codes of 16 bits or less."""
+    wide = codes.astype(np.int32)
+    if zero_point is not None and np.any(zero_point):
+        wide -= zero_point.astype(np.int32)
+    return wide
+
+
+def sum_bound(left: np.ndarray, right: np.ndarray, axes: tuple[int, ...], extra: np.ndarray | None = None) -> float:
+    """Bound the magnitude of every partial sum of products.
+
+    Args:
+        left: One factor; its largest magnitude counts.
+        right: The other; the sums of its magnitudes over `axes`, those that are summed over, count.
+        axes: Axes of `right`.
+        extra: What is added to the sums, such as a bias.
+    """
+    largest = max(abs(int(left.max(initial=0))), abs(int(left.min(initial=0))))
+    weights = float(np.abs(right).sum(axis=axes, dtype=np.int64).max(initial=0))
+    added = 0.0 if extra is None else float(np.abs(extra.astype(np.int64)).max(initial=0))
+    return weights * largest + added
+
+
+def as_int32(sums: np.ndarray) -> np.ndarray:
+    """Give exact integer sums as int32, wrapped around where they do not fit, as the hardware does."""
+    return sums.astype(np.int64).astype(np.int32)
+
+
+def saturate(rounded: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """Add a zero point to whole numbers and clamp them to its dtype; NaN gives the lowest code.
+
+    Args:
+        rounded: Whole numbers in a float dtype; overwritten.
+        zero_point: A scalar, or an array that broadcasts.
+    """
+    low, high = limits(zero_point.dtype)
+    if np.any(zero_point):
+        offset = zero_point.astype(rounded.dtype)
+        # Clamped before the zero point is added: beyond 2**24 the sum would not be exact.
+        np.fmin(np.fmax(rounded, low - offset, out=rounded), high - offset, out=rounded)
+        rounded += offset
+    else:
+        np.fmin(np.fmax(rounded, low, out=rounded), high, out=rounded)
+    return rounded.astype(zero_point.dtype)
+
+
+_ENDS = (-(2**15), 2**15 - 1)
+
+
+def unsigned(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give codes of an int8 operand shifted by 128 so that they are unsigned, as x86 needs; uint8 ones as they are."""
+    shift = 128 if codes.dtype == np.int8 else 0
+    return codes.astype(np.int32) + shift, zero_point.astype(np.int32) + shift
+
+
+def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
+    """Give what sums of products lose when pairs of neighbours are held to 16 bits.
+
+    Args:
+        columns: Codes (K, P) of the one operand, in the order that pairs are formed in.
+        weights: Codes (M, K) of the other.
+        accumulate: `pairsat16:ORDER` or `pairwrap16:ORDER`, with the distance of partners if it is not 1.
+
+    Returns:
+        Exact sums minus held sums (M, P), int64.
+    """
+    kind, _, *rest = accumulate.split(":")
+    distance = int(rest[0]) if rest else 1
+    first, second = _partners(weights.shape[1], distance)
+    x, w = _with_zero(columns, axis=0), _with_zero(weights, axis=1)
+    lost = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
+    ends = np.stack([w * x.min(axis=1, initial=0), w * x.max(axis=1, initial=0)])
+    low, high = ends.min(axis=0), ends.max(axis=0)
+    low, high = low[:, first] + low[:, second], high[:, first] + high[:, second]
+    reach = (low < _ENDS[0]) | (high > _ENDS[1])
+    for pair in np.flatnonzero(reach.any(axis=0)):
+        a, b, rows = first[pair], second[pair], np.flatnonzero(reach[:, pair])
+        total = w[rows, a][:, None] * x[a][None] + w[rows, b][:, None] * x[b][None]
+        held = np.clip(total, *_ENDS) if kind == "pairsat16" else total.astype(np.int16)
+        lost[rows] += total - held
+    return lost
+
+
+def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Give what sums of products lose when they saturate at 16 bits after each product.
+
+    Args:
+        columns: Centred codes (K, P) of the one operand, in the order of the products.
+        weights: Centred codes (M, K) of the other.
+
+    Returns:
+        Exact sums minus held sums (M, P), int64.
+    """
+    held = np.zeros((weights.shape[0], columns.shape[1]), dtype=np.int64)
+    exact = np.zeros_like(held)
+    for row, factor in zip(columns, weights.T, strict=True):
+        product = factor[:, None] * row[None]
+        exact += product
+        held += product
+        np.clip(held, *_ENDS, out=held)
+    return exact - held
+
+
+def _partners(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:
+    """Give which elements form pairs; an index of `depth` stands for the zero that pads an odd end."""
+    whole = -(-depth // (2 * distance)) * 2 * distance
+    places = np.minimum(np.arange(whole), depth).reshape(-1, 2, distance)
+    return places[:, 0].reshape(-1), places[:, 1].reshape(-1)
+
+
+def _with_zero(array: np.ndarray, axis: int) -> np.ndarray:
+    shape = list(array.shape)
+    shape[axis] = 1
+    return np.concatenate([array, np.zeros(shape, array.dtype)], axis=axis)
+
 
 _SINGLE_END, _INT32_END = 2.0**24, 2.0**31
 _MOST_PARTS = 4

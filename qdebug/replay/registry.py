@@ -17,7 +17,7 @@ import numpy as np
 
 from qdebug.errors import KernelError, NoKernelError
 from qdebug.model import AttrValue, Node
-from qdebug.replay.arithmetic import Arithmetic
+from qdebug.replay.variant import Arithmetic
 
 __all__ = ["Call", "Kernel", "find_kernel", "has_kernel", "kernel", "known_kernels", "provide_kernels", "run_node"]
 
@@ -27,17 +27,14 @@ Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
 _FAMILIES = (
     "activation",
     "attention",
-    "cast",
     "constant",
     "conv",
     "elementwise",
     "indexing",
     "linear",
-    "logic",
     "movement",
     "normalization",
     "pool",
-    "qelementwise",
     "qlinear",
     "quantize",
     "recurrent",

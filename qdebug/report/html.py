@@ -12,15 +12,94 @@ from qdebug.compare.align.pairs import Kind
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import DiffResult, NodeResult, Status
 from qdebug.numerics.agreement import Agreement
-from qdebug.report.html_detail import detail_section
-from qdebug.report.html_element import Element, element, facts, rendered, table
-from qdebug.report.html_plots import error_profile, parts_plot, sample_map
-from qdebug.view import sentences
-from qdebug.view.detail import NodeDetail
+from qdebug.report.html_plots import (
+    Element,
+    channel_map,
+    element,
+    error_profile,
+    facts,
+    histogram,
+    parts_plot,
+    rendered,
+    sample_map,
+    table,
+)
+from qdebug.view import numbers, sentences
+from qdebug.view.detail import (
+    WORST_TITLES,
+    NodeDetail,
+    attribution_facts,
+    error_rows,
+    rail_facts,
+    side_facts,
+    worst_rows,
+)
 from qdebug.view.matrix import matrix_of
-from qdebug.view.rows import badness, columns, node_row
+from qdebug.view.profile import error_bars, profile_facts, value_bars
+from qdebug.view.rows import Gap, badness, columns, node_row, select
 
-__all__ = ["DETAILS_SHOWN", "diff_html", "worth_detail"]
+__all__ = ["DETAILS_SHOWN", "detail_section", "diff_fragment", "diff_html", "worth_detail"]
+
+_BARS = 48
+
+
+def detail_section(detail: NodeDetail, *, anchor: str) -> Element:
+    """Make the part of the page that shows a node.
+
+    Args:
+        detail: What to show.
+        anchor: Its id.
+    """
+    result = detail.result
+    status = element("span", str(result.status), class_=str(result.status))
+    made = element("details", element("summary", f"#{result.index} {result.node} ({result.op}): ", status), id=anchor)
+    if result.reason:
+        made.append(element("p", result.reason))
+    known = [("pair", f"{result.match}: {result.match_reason}"), *attribution_facts(result)]
+    if result.note:
+        known.append(("note", result.note))
+    made.append(facts([*known, *rail_facts(result.saturation)]))
+    if detail.profile is not None:
+        made.append(_pictures(detail))
+    made.append(table(("", "reference", "backend"), [(f.label, f.reference, f.backend) for f in side_facts(detail)]))
+    titles, rows = error_rows(result)
+    if rows:
+        made.append(table(titles, rows))
+    if detail.worst:
+        made.append(element("h3", "Worst elements"))
+        made.append(table(WORST_TITLES, worst_rows(detail.worst)))
+    return made
+
+
+def _pictures(detail: NodeDetail) -> Element:
+    profile = detail.profile
+    made = element("div", class_="plots")
+    if profile is None:
+        return made
+    values = value_bars(profile, bars=_BARS)
+    if values:
+        caption = "Values: the reference as bars, the backend as outline; they share bins and scale."
+        made.append(
+            _figure(histogram([one for one, _ in values], [other for _, other in values], title=caption), caption)
+        )
+    errors = error_bars(profile)
+    if errors:
+        caption = "Absolute differences by power of two: how many elements are off by how much."
+        made.append(_figure(histogram(errors, title=caption), caption))
+    if profile.channels is not None and profile.channels.sqnr_db.size > 1:
+        caption = (
+            f"SQNR of each channel along axis {profile.channels.axis}; a strong colour is bad (0 dB), a faint one good."
+        )
+        made.append(_figure(channel_map(profile.channels), caption))
+    said = profile_facts(profile)
+    if said:
+        made.append(facts(said))
+    return made
+
+
+def _figure(plot: Element, caption: str) -> Element:
+    return element("figure", plot, element("figcaption", caption))
+
 
 DETAILS_SHOWN = 12
 """Nodes that are shown in full: the worst ones."""
@@ -212,10 +291,6 @@ def _samples(result: DiffResult, samples: Sequence[int]) -> Element:
     return _figure(sample_map(rows, chosen), caption)
 
 
-def _figure(plot: Element, caption: str) -> Element:
-    return element("figure", plot, element("figcaption", caption))
-
-
 def _node_table(result: DiffResult, shown: Mapping[str, str], prefix: str) -> Element:
     known = columns()
     same = all(node.node == node.tensor for node in result.nodes)
@@ -277,3 +352,34 @@ def _coverage(result: DiffResult) -> Element:
         items.append(element("li", f"{len(lost) - _LOST_SHOWN} more lost tensors; the JSON has them all"))
     made.append(element("ul", *items))
     return made
+
+
+_FRAGMENT_KEYS = ("index", "status", "node", "op", "sqnr_db", "introduced", "max_lsb", "rel_l2", "saturated")
+
+
+def diff_fragment(result: DiffResult) -> str:
+    """Give a comparison as a piece of HTML.
+
+    Args:
+        result: What to show; of a long net the first divergence, its neighbours and the worst nodes.
+    """
+    known = columns()
+    rows = []
+    first = next((node for node in result.nodes if is_beyond(node)), None)
+    for position in select(result.nodes):
+        if isinstance(position, Gap):
+            rows.append([element("td", f"{numbers.grouped(position.hidden)} hidden", colspan=len(_FRAGMENT_KEYS))])
+            continue
+        cells = node_row(result.nodes[position]).cells
+        texts: list[Element | str] = [cells[key].text for key in _FRAGMENT_KEYS]
+        if result.nodes[position] is first:
+            texts = [element("b", text) for text in texts]
+        rows.append([element("td", text) for text in texts])
+    limits = sentences.limits_sentence(result.limits, ways="limits=qdebug.Limits(...)")
+    made = element(
+        "div",
+        element("p", element("b", str(result.status).upper()), f" {sentences.verdict_sentence(result)}"),
+        table([known[key].title for key in _FRAGMENT_KEYS], rows),
+        element("p", f"{sentences.coverage_sentence(result)}; limits {limits}"),
+    )
+    return rendered(made)

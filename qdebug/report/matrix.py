@@ -12,8 +12,8 @@ from rich.text import Text
 
 from qdebug.compare.result.result import DiffResult, json_safe
 from qdebug.numerics.agreement import Agreement
-from qdebug.report.layout import GAP
 from qdebug.report.markdown import code, markdown_table, markdown_text
+from qdebug.report.table import GAP
 from qdebug.view import numbers
 from qdebug.view.matrix import Matrix, MatrixRow, agreement_sentence, matrix_of
 from qdebug.view.rows import STYLES

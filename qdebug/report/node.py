@@ -1,13 +1,18 @@
-"""One compared node in full, as a terminal shows it."""
+"""One compared node in full: for a terminal, as Markdown and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from qdebug.report.profile import profile_parts
+from qdebug.compare.result.result import DiffResult, json_safe
+from qdebug.model import TensorInfo
+from qdebug.numerics.stats import WorstElement
+from qdebug.report.markdown import markdown_table, markdown_text
+from qdebug.report.profile import profile_dict, profile_markdown, profile_parts
 from qdebug.report.table import fact_table, plain_grid
 from qdebug.view import numbers
 from qdebug.view.detail import (
@@ -23,7 +28,7 @@ from qdebug.view.detail import (
 from qdebug.view.rows import STYLES
 from qdebug.view.text import safe_text
 
-__all__ = ["node_report"]
+__all__ = ["node_markdown", "node_report", "with_detail"]
 
 _DEFINITIONS_FROM = 110
 """Characters of a line from which definitions stand beside three columns of numbers."""
@@ -89,3 +94,90 @@ def _input_lines(detail: NodeDetail) -> Iterable[tuple[str, str]]:
 
 def _side_rows(detail: NodeDetail) -> list[tuple[str, str, str]]:
     return [(fact.label, fact.reference, fact.backend) for fact in side_facts(detail)]
+
+
+def node_markdown(detail: NodeDetail) -> str:
+    """Give one compared node in full as Markdown.
+
+    Args:
+        detail: What to show.
+    """
+    result = detail.result
+    lines = [f"## {markdown_text(result.node)}: {result.status}", ""]
+    if result.reason:
+        lines += [markdown_text(result.reason), ""]
+    if result.note:
+        lines += [f"Note: {markdown_text(result.note)}", ""]
+    lines += [
+        f"{markdown_text(result.op)}, node {result.index}. Pair: {result.match}, {markdown_text(result.match_reason)}",
+        "",
+    ]
+    lines += [f"- **{label}**: {markdown_text(text, limit=500)}" for label, text in attribution_facts(result)]
+    lines.append("")
+    lines += markdown_table(
+        ("", "reference", "backend"),
+        [(f.label, markdown_text(f.reference), markdown_text(f.backend)) for f in side_facts(detail)],
+    )
+    titles, rows = error_rows(result)
+    if rows:
+        lines += ["", *markdown_table(titles, [tuple(map(markdown_text, row)) for row in rows])]
+    rails = rail_facts(result.saturation)
+    if rails:
+        lines += ["", *markdown_table(("saturation", "codes"), [(label, markdown_text(text)) for label, text in rails])]
+    if len(result.samples) > 1:
+        lines += ["", *(f"- {markdown_text(line)}" for line in sample_lines(result))]
+    if detail.profile is not None:
+        lines += profile_markdown(detail.profile)
+    if detail.worst:
+        lines += ["", "### Worst elements", ""]
+        lines += markdown_table(WORST_TITLES, [tuple(map(markdown_text, row)) for row in worst_rows(detail.worst)])
+    return "\n".join(lines) + "\n"
+
+
+def with_detail(result: DiffResult, detail: NodeDetail) -> dict[str, Any]:
+    """Give a comparison as plain values, with one node only and all that is known of it.
+
+    Args:
+        result: The comparison; verdict and coverage stay those of the whole.
+        detail: The node.
+    """
+    plain = result.to_dict()
+    inputs = [
+        {"tensor": tensor, "status": None if node is None else str(node.status)} for tensor, node in detail.inputs
+    ]
+    node = {
+        **detail.result.to_dict(),
+        "reference_info": _info(detail.reference),
+        "backend_info": _info(detail.backend),
+        "inputs": inputs,
+        "worst_elements": [_element(element) for element in detail.worst],
+        "detail": None if detail.profile is None else profile_dict(detail.profile),
+    }
+    plain["nodes"] = [json_safe(node)]
+    return plain
+
+
+def _info(info: TensorInfo | None) -> dict[str, Any] | None:
+    if info is None:
+        return None
+    return {
+        "name": info.name,
+        "dtype": info.dtype,
+        "shape": None if info.shape is None else list(info.shape),
+        "layout": info.layout,
+        "quant": None if info.quant is None else info.quant.to_dict(),
+    }
+
+
+def _element(element: WorstElement) -> dict[str, Any]:
+    return {
+        "index": list(element.index),
+        "sample": element.sample,
+        "step": element.step,
+        "reference": element.reference,
+        "backend": element.backend,
+        "difference": element.difference,
+        "lsb": element.lsb,
+        "reference_code": element.reference_code,
+        "backend_code": element.backend_code,
+    }

@@ -9,9 +9,8 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from qdebug.numerics.exponents import ExponentHistogram
-from qdebug.numerics.full_tier import TensorProfile
-from qdebug.numerics.histogram import ValueHistogram
+from qdebug.numerics.histogram import ExponentHistogram, ValueHistogram
+from qdebug.numerics.profile import TensorProfile
 from qdebug.report.markdown import markdown_table, markdown_text
 from qdebug.report.table import fact_table, plain_grid
 from qdebug.view import numbers

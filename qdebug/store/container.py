@@ -22,7 +22,6 @@ from qdebug.store.layout import (
     TablesHash,
     payload_key,
 )
-from qdebug.store.lock import lock_holder
 from qdebug.store.safety import (
     MAX_ROWS,
     Extent,
@@ -31,7 +30,7 @@ from qdebug.store.safety import (
     read_bytes,
     read_text_attribute,
 )
-from qdebug.store.target import journal_of, part_of, recover_command, recover_hint, unfinished
+from qdebug.store.target import journal_of, lock_holder, part_of, recover_command, recover_hint, unfinished
 
 __all__ = ["BAD_FILE", "Container", "damaged"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.model.kept import Kept
-from qdebug.store.encode import encode_tables
+from qdebug.model.kept import EXPONENT_BINS, Kept, Statistics
 from qdebug.store.layout import (
     DTYPE_CODES,
     INDEX_DIMS,
@@ -22,8 +22,79 @@ from qdebug.store.layout import (
     physical_dtype,
 )
 from qdebug.store.payload_store import Stored
+from qdebug.store.tables import encode_tables
 
-__all__ = ["IndexRows", "Partly", "Place", "pack_kept_row", "pack_row"]
+__all__ = [
+    "PARTLY",
+    "IndexRows",
+    "Partly",
+    "Place",
+    "check_optional",
+    "check_positions",
+    "pack_kept_row",
+    "pack_row",
+    "statistics_of",
+]
+
+PARTLY = int(Flag.SAMPLED | Flag.STATS_ONLY)
+"""Flags of events of which not all values were kept."""
+
+
+def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
+    """Give the statistics of an event.
+
+    Args:
+        row: Its row of /index.
+        bins: Its histogram; None if it has none.
+    """
+    flags = Flag(int(row["flags"]))
+    extremes, counts, rails = (flag in flags for flag in (Flag.EXTREMES, Flag.COUNTS, Flag.RAILS))
+    summary = Flag.SUMMARY in flags
+    negative, positive = np.zeros((2, EXPONENT_BINS), np.uint64) if bins is None else bins
+    return Statistics(
+        count=int(row["count"]),
+        nan=int(row["nan"]) if counts else 0,
+        inf=int(row["inf"]) if counts else 0,
+        zero=int(row["zero"]) if counts else 0,
+        low=float(row["min"]) if extremes else math.nan,
+        high=float(row["max"]) if extremes else math.nan,
+        at_qmin=int(row["sat_lo"]) if rails else 0,
+        at_qmax=int(row["sat_hi"]) if rails else 0,
+        absmax=float(row["absmax"]) if summary else math.nan,
+        mean=float(row["mean"]) if summary else math.nan,
+        std=float(row["std"]) if summary else math.nan,
+        l2=float(row["l2"]) if summary else math.nan,
+        negative=negative,
+        positive=positive,
+    )
+
+
+def check_positions(positions: np.ndarray, count: int) -> None:
+    """Check positions of a file: ascending, and inside the tensor.
+
+    Raises:
+        ValueError: They are not.
+    """
+    if positions.size and not (int(positions[0]) >= 0 and int(positions[-1]) < count):
+        raise ValueError("kept elements lie outside their tensor")
+    if bool(np.any(np.diff(positions) <= 0)):
+        raise ValueError("kept elements are in no order")
+
+
+def check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None:
+    """Check the tables that only some files have against the index.
+
+    Raises:
+        ValueError: A row is of no event that needs it, or an event lacks its row.
+    """
+    for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM)):
+        events = tables.get(name, np.empty(0, OPTIONAL_TABLES[name]))["event"]
+        needed = np.flatnonzero(index["flags"] & int(flag))
+        if not np.array_equal(np.sort(events), needed):
+            raise ValueError(f"/{name} and the index contradict each other")
+    if not np.array_equal((index["flags"] & PARTLY) != 0, index["payload"] == NO_PAYLOAD):
+        raise ValueError("the index does not say of which events all values were kept")
+
 
 _ROW = struct.Struct("<5IiHBBf8QQ16s6Q7d")  # one row of TABLES["index"], and the parts of it:
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")

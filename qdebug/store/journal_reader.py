@@ -21,18 +21,26 @@ import numpy as np
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph
 from qdebug.model.kept import Kept
-from qdebug.numerics.spilled import Making
+from qdebug.numerics.large_arrays import Making
 from qdebug.store.check_tables import check_graph
 from qdebug.store.container import BAD_FILE, damaged
-from qdebug.store.decode import decode_graph, decode_run
-from qdebug.store.journal import Frame, Kind, decode_json, read_frames
-from qdebug.store.journal_bodies import HashKind, JournalEvent, Where, decode_event, decode_tables
-from qdebug.store.kept_rows import check_positions, statistics_of
+from qdebug.store.index_rows import check_positions, statistics_of
+from qdebug.store.journal import (
+    Frame,
+    HashKind,
+    JournalEvent,
+    Kind,
+    Where,
+    decode_event,
+    decode_json,
+    decode_tables,
+    read_frames,
+)
 from qdebug.store.layout import Flag, physical_dtype
 from qdebug.store.payload import array_hash, from_physical, stretches
 from qdebug.store.safety import MAX_ROWS, read_bytes
+from qdebug.store.tables import TextTable, decode_graph, decode_run
 from qdebug.store.target import journal_of, part_of
-from qdebug.store.texts import TextTable
 
 __all__ = ["Entry", "JournalReader", "journal_at"]
 

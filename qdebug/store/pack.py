@@ -14,15 +14,14 @@ from h5py import h5d, h5p, h5s, h5z
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.store.chunks import ZSTD, chunk_shape, chunks_of, compress, zstd_module
 from qdebug.store.container import Container
-from qdebug.store.kept_rows import PARTLY
+from qdebug.store.index_rows import PARTLY
 from qdebug.store.layout import INDEX_DIMS, hdf5_type, payload_key, physical_dtype
-from qdebug.store.lock import WriterLock
-from qdebug.store.payload_file import PayloadFile, write_all
+from qdebug.store.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
 from qdebug.store.payload_reader import Expected, read_payload
+from qdebug.store.payload_store import PayloadFile, write_all
 from qdebug.store.reader import FileRecording
-from qdebug.store.target import cannot_write, check_target
+from qdebug.store.target import WriterLock, cannot_write, check_target
 
 __all__ = ["CODECS", "Packed", "pack"]
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from qdebug.numerics.spilled import Making
-from qdebug.store.chunks import chunks_of, decompress
+from qdebug.numerics.large_arrays import Making
 from qdebug.store.container import Container
 from qdebug.store.layout import INDEX_DIMS, hdf5_type, physical_dtype
-from qdebug.store.payload import array_hash
+from qdebug.store.payload import array_hash, chunks_of, decompress
 from qdebug.store.safety import Extent, read_bytes
 
 __all__ = ["Expected", "payload_digest", "read_payload"]

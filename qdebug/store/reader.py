@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,28 +16,175 @@ import xxhash
 
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.store.check_tables import check_graph, check_index, constant_tensors
 from qdebug.store.container import BAD_FILE, Container, damaged
-from qdebug.store.decode import (
+from qdebug.store.index_rows import PARTLY, check_optional, check_positions, statistics_of
+from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES, Flag, physical_dtype
+from qdebug.store.lifetime import Closable
+from qdebug.store.payload import from_physical
+from qdebug.store.payload_reader import Expected, payload_digest, read_payload
+from qdebug.store.tables import (
+    TextTable,
     decode_graph,
     decode_info,
     decode_quants,
     decode_run,
 )
-from qdebug.store.event_index import EventIndex
-from qdebug.store.kept_reader import KeptReader
-from qdebug.store.kept_rows import PARTLY, check_optional
-from qdebug.store.layout import NO_PAYLOAD, TABLES
-from qdebug.store.lifetime import Closable
-from qdebug.store.payload import from_physical
-from qdebug.store.payload_reader import Expected, payload_digest, read_payload
-from qdebug.store.texts import TextTable
 
-__all__ = ["Event", "FileRecording", "open_file"]
+__all__ = ["Event", "EventIndex", "FileRecording", "KeptReader", "open_file"]
+
+_NUMBERS = ("sample", "step", "payload", "quant", "flags", "dtype", "ndim", "nbytes")
+_DIGEST = 16
+
+
+class EventIndex:
+    """Events by row, and their rows by place.
+
+    Args:
+        index: The table /index, checked. Its statistics are not kept.
+        tensors: Number of rows of /tensors.
+
+    Attributes:
+        columns: The numbers of all rows by the name of their field; `shape` is not one.
+        tensors: The row of /tensors of each event.
+    """
+
+    def __init__(self, index: np.ndarray, tensors: int) -> None:
+        dims = min(int(index["ndim"].max(initial=0)), INDEX_DIMS)
+        self.columns: Mapping[str, np.ndarray] = {name: index[name].copy() for name in _NUMBERS}
+        order = np.lexsort((index["step"], index["sample"], index["tensor"]))
+        starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1))
+        self._order, self._starts = order.data, starts.data  # one number comes several times as fast as of an array
+        self._shape = tuple(index["shape"][:, dim].copy().data for dim in range(dims))
+        self.tensors: np.ndarray = index["tensor"].copy()
+        self._hashes = index["hash"].tobytes()
+        self._samples, self._steps, self._ndim, self._dtype, self._flags, self._payload, self._nbytes = (
+            self.columns[name].data for name in ("sample", "step", "ndim", "dtype", "flags", "payload", "nbytes")
+        )
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def find(self, tensor: int, sample: int, step: int) -> int | None:
+        """Give the row of the event of a tensor at a sample and step; None if there is none.
+
+        Args:
+            tensor: Row of /tensors.
+            sample: The sample.
+            step: The step.
+        """
+        begin, end = self._starts[tensor], self._starts[tensor + 1]
+        if end - begin > 1:
+            begin = bisect_left(self._order, (sample, step), begin, end, key=self._place)
+        if begin == end or self._place(row := self._order[begin]) != (sample, step):
+            return None
+        return int(row)
+
+    def _place(self, row: int) -> tuple[int, int]:
+        return self._samples[row], self._steps[row]
+
+    def flags(self, row: int) -> int:
+        """Give the flags of an event."""
+        return int(self._flags[row])
+
+    def payload(self, row: int) -> int:
+        """Give the number of the dataset that holds an event's values."""
+        return int(self._payload[row])
+
+    def nbytes(self, row: int) -> int:
+        """Give the size of an event's values."""
+        return int(self._nbytes[row])
+
+    def ndim(self, row: int) -> int:
+        """Give the number of dimensions of an event's values."""
+        return int(self._ndim[row])
+
+    def dtype(self, row: int) -> str:
+        """Give the logical dtype of an event's values."""
+        return LOGICAL_DTYPES[self._dtype[row]]
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Give the first extents of an event's values, as many as a row has room for."""
+        return tuple([extents[row] for extents in self._shape[: self._ndim[row]]])
+
+    def digest(self, row: int) -> bytes:
+        """Give the hash of an event's values."""
+        return self._hashes[row * _DIGEST : (row + 1) * _DIGEST]
+
+    def outline(self, row: int) -> Outline | None:
+        """Give dtype, shape and hash of an event's values; None if the row has no room for the shape."""
+        return None if self._ndim[row] > INDEX_DIMS else Outline(self.dtype(row), self.shape(row), self.digest(row))
+
+
+class KeptReader:
+    """The events of a file of which not all values were kept.
+
+    Args:
+        index: The table /index, checked; only rows of such events are kept.
+        optional: The tables that only files with such events have.
+    """
+
+    def __init__(self, index: np.ndarray, optional: Mapping[str, np.ndarray]) -> None:
+        self._events = np.flatnonzero(index["flags"] & PARTLY)
+        self._rows = index[self._events]
+        self._optional = optional
+        self._order: dict[str, np.ndarray] = {}
+
+    def read(self, container: Container, event: int) -> Kept:
+        """Give what was kept of an event.
+
+        Args:
+            container: The file, open.
+            event: Row of the index.
+
+        Raises:
+            ValueError, OSError: It is not what was recorded.
+            MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+        """
+        row = self._rows[np.searchsorted(self._events, event)]
+        flags, bins = Flag(int(row["flags"])), self._row("exponents", event)
+        positions, values = self._sampled(container, event, row) or (None, None)
+        return Kept(
+            dtype=LOGICAL_DTYPES[row["dtype"]],
+            shape=tuple(int(size) for size in row["shape"][: min(int(row["ndim"]), INDEX_DIMS)]),
+            digest=row["hash"].tobytes(),
+            statistics=statistics_of(row, None if bins is None else bins["counts"]),
+            positions=positions,
+            values=values,
+            truncated=Flag.TRUNCATED in flags,
+        )
+
+    def _row(self, table: str, event: int) -> Any:
+        """Give the row of an event in a table that only some events have a row in; None if it has none."""
+        rows = self._optional.get(table)
+        if rows is None:
+            return None
+        if table not in self._order:
+            self._order[table] = np.argsort(rows["event"])
+        order = self._order[table]
+        at = int(np.searchsorted(rows["event"], event, sorter=order))
+        return rows[order[at]] if at < len(rows) and rows["event"][order[at]] == event else None
+
+    def _sampled(self, container: Container, event: int, row: Any) -> tuple[np.ndarray, np.ndarray] | None:
+        """Read the positions and values of the elements that were kept of an event; None if none were."""
+        found = self._row("samples", event)
+        if found is None:
+            return None
+        dtype, parts = LOGICAL_DTYPES[row["dtype"]], []
+        for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
+            count = int(found["count"])
+            nbytes = count * physical_dtype(logical).itemsize
+            where = Expected(number=int(found[name]), dtype=logical, nbytes=nbytes, ndim=1, shape=(count,))
+            if payload_digest(container, where) != found[digest].tobytes():
+                raise ValueError("kept elements are not those recorded")
+            parts.append(from_physical(read_payload(container, where), logical))
+        check_positions(parts[0], int(row["count"]))
+        return parts[0], parts[1]
 
 
 _AT_ONCE = 8192

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5g, h5t, h5z
 
-from qdebug.store.chunks import ZSTD
+from qdebug.store.payload import ZSTD
 
 __all__ = [
     "MAX_CHUNK_BYTES",

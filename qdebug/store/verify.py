@@ -17,7 +17,7 @@ from typing import Any
 
 from qdebug.errors import RecordingError, UsageError
 from qdebug.store.container import damaged
-from qdebug.store.manifest import is_manifest, read_manifest
+from qdebug.store.joined import is_manifest, read_manifest
 
 __all__ = ["Verified", "main", "verify"]
 

@@ -18,28 +18,106 @@ from typing import Any
 
 import numpy as np
 
+import qdebug
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.kept import Kept
-from qdebug.store.beginning import begin
 from qdebug.store.index_rows import IndexRows, Partly, pack_kept_row, pack_row
-from qdebug.store.journal import Kind, encode_json
-from qdebug.store.journal_bodies import encode_event, encode_kept_event
-from qdebug.store.lock import WriterLock
+from qdebug.store.journal import Journal, Kind, encode_event, encode_json, encode_kept_event, encode_tables_body
 from qdebug.store.payload import storable_dtype
-from qdebug.store.payload_store import Stored
-from qdebug.store.sealing import check_finished, give_name, lacking_room
+from qdebug.store.payload_store import PayloadStore, Stored
+from qdebug.store.reader import FileRecording
+from qdebug.store.tables import encode_tables, plain_facts
 from qdebug.store.target import (
+    WriterLock,
     cannot_write,
     cause,
     check_target,
+    exists,
     journal_of,
     part_of,
     recover_hint,
     unfinished,
 )
 
-__all__ = ["RecordingWriter", "Stored"]
+__all__ = ["RecordingWriter", "Stored", "begin", "check_finished", "give_name", "lacking_room"]
+
+
+def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) -> tuple[PayloadStore, Journal]:
+    """Make the two files of a recording that is written; neither is there if that fails.
+
+    Args:
+        part: The file for the payloads; nothing may be there.
+        journal_path: The journal; nothing may be there.
+        info: Facts of the run.
+        graph: The graph, if it is known beforehand.
+
+    Raises:
+        OSError: They cannot be made.
+        RecordingError: The graph cannot be stored.
+    """
+    payloads = PayloadStore(part)
+    fd = -1
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(journal_path, flags, 0o666)
+        journal = Journal(fd)
+        head = {"journal": 1, "created_by": f"qdebug {qdebug.__version__}", "info": plain_facts(info)}
+        journal.add(Kind.RUN, encode_json(head))
+        if graph is not None:
+            tables, *_ = encode_tables(graph, info, (), samples=1, steps=1)
+            journal.add(Kind.GRAPH, encode_tables_body(tables))
+        journal.commit()
+    except BaseException:
+        payloads.file.abandon()
+        if fd >= 0:
+            os.close(fd)
+        part.unlink(missing_ok=True)
+        journal_path.unlink(missing_ok=True)
+        raise
+    return payloads, journal
+
+
+def lacking_room(payloads: PayloadStore, tables: Mapping[str, np.ndarray]) -> int:
+    """Give the bytes that are needed to finish if the disk has fewer, else 0.
+
+    HDF5 can crash when it cannot write its metadata, so it is not tried.
+    """
+    need = sum(table.nbytes for table in tables.values()) + 1024 * payloads.count + (1 << 16)
+    stats = os.fstatvfs(payloads.file.fd)
+    return need if stats.f_bavail * stats.f_frsize < need else 0
+
+
+def check_finished(path: Path, events: int) -> None:
+    """Read a finished file as everybody will, down to the bytes of the last payload.
+
+    Raises:
+        RecordingError: It cannot be read, or does not hold so many events.
+    """
+    with FileRecording(path) as recording:
+        if recording.event_count != events:
+            raise RecordingError(f"{str(path)!r} holds {recording.event_count} of {events} events.")
+        if events:
+            recording.check_payload(events - 1)
+
+
+def give_name(part: Path, path: Path, *, force: bool) -> None:
+    """Give a finished file its name.
+
+    Raises:
+        OutputExistsError: Somebody else made a file of that name, and `force` is not set.
+        RecordingError: It cannot be replaced.
+    """
+    if path.exists() and not force:
+        raise exists(path, f"The recording is in {str(part)!r}: give it another name.")
+    try:
+        part.replace(path)
+    except OSError as exc:
+        raise RecordingError(
+            f"{str(path)!r} cannot be replaced: {cause(exc)}.",
+            hint=f"The recording is in {str(part)!r}: give it another name.",
+        ) from None
+
 
 _MAX_NUMBER = 2**32 - 1
 

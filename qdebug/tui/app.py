@@ -90,7 +90,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     chosen = choices or TuiChoices()
     require_terminal()
     with _uncollected(), skeleton(reference, backends):
-        from qdebug.tui.console.background import BackgroundQuestion
+        from qdebug.tui.console.terminal import BackgroundQuestion
 
         question = None if chosen.theme else BackgroundQuestion()
         from qdebug.tui.application import LIMITS_FILE, QdebugApp

@@ -30,8 +30,8 @@ from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KEYS, key_label
 from qdebug.tui.pages.table import load_pages
 from qdebug.tui.panels.desk import Start
-from qdebug.tui.reading.events import Event as ReaderEvent
-from qdebug.tui.reading.events import Failed, Named, Opened
+from qdebug.tui.reading.messages import Event as ReaderEvent
+from qdebug.tui.reading.messages import Failed, Named, Opened
 from qdebug.tui.reading.reader import Reader
 from qdebug.tui.reading.source import Opening
 

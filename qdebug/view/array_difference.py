@@ -11,7 +11,7 @@ from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.blocks import RealBlocks, settled
 from qdebug.numerics.stats import ErrorStats, WorstElement
-from qdebug.numerics.ulp import shared_type, ulp_distance
+from qdebug.numerics.steps import shared_type, ulp_distance
 from qdebug.numerics.worst import worst_elements
 from qdebug.view import numbers
 from qdebug.view.text import safe_text

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from qdebug.compare.result.result import NodeResult, SampleResult
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.model.dtypes import is_whole
-from qdebug.numerics.full_tier import TensorProfile
 from qdebug.numerics.metric_table import metric
+from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.view import numbers
 from qdebug.view.rows import ERROR_METRICS, SCALE_TITLE, metric_title, on_rails, position

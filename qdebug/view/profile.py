@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.numerics.channels import ChannelErrors
-from qdebug.numerics.exponents import ExponentHistogram
-from qdebug.numerics.full_tier import TensorProfile
-from qdebug.numerics.ulp import UlpErrors
+from qdebug.numerics.histogram import ExponentHistogram
+from qdebug.numerics.profile import TensorProfile
+from qdebug.numerics.steps import UlpErrors
 from qdebug.view import numbers
 
 __all__ = [

@@ -11,8 +11,7 @@ from qdebug.compare.explaining.explanation import Explanation
 from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.model import Recording
 from qdebug.replay import arithmetic_file
-from qdebug.replay.arithmetic import kind_of
-from qdebug.replay.variant import parse_variant
+from qdebug.replay.variant import kind_of, parse_variant
 from qdebug.session import open_recording
 
 __all__ = ["arithmetic_text", "explain"]

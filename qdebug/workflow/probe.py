@@ -7,31 +7,109 @@ named holds for one kind, one set of types and the processor at hand.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from qdebug.adapters import load_backend, write_model
 from qdebug.adapters.protocol import Backend
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.errors import QdebugError, UsageError
+from qdebug.compare.explaining.functions import same_functions, shape_of
+from qdebug.compare.explaining.units import Units, UnitSource
+from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo
-from qdebug.replay.arithmetic import kind_of
+from qdebug.replay.columns import Columns
 from qdebug.replay.describe import describe
+from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.presets import PRESETS, Preset
+from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Variant, parse_variant
+from qdebug.replay.variant import Sums, Variant, kind_of, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.probe_check import distinct, fitting_nodes
-from qdebug.workflow.probe_models import PROBED, probe_models
-from qdebug.workflow.probe_net import ProbeModel
+from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models
 from qdebug.workflow.record import record_feeds
 
-__all__ = ["STATUSES", "PresetScore", "ProbeEntry", "ProbeResult", "run_probe"]
+__all__ = ["STATUSES", "PresetScore", "ProbeEntry", "ProbeResult", "distinct", "fitting_nodes", "run_probe"]
+
+Key = TypeVar("Key")
+
+
+def fitting_nodes(
+    kind: str, recording: Recording, choices: Mapping[Key, Callable[[Unit], Variant]]
+) -> dict[Key, frozenset[str]]:
+    """Find the nodes that each of several arithmetics reproduces.
+
+    Args:
+        kind: The kind of node that is looked at.
+        recording: The recording; its first sample counts.
+        choices: How each arithmetic computes a unit.
+
+    Returns:
+        The names of the nodes of which every recorded element is given, for each of `choices`.
+    """
+    found: dict[Key, set[str]] = {key: set() for key in choices}
+    with one_thread():
+        for name, unit, recorded in _nodes(kind, recording):
+            columns: dict[Sums, Columns] = {}
+            known: dict[Variant, bool] = {}
+            for key, choice in choices.items():
+                variant = choice(unit)
+                if variant not in known:
+                    known[variant] = _same(unit, variant, columns, recorded)
+                if known[variant]:
+                    found[key].add(name)
+    return {key: frozenset(names) for key, names in found.items()}
+
+
+def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str, ...]:
+    """Give the first of those variants that are the same function of all nodes of one kind.
+
+    Args:
+        kind: The kind of node that is looked at.
+        recording: The recording; its first sample counts.
+        texts: Variants that fit all of these nodes.
+    """
+    variants = [parse_variant(text) for text in texts]
+    with one_thread():
+        shapes = []
+        for _, unit, _ in _nodes(kind, recording) if len(variants) > 1 else ():
+            sums = dict.fromkeys(variant.sums for variant in variants)
+            shapes.append(shape_of(unit, {own: accumulate(unit, own) for own in sums}))
+        numbers = same_functions(variants, shapes) if shapes else range(len(variants))
+    first: dict[int, str] = {}
+    for text, number in zip(texts, numbers, strict=True):
+        first.setdefault(number, text)
+    return tuple(first.values())
+
+
+def _nodes(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndarray]]:
+    """Give name, unit and recorded codes, channels first and flat, of each node of a kind."""
+    units = Units(recording)
+    for node in recording.graph.nodes:
+        tensor = node.outputs[0]
+        source = units.missing(node, tensor) or units.find(node, tensor)
+        if not isinstance(source, UnitSource):
+            continue
+        unit = source.unit(source.places[0])
+        if unit.kind == kind:
+            recorded = source.codes(source.places[0])
+            yield node.name, unit, (np.moveaxis(recorded, -1, 1) if unit.channels_last else recorded).reshape(-1)
+
+
+def _same(unit: Unit, variant: Variant, columns: dict[Sums, Columns], recorded: np.ndarray) -> bool:
+    try:
+        if variant.sums not in columns:
+            columns[variant.sums] = accumulate(unit, variant.sums)
+        return bool(np.array_equal(finish(unit, columns[variant.sums], variant), recorded))
+    except KernelError:
+        return False
+
 
 STATUSES = ("explained", "mixed", "unexplained", "unfused", "failed")
 """Answers for a kind of node: see `ProbeEntry.status`."""

@@ -7,21 +7,275 @@ whose requantized value lies nearest to half way between two codes. Element-wise
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
 
 import numpy as np
 
-from qdebug.workflow.probe_groups import changes_of_scale, grouped, means, resizes
-from qdebug.workflow.probe_net import (
-    DOMAIN,
-    SEED,
-    NetBuilder,
-    ProbeModel,
-    chosen_sums,
-    encoded,
-    tap_weights,
-)
+from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 
-__all__ = ["PROBED", "probe_models"]
+__all__ = [
+    "DOMAIN",
+    "PROBED",
+    "SEED",
+    "NetBuilder",
+    "ProbeModel",
+    "changes_of_scale",
+    "chosen_sums",
+    "encoded",
+    "grouped",
+    "means",
+    "probe_models",
+    "quant_of_codes",
+    "resizes",
+    "tap_weights",
+]
+
+DOMAIN = "com.microsoft"
+"""Operator set of the quantized operators that the standard does not have."""
+SEED = 20
+"""Seed of all data that is drawn at random."""
+CHANNELS, TAP, FILTERS = 128, 63, 8
+"""Products of a chosen sum; weight of all but the first, two of which fit 16 bits; filters that see each sum."""
+REACH = (CHANNELS - 1) * TAP * 100
+"""Largest magnitude of a chosen sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProbeModel:
+    """A net of several nodes of one kind and the inputs to run it on.
+
+    Args:
+        kind: What its nodes compute, as in `qdebug.replay.unit.KINDS`.
+        title: The kind with its types, such as "conv uint8 x int8".
+        graph: The net.
+        constants: Its constants.
+        feed: Its inputs.
+    """
+
+    kind: str
+    title: str
+    graph: Graph
+    constants: Mapping[str, np.ndarray]
+    feed: Mapping[str, np.ndarray]
+
+
+@dataclass(slots=True)
+class NetBuilder:
+    """A net in the making: every operand is an input or a constant, every result an output."""
+
+    kind: str
+    title: str
+    nodes: list[Node] = field(default_factory=list)
+    infos: list[TensorInfo] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    feed: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def fed(self, array: np.ndarray, quant: QuantParams | None = None) -> str:
+        """Add an input."""
+        name = f"x{len(self.feed)}"
+        self.feed[name] = array
+        info = TensorInfo(name=name, shape=array.shape, dtype=array.dtype.name, role=Role.INPUT, quant=quant)
+        self.infos.append(info)
+        return name
+
+    def stored(self, array: np.ndarray) -> str:
+        """Add a constant."""
+        name = f"c{len(self.constants)}"
+        self.constants[name] = array
+        self.infos.append(TensorInfo(name=name, shape=array.shape, dtype=array.dtype.name, role=Role.CONSTANT))
+        return name
+
+    def pair(self, scale: float | np.ndarray, zero: int, dtype: np.dtype) -> tuple[str, str]:
+        """Add a scale and a zero point."""
+        scales = np.asarray(scale, np.float32)
+        return self.stored(scales), self.stored(np.full(scales.shape, zero, dtype))
+
+    def node(
+        self,
+        op: str,
+        inputs: tuple[str, ...],
+        dtype: np.dtype,
+        *,
+        domain: str = "",
+        quant: QuantParams | None = None,
+        **attrs: AttrValue,
+    ) -> str:
+        """Add a node and give the name of its output, which has a dtype."""
+        name = f"y{len(self.nodes)}"
+        node = Node(name=f"n{len(self.nodes)}", op=op, inputs=inputs, outputs=(name,), attrs=attrs, domain=domain)
+        self.nodes.append(node)
+        self.infos.append(TensorInfo(name=name, dtype=dtype.name, quant=quant))
+        return name
+
+    def model(self) -> ProbeModel:
+        """Give the net; results that no node reads are its outputs."""
+        read = {name for node in self.nodes for name in node.inputs}
+        outputs = tuple(name for node in self.nodes for name in node.outputs if name not in read)
+        graph = Graph(
+            self.nodes,
+            tensors=self.infos,
+            inputs=tuple(self.feed),
+            outputs=outputs,
+            name=f"probe: {self.title}",
+            opset={"": 14, DOMAIN: 1},  # the first with HardSwish; from 18 on axes of means are inputs
+        )
+        return ProbeModel(kind=self.kind, title=self.title, graph=graph, constants=self.constants, feed=self.feed)
+
+
+@cache
+def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: float = 110.0) -> np.ndarray:
+    """Choose integers whose product with a multiplier lies next to a tie, and some at random.
+
+    Args:
+        multiplier: The real multiplier.
+        count: How many.
+        reach: Largest magnitude.
+        most: Largest magnitude of the product.
+    """
+    rng = np.random.default_rng(SEED)
+    end = min(reach, int(most / multiplier))
+    every = rng.permutation(np.arange(-end, end + 1))
+    product = every * multiplier
+    distance = np.abs(np.abs(product - np.floor(product)) - 0.5)
+    wanted = min(count - count // 4, every.size)
+    near = every[distance <= np.partition(distance, wanted - 1)[wanted - 1]][:wanted]
+    found = np.concatenate([near, every[: count - near.size]])
+    found.flags.writeable = False
+    return found
+
+
+def encoded(sums: np.ndarray) -> np.ndarray:
+    """Give operands (sums, products) whose products with `tap_weights` sum to what is asked."""
+    first = (sums + TAP // 2) % TAP - TAP // 2
+    share, extra = np.divmod((sums - first) // TAP, CHANNELS - 1)
+    rest = share[:, None] + (np.arange(CHANNELS - 1) < extra[:, None])
+    return np.concatenate([first[:, None], rest], axis=1)
+
+
+def tap_weights() -> np.ndarray:
+    """Give weights (products, filters): the second filter of each two gives the negative sums."""
+    one = np.full(CHANNELS, TAP)
+    one[0] = 1
+    return one[:, None] * np.where(np.arange(FILTERS) % 2, -1, 1)
+
+
+def quant_of_codes(codes: np.ndarray, scale: float, zero: int) -> QuantParams:
+    """Give parameters of one scale and one zero point for codes of some dtype."""
+    return QuantParams(
+        dtype=codes.dtype.name, scale=np.asarray(scale, np.float32), zero_point=np.asarray(zero, np.int64)
+    )
+
+
+_REAL = np.dtype(np.float32)
+# Scales of input and output and their zero points, counted from the middle code.
+_CHANGES: tuple[tuple[float, float, int, int], ...] = (
+    (2.0**-5, 2.0**-4, 3, -5),
+    (2.0**-4, 2.0**-3, -3, 4),
+    (0.0213742, 0.0187321, 5, -7),
+    (0.0123457, 0.0271828, -9, 11),
+    (0.0314159, 0.0205173, 7, 3),
+)
+_GROUP_MEANS = (
+    (2.0**-5, 2.0**-6, 5, 7),
+    (2.0**-4, 2.0**-6, -7, -6),
+    (0.02315, 0.004153, -3, 5),
+    (0.0137, 0.0011, 3, -4),
+)
+# Over so many elements, with half the scale, ties are ties only to exact arithmetic.
+_TIES, _ODD_COUNTS = (2.0**-3, 2.0**-2, 3, 5), (5, 7, 11)
+_SIZES = ((23, 37), (7, 9), (32, 48))
+_FAR = 1000.0
+_PLACINGS = ("asymmetric", "align_corners", "half_pixel")
+
+Side = tuple[np.ndarray, float, int]
+"""Codes, their scale and their zero point."""
+
+
+def grouped(
+    made: NetBuilder,
+    op: str,
+    sides: Sequence[Side],
+    out: tuple[float, int],
+    *,
+    others: Sequence[str] = (),
+    **attrs: AttrValue,
+) -> None:
+    """Add an operator between DequantizeLinear and QuantizeLinear.
+
+    Args:
+        made: The net.
+        op: The operator.
+        sides: What it reads, each as an input of its own.
+        out: Scale and zero point of what it gives.
+        others: Inputs that follow and are no codes.
+        **attrs: Attributes of the operator.
+    """
+    dtype = sides[0][0].dtype
+    reals = []
+    for codes, scale, zero in sides:
+        fed = made.fed(codes, quant_of_codes(codes, scale, zero))
+        reals.append(made.node("DequantizeLinear", (fed, *made.pair(scale, zero, dtype)), _REAL))
+    real = made.node(op, (*reals, *others), _REAL, **attrs)  # type: ignore[arg-type]  # none is named quant or domain
+    quant = quant_of_codes(sides[0][0], *out)
+    made.node("QuantizeLinear", (real, *made.pair(*out, dtype)), dtype, quant=quant)
+
+
+def _group_types() -> tuple[tuple[np.dtype, int], ...]:
+    """Give the types that are probed, each with its middle code."""
+    return (np.dtype(np.uint8), 128), (np.dtype(np.int8), 0)
+
+
+def _drawn(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def changes_of_scale() -> Iterator[ProbeModel]:
+    """Bring every code to another scale, with a Clip that lets all through, and a Relu that lets half of them."""
+    for dtype, middle in _group_types():
+        made = NetBuilder("requantize", f"requantize {dtype.name}")
+        info = np.iinfo(dtype)
+        every = np.arange(info.min, info.max + 1).astype(dtype).reshape(1, 256)
+        for in_scale, out_scale, in_zero, out_zero in _CHANGES:
+            given, out = [(every, in_scale, middle + in_zero)], (out_scale, middle + out_zero)
+            bounds = [made.stored(np.asarray(end, np.float32)) for end in (-_FAR, _FAR)]
+            grouped(made, "Clip", given, out, others=bounds)
+            grouped(made, "Relu", given, out)
+        yield made.model()
+
+
+def means() -> Iterator[ProbeModel]:
+    """Average over the last axis and over planes."""
+    rng = np.random.default_rng(SEED)
+    for dtype, middle in _group_types():
+        made = NetBuilder("reduce_mean", f"reduce_mean {dtype.name}")
+        plain = (((16, 16, 41), (-1,)), ((64, 40, 9, 7), (2, 3)))
+        cases = [(case, shape, axes) for case in _GROUP_MEANS for shape, axes in plain]
+        cases += [(_TIES, (64, 64, count), (-1,)) for count in _ODD_COUNTS]
+        for (in_scale, out_scale, in_zero, out_zero), shape, axes in cases:
+            given = _drawn(rng, dtype, shape), in_scale, middle + in_zero
+            grouped(made, "ReduceMean", [given], (out_scale, middle + out_zero), axes=axes)
+        yield made.model()
+
+
+def resizes() -> Iterator[ProbeModel]:
+    """Interpolate linearly between codes, at one scale, with channels first and last."""
+    rng = np.random.default_rng(SEED)
+    for (dtype, middle), last in product(_group_types(), (False, True)):
+        made = NetBuilder("resize", f"resize{' channels last' * last} {dtype.name}")
+        for placing in _PLACINGS:
+            for size in _SIZES:
+                shape, sized = ((1, 16, 16, 8), (1, *size, 8)) if last else ((1, 8, 16, 16), (1, 8, *size))
+                codes, same = _drawn(rng, dtype, shape), (0.05, middle + 3)
+                sizes = made.stored(np.array(sized, np.int64))
+                grouped(
+                    made, "Resize", [(codes, *same)], same,
+                    others=("", "", sizes), mode="linear", coordinate_transformation_mode=placing,
+                )  # fmt: skip
+        yield made.model()
+
 
 _PLACES = 1024
 """Chosen sums of a node."""

@@ -18,9 +18,9 @@ from qdebug.model import Fidelity, Recording
 from qdebug.record.environment import recorded_facts
 from qdebug.record.policy import KeepPolicy
 from qdebug.record.recorder import Recorder
-from qdebug.record.stopping import RecordingStopped
+from qdebug.record.sinks import RecordingStopped
 from qdebug.session import open_recording
-from qdebug.store.manifest import is_manifest
+from qdebug.store.joined import is_manifest
 from qdebug.store.target import recover_hint, unfinished
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 

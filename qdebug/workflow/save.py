@@ -8,8 +8,7 @@ from pathlib import Path
 from qdebug.model import Recording
 from qdebug.record.environment import recorded_facts
 from qdebug.record.recorder import Recorder
-from qdebug.store.target import check_target
-from qdebug.store.whole_file import whole_file
+from qdebug.store.target import check_target, whole_file
 
 __all__ = ["save_recording"]
 

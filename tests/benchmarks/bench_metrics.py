@@ -28,9 +28,9 @@ from threadpoolctl import threadpool_limits
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.blocks import RealBlocks
-from qdebug.numerics.full_tier import Profiler, profile_tensor
-from qdebug.numerics.lsb import Steps
 from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
+from qdebug.numerics.profile import Profiler, profile_tensor
+from qdebug.numerics.steps import Steps
 from qdebug.numerics.tally import Tally
 
 SIZES = (256, 1024, 65_536, 2**20, 2**24)

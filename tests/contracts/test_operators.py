@@ -8,7 +8,7 @@ import ast
 from qdebug.compare.attribute import dynamic
 from qdebug.model import operators
 from qdebug.model.operators.table import ROWS
-from qdebug.replay import unit_calls, unit_codes
+from qdebug.replay import node_units
 from qdebug.replay.registry import known_kernels
 
 NAMES = {row.name for row in ROWS} | {op for _, op in known_kernels()}
@@ -24,7 +24,7 @@ EXCEPTIONS = {
     "qdebug/compare/attribute/dynamic.py": "kernels, on real numbers, of operators that quantize at run time",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",
-    "qdebug/report/repro_file.py": "writes the QLinearConv that a cut convolution is run as",
+    "qdebug/report/reproducer.py": "writes the QLinearConv that a cut convolution is run as",
 }
 
 
@@ -66,9 +66,9 @@ def test_every_real_form_and_gate_has_a_row():
 
 def test_what_is_computed_between_codes_is_read_by_kind():
     kinds = {row.unit for row in ROWS if row.unit and not row.clamps}
-    assert kinds == set(unit_codes._READERS)
+    assert kinds == set(node_units._CODED_READERS)
     real = {operators.of(row.real.op).unit for row in ROWS if row.real and not row.converts_codes}
-    assert set(unit_calls._READERS) < real <= kinds
+    assert set(node_units._READERS) < real <= kinds
 
 
 def test_what_takes_codes_can_be_replayed_on_real_numbers():

@@ -14,12 +14,12 @@ PACKAGES = ("qdebug/compare/",)
 """Where a number of its own needs a reason."""
 CONSTANTS = {
     "align/align.py _STAGES": "display: how often progress is told",
-    "align/turning.py CHANNELS_SECOND": "operator: the order of dimensions",
+    "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
     "align/value_classes.py _ENDLESS": "operator: the largest end of a Slice",
     "attribute/band.py _STRETCH": "size of a block",
-    "attribute/constant_spread.py _SEED": "seed",
+    "attribute/rounding.py _SEED": "seed",
     "attribute/dynamic.py _CODES": "operator: steps of 8 bits",
-    "attribute/dynamic_replay.py _SEED": "seed",
+    "attribute/dynamic.py _SEED": "seed",
     "attribute/reference_replay.py _SEED": "seed",
     "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
     "checks/precision.py _DIGITS": "display: digits of a number",
@@ -35,7 +35,7 @@ CONSTANTS = {
     "explaining/selection.py _BLOCK": "size of a block",
     "explaining/selection.py _SEED": "seed",
     "explaining/selection.py _TABLE": "speed: up to which a table beats sorting",
-    "explaining/trials.py _CODES_AT_ONCE": "size of a batch",
+    "explaining/search.py _CODES_AT_ONCE": "size of a batch",
     "patterns/residual.py _SHOWN": "display: elements that are listed",
     "patterns/wrong_evidence.py _STRETCH": "size of a block",
     "result/result.py NUMERICS_VERSION": "version",
@@ -43,8 +43,8 @@ CONSTANTS = {
 }
 COMPARED = {
     "explaining/float_band.py 1e-300": "keeps a bound above 0",
-    "patterns/wrong_factors.py 0.001": "display: digits of a factor",
-    "patterns/wrong_factors.py 1 << 17": "speed: up to which a table beats sorting",
+    "patterns/wrong_values.py 0.001": "display: digits of a factor",
+    "patterns/wrong_values.py 1 << 17": "speed: up to which a table beats sorting",
     "patterns/wrong_places.py 1e-300": "keeps a logarithm finite",
 }
 NEUTRAL = {0.0, 0.5, 1.0, 2.0}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from qdebug.errors import KernelError
 from qdebug.model import Node
-from qdebug.replay import convolve as convolve_module
 from qdebug.replay import run_node
+from qdebug.replay import windows as convolve_module
 
 
 def direct(x, w, strides, dilations, begin, end, group):

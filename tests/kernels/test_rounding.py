@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qdebug.model import Node
 from qdebug.replay import Arithmetic, Step, run_node
-from qdebug.replay.arithmetic import DEFAULTS
+from qdebug.replay.variant import DEFAULTS
 
 
 def rounded(variant):

@@ -12,10 +12,11 @@ from draws import DTYPES, equal_nonfinite, finite, listed, pairs, to_float
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.numerics import accumulate, channels, profiler
+from qdebug.numerics import accumulate, channels
+from qdebug.numerics import profile as profiler
 from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.numerics.exponents import ExponentHistogram
-from qdebug.numerics.full_tier import Profiler, TensorProfile, profile_tensor
+from qdebug.numerics.histogram import ExponentHistogram
+from qdebug.numerics.profile import Profiler, TensorProfile, profile_tensor
 
 EXAMPLES = settings(max_examples=120, deadline=None)
 WITH_ULP = ["float16", "bfloat16", "float32", "float64"]

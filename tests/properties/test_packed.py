@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.blocks import RealBlocks
-from qdebug.numerics.lsb import Steps
 from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
 from qdebug.numerics.stats import ErrorStats
+from qdebug.numerics.steps import Steps
 
 SINGLE = [*(name for name in FLOATS if name != "float64"), "int4", "int8", "uint8", "int16", "bool"]
 

@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.compare.result.limit_rules import Acknowledgement
-from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.limits import Acknowledgement, Limits
 from qdebug.errors import UsageError
 from qdebug.record.recorder import Recorder
 from qdebug.testing import ComparisonError, assert_close, assert_explained, random_recording

@@ -13,21 +13,20 @@ from dataclasses import replace
 
 from qdebug.compare.align.by_values import ValueMatcher
 from qdebug.compare.align.channels_last import with_channels_second
-from qdebug.compare.align.claims import Claims
 from qdebug.compare.align.clamps import (
+    CodeClamps,
     bounds_of,
     clamped_inside,
     codes_clamp,
     is_after_codes,
     is_codes_without_scale,
 )
-from qdebug.compare.align.code_clamps import CodeClamps
+from qdebug.compare.align.expand import goes_into_weights, says_nothing
 from qdebug.compare.align.found import Found
 from qdebug.compare.align.layouts import with_layouts
 from qdebug.compare.align.leftover import Search, leftovers
-from qdebug.compare.align.names import Evidence, NameJudge, Namesakes
+from qdebug.compare.align.names import Claims, Evidence, NameJudge, Namesakes
 from qdebug.compare.align.node_match import Answer, NodeMatcher
-from qdebug.compare.align.ops import goes_into_weights, says_nothing
 from qdebug.compare.align.pairs import Alignment, Match, View
 from qdebug.compare.align.scopes import found_by_scopes
 from qdebug.compare.align.value_classes import Run, tensor_order

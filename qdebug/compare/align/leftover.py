@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.found import add_partner
-from qdebug.compare.align.ops import says_nothing
 from qdebug.compare.align.pairs import Kind, Pair, Side, Unmatched
 from qdebug.compare.align.region import between, why_unchecked
 from qdebug.compare.align.value_classes import Run, ValueClasses

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.compare.align.clamps import bounds_of, clamped_inside, codes_clamp
-from qdebug.compare.align.ops import alike, goes_into_weights
+from qdebug.compare.align.expand import alike, goes_into_weights
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.align.weights import same_scalar, weight_distance, weight_of

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.found import Found
 from qdebug.compare.align.node_match import NodeMatcher
-from qdebug.compare.align.ops import says_nothing
 from qdebug.compare.align.value_classes import Run
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.alignment import NORMALIZATION_LOOKAHEAD_TENSORS

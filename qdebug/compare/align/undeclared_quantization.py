@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdebug.compare.align.ops import says_nothing
+from qdebug.compare.align.expand import says_nothing
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.operators import in_words_of_onnx, is_foreign, kinds_of
 

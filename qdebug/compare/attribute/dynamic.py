@@ -4,6 +4,11 @@ DynamicQuantizeLinear and the operators that do its work inside themselves choos
 for those of an ordinary product of real data and the weights that the codes stand for. In such a replay data keep their
 real values, with a scale of 1 and a zero point of 0, and every other operator does what it always does. What rounding
 the data to codes adds is seen by moving them at random within a few times what it moves them.
+
+Holds each node of a part that quantizes its data at run time against its own recorded inputs, element by element.
+Rounding data to codes makes errors that a wrong row can hide in. But the codes are there, or follow from the data: the
+sums that they give are whole numbers, of which there is one right value each, and what scales them rounds once. So each
+node whose inputs were recorded is computed as it is, codes and all, and its own elements are compared with that.
 """
 
 from __future__ import annotations
@@ -14,13 +19,29 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.errors import KernelError
+from qdebug.compare.align.layouts import in_reference_order
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.align.value_classes import Run
+from qdebug.compare.attribute.backend_replay import compute
+from qdebug.compare.attribute.band import beyond_own_terms
+from qdebug.compare.attribute.rounding import Rounding, real_values
+from qdebug.compare.attribute.segments import Segment
+from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
-from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
+from qdebug.model.thresholds.attribution import (
+    DISTURBANCE_HALF_STEPS,
+    DISTURBED_REPLAYS,
+    DISTURBED_REPLAYS_OF_SMALL,
+    DISTURBED_SMALL_MAX_ELEMENTS,
+    DYNAMIC_TIE_REL_DISTANCE,
+)
+from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF
 from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
-from qdebug.replay.registry import run_node
+from qdebug.replay.kernels.quantize import dynamic_quantize
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import has_kernel, run_node
 
-__all__ = ["DynamicNoise", "quantizes_data", "run_dynamic"]
+__all__ = ["DynamicNoise", "DynamicReplay", "DynamicSteps", "WrongStep", "quantizes_data", "run_dynamic"]
 
 _CODES = 255
 """Steps that the range of the data is divided into (ONNX, DynamicQuantizeLinear)."""
@@ -245,3 +266,296 @@ _KERNELS: Mapping[str, Callable[[_Call], tuple[np.ndarray, ...]]] = MappingProxy
         "MatMulNBits": _multiply_blocks,
     }
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongStep:
+    """A node some of whose elements its recorded inputs do not account for.
+
+    Args:
+        node: The node.
+        wrong: How many elements.
+        count: Of how many.
+    """
+
+    node: Node
+    wrong: int
+    count: int
+
+    @property
+    def few(self) -> bool:
+        """Whether most elements are right, so that the arithmetic is known; another one would change most of them."""
+        return 2 * self.wrong <= self.count
+
+    def said(self, last: Node) -> str:
+        """Say it in a clause about a node, which is that one or the last one of the part."""
+        what = "sums" if operators.of(self.node.op).sums_codes else "elements"
+        who = "it" if self.node is last else f"{self.node.op} {self.node.name!r}"
+        return f"{who} gives {self.wrong} of {self.count} {what} that are not those of its inputs"
+
+
+class DynamicSteps:
+    """Finds the first wrong node of a part.
+
+    Args:
+        be: The backend run.
+    """
+
+    def __init__(self, be: Run) -> None:
+        self._be = be
+
+    def wrong(self, segment: Segment, place: tuple[int, int]) -> WrongStep | None:
+        """Give the first of a segment's own nodes that its recorded inputs do not account for; None if all are right.
+
+        A node whose inputs or outputs were not recorded, or that has no kernel, is passed over.
+
+        Args:
+            segment: The segment.
+            place: Sample and step.
+        """
+        for node in segment.own:
+            try:
+                found = self._of_node(node, place)
+            except (KernelError, RecordingError):
+                continue
+            if found is not None and found.wrong:
+                return found
+        return None
+
+    def _of_node(self, node: Node, place: tuple[int, int]) -> WrongStep | None:
+        recording = self._be.recording
+        outputs = [name for name in node.outputs if name and recording.has(name, *place)]
+        if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
+            return None
+        row = operators.of(node.op)
+        if not row.takes_codes:
+            return self._of_plain(node, outputs[0], place)
+        known = row.sums_codes or row.scales_sums or row.gives_scale  # to the last unit, of their codes
+        if not known or not has_kernel(node.op, node.domain):
+            return None
+        values = {name: recording.load(name, *place) for name in node.inputs if name}
+        recorded = recording.load(outputs[0], *place)
+        if row.gives_scale:
+            return self._of_codes(node, values, place)
+        if row.sums_codes and recorded.dtype.kind != "i":
+            return None  # shown as real values
+        if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
+            return None
+        made = run_node(node, values, recording.graph.opset)[outputs[0]]
+        if made.shape != recorded.shape:
+            return None
+        with np.errstate(invalid="ignore"):  # what is not finite is judged before
+            off = np.nan_to_num(np.abs(np.subtract(made, recorded, dtype=np.float64)), nan=0.0)
+        allowed = 0.0 if row.sums_codes else _allowed(node, values, made)
+        return WrongStep(node=node, wrong=int(np.count_nonzero(off > allowed)), count=made.size)
+
+    def _of_codes(self, node: Node, values: Mapping[str, np.ndarray], place: tuple[int, int]) -> WrongStep | None:
+        """Hold codes against the data under the scale that was recorded with them; a tie may go either way."""
+        recording = self._be.recording
+        names = node.outputs[:3]
+        if len(names) < 3 or not all(recording.has(name, *place) for name in names):
+            return None
+        codes, scale, zero = (recording.load(name, *place) for name in names)
+        data = values[node.inputs[0]]
+        if codes.dtype.kind not in "iu" or not scale.size == zero.size == 1 or not float(scale.reshape(())):
+            return None
+        steps = data.astype(np.float64) / float(scale.reshape(())) + int(zero.reshape(()))
+        off = np.nan_to_num(np.abs(np.clip(steps, 0, 255) - codes), nan=0.0)
+        return WrongStep(
+            node=node, wrong=int(np.count_nonzero(off > 0.5 + DYNAMIC_TIE_REL_DISTANCE * 256)), count=codes.size
+        )
+
+    def _of_plain(self, node: Node, output: str, place: tuple[int, int]) -> WrongStep | None:
+        recording = self._be.recording
+        form, opset = real_form(node, recording.graph.opset)
+        if form is not node or recording.graph.tensors[output].quant is not None:
+            return None
+        values = {name: real_values(recording, name, *place) for name in form.inputs if name}
+        recorded = recording.load(output, *place)
+        if recorded.dtype.kind != "f":
+            return None
+        made = compute(node, form, opset, values)[output]
+        wrong = beyond_own_terms(form, values, made, recorded, FLOAT32_UNIT_ROUNDOFF)
+        return WrongStep(node=node, wrong=wrong, count=recorded.size)
+
+
+def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> np.ndarray:
+    """Bound what scaling exact sums and adding a bias rounds, and what codes beside a tie change."""
+    row = operators.of(node.op)
+    name = node.inputs[row.bias] if row.bias is not None and row.bias < len(node.inputs) else ""
+    bias = values[name].astype(np.float64) if name else np.zeros(())
+    allowed = ELEMENTWISE_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * (np.abs(made - bias) + np.abs(bias))
+    return allowed + _by_ties(node, values) if row.chooses_scale else allowed
+
+
+def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Give what each element of a product may change where data lie so near a tie that they are rounded either way."""
+    data, weight, scales = (values[name] for name in node.inputs[:3])
+    _, scale, _ = dynamic_quantize(data)
+    steps = data.astype(np.float64) / (float(scale) or 1.0)
+    either = np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= DYNAMIC_TIE_REL_DISTANCE * np.maximum(np.abs(steps), 1)
+    name = node.inputs[3] if len(node.inputs) > 3 else ""
+    zero = values[name].astype(np.float64) if name else np.zeros(())
+    centred = np.abs(weight.astype(np.float64) - (zero.reshape(()) if zero.size == 1 else zero))
+    return np.asarray(np.matmul(either.astype(np.float64), centred) * float(scale) * np.abs(scales.reshape(-1)))
+
+
+_SEED = 20250412
+
+
+class DynamicReplay:
+    """Replays segments.
+
+    Args:
+        be: The backend run.
+        rounding: What its constants were rounded to.
+
+    Attributes:
+        steps: Holds each node against its own recorded inputs.
+    """
+
+    def __init__(self, be: Run, rounding: Rounding) -> None:
+        self._be, self._rounding = be, rounding
+        self.steps = DynamicSteps(be)
+
+    def handles(self, pair: Pair, segment: Segment) -> bool:
+        """Tell whether a segment's own nodes compute with codes of a scale chosen at run time, and can be replayed.
+
+        The scale and the zero point themselves are computed like any other value.
+
+        Args:
+            pair: The pair that the segment leads to.
+            segment: The segment.
+        """
+        if not any(operators.of(node.op).takes_codes for node in segment.own):
+            return False
+        if operators.of(segment.own[-1].op).gives_scale and pair.backend in segment.own[-1].outputs[1:]:
+            return False
+        for node in segment.own:
+            form, _ = real_form(node, self._be.recording.graph.opset)
+            if not operators.of(node.op).takes_codes and not has_kernel(form.op, form.domain):
+                return False
+        return True
+
+    def rounds_data(self, segment: Segment) -> bool:
+        """Tell whether data are rounded to codes inside a segment."""
+        return any(quantizes_data(node) for node in segment.own)
+
+    def values(self, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]) -> np.ndarray:
+        """Replay a segment's own nodes.
+
+        Args:
+            pair: The pair that it leads to.
+            segment: The segment.
+            shape: The shape of the reference's tensor, its dimensions in the order that the pair is compared in.
+            place: Sample and step.
+
+        Returns:
+            Real values in that order.
+
+        Raises:
+            KernelError: A node cannot be replayed.
+            RecordingError: A constant or an input was not recorded.
+        """
+        return self._values(pair, segment, shape, place, None)
+
+    def of_data(self, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]) -> np.ndarray:
+        """Estimate the error of each element that rounding data to codes makes, see `values`."""
+        return self._spread(pair, segment, shape, place, lambda rng: DynamicNoise(rng=rng))
+
+    def of_weights(
+        self, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int], *, any_scale: bool = False
+    ) -> np.ndarray:
+        """Estimate the error of each element that rounding weights to codes makes, see `values`.
+
+        Args:
+            pair: The pair that the segment leads to.
+            segment: The segment.
+            shape: As for `values`.
+            place: As for `values`.
+            any_scale: Of whatever scale; otherwise of none that is far larger than the weight needs.
+        """
+        weights = self._half_codes(segment, any_scale=any_scale)
+        return self._spread(pair, segment, shape, place, lambda rng: DynamicNoise(rng=rng, data=False, weights=weights))
+
+    def coarse(self, segment: Segment) -> tuple[str, int, int] | None:
+        """Give the weight whose scale is far larger than its values need, how many codes it uses and of how many."""
+        exact, plain = (self._half_codes(segment, any_scale=flag) for flag in (True, False))
+        for name in exact:
+            levels = self._rounding.levels(name)
+            if levels is not None and np.any(np.asarray(plain[name]) < np.asarray(exact[name])):
+                return name, *levels
+        return None
+
+    def _half_codes(self, segment: Segment, *, any_scale: bool) -> Mapping[str, np.ndarray | float]:
+        """Give half a step, in codes, of each weight of a segment's own nodes."""
+        found: dict[str, np.ndarray | float] = {}
+        for node in segment.own:
+            for name in node.inputs if operators.of(node.op).takes_codes else ():
+                if not name or not self._be.classes.folds(name) or not self._be.recording.has(name):
+                    continue
+                quant = self._be.recording.graph.tensors[name].quant
+                if quant is not None:
+                    whole = self._rounding.half_steps(name, any_scale=True)
+                    half = self._rounding.half_steps(name, any_scale=any_scale)
+                    found[name] = np.asarray(np.divide(half, 2 * whole, out=np.zeros_like(whole), where=whole > 0))
+                elif self._be.recording.load(name).ndim > 1:
+                    found[name] = 0.5
+        return found
+
+    def _spread(
+        self,
+        pair: Pair,
+        segment: Segment,
+        shape: tuple[int, ...],
+        place: tuple[int, int],
+        noise: Callable[[np.random.Generator], DynamicNoise],
+    ) -> np.ndarray:
+        """Give the root mean squares of what a few disturbed replays are off."""
+        plain = self._values(pair, segment, shape, place, None)
+        rng = np.random.default_rng(_SEED)
+        runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
+        squares = np.zeros(plain.shape, np.float64)
+        for _ in range(runs):
+            moved = self._values(pair, segment, shape, place, noise(rng))
+            with np.errstate(invalid="ignore", over="ignore"):
+                difference = np.subtract(moved, plain, dtype=np.float64)
+            squares += np.nan_to_num(difference, nan=0, posinf=0, neginf=0) ** 2 / runs
+        return np.sqrt(squares)
+
+    def _values(
+        self,
+        pair: Pair,
+        segment: Segment,
+        shape: tuple[int, ...],
+        place: tuple[int, int],
+        noise: DynamicNoise | None,
+    ) -> np.ndarray:
+        known: dict[str, np.ndarray] = {}
+        opset = self._be.recording.graph.opset
+        for node in segment.own:
+            if operators.of(node.op).takes_codes:
+                known |= run_dynamic(node, opset, self._fed(node, node, known, place), noise)
+                continue
+            form, versions = real_form(node, opset)
+            known |= compute(node, form, versions, self._fed(node, form, known, place))
+        if pair.backend not in known:
+            raise KernelError(f"a replay does not give {pair.backend!r}")
+        return in_reference_order(known[pair.backend], pair.backend_view, shape)
+
+    def _fed(
+        self, node: Node, form: Node, known: Mapping[str, np.ndarray], place: tuple[int, int]
+    ) -> dict[str, np.ndarray]:
+        """Give what a node reads: what the replay made, or as it was recorded."""
+        recording = self._be.recording
+        values: dict[str, np.ndarray] = {}
+        for name in filter(None, form.inputs):
+            if name in known:
+                values[name] = known[name]
+            elif not operators.of(node.op).takes_codes:
+                values[name] = real_values(recording, name, *place)
+            elif recording.has(name, *place):
+                values[name] = recording.load(name, *place)
+            else:
+                raise RecordingError(f"Tensor {name!r} was not recorded.")
+        return values

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from qdebug.compare.align.ops import clamps_at_zero
+from qdebug.compare.align.expand import clamps_at_zero
 from qdebug.compare.align.pairs import Alignment, Match, Pair
 from qdebug.compare.attribute.integer_tensors import holds_whole_numbers
 from qdebug.errors import UsageError

@@ -20,9 +20,8 @@ from qdebug.compare.align.pairs import Pair, View
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.backend_replay import codes_shared, compute, without_kernel
 from qdebug.compare.attribute.band import allowed_error, held_unit, norm, stretches
-from qdebug.compare.attribute.constant_error import shared_constants
 from qdebug.compare.attribute.dynamic import DynamicNoise, run_dynamic
-from qdebug.compare.attribute.rounding import Rounding, real_values
+from qdebug.compare.attribute.rounding import Rounding, real_values, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators

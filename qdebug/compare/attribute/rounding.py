@@ -1,7 +1,18 @@
-"""By how much the constants of a run may be off what they were before they were rounded."""
+"""By how much the constants of a run may be off what they were before they were rounded.
+
+By how much a backend's constants really are off the reference's, where the two can be held against each other. Half a
+step is what rounding to codes may change. Where the reference's weight is at hand, its error is known: none at all if
+the reference was rounded alike. A bound made of what is known leaves less room for what was not rounding.
+
+What rounding a node's own constants to their formats makes of its result, seen by moving them at random. For products a
+bound can be computed in one replay. Of a normalization, a recurrent cell or an activation with constants of its own
+none is known; a few replays with every constant moved within a few times what rounding moves it show how far the result
+wanders (Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -9,20 +20,33 @@ import numpy as np
 
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.band import held_unit
+from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import RecordingError
-from qdebug.model import QuantParams, Recording
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.thresholds.attribution import (
     COARSE_SCALE_RATIO,
     CONSTANT_EVIDENCE_MIN_ELEMENTS,
+    DISTURBANCE_HALF_STEPS,
+    DISTURBED_REPLAYS,
+    DISTURBED_REPLAYS_OF_SMALL,
+    DISTURBED_SMALL_MAX_ELEMENTS,
     FLOAT16_FLOOR,
     FORMAT_VOTE_CONSTANTS,
     FREE_SCALE_MAX_CODES,
 )
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.affine import dequantize
 
-__all__ = ["Rounding", "real_values"]
+__all__ = [
+    "Rounding",
+    "constant_spread",
+    "hair",
+    "known_errors",
+    "real_values",
+    "scales_by_constants",
+    "shared_constants",
+]
 
 
 class Rounding:
@@ -156,3 +180,110 @@ def _steps(quant: QuantParams, rank: int) -> np.ndarray:
     shape = [1] * rank
     shape[quant.axis % rank] = scale.size
     return scale.reshape(shape)
+
+
+def hair(real: np.ndarray) -> np.ndarray:
+    """Give the error of each element of a constant that says nothing of how the constant was made.
+
+    That of keeping it in float32, of the element and of the largest one: a channel that training has left at nothing,
+    of 1e-35 beside others of 1, has codes that are all 0 and a scale made up for it, of 1 or of what its bias needs.
+    """
+    size = np.abs(real)
+    largest = np.max(size, where=np.isfinite(size), initial=0)
+    return np.asarray(FLOAT32_STORED_REL_ERROR * size + FLOAT32_UNIT_ROUNDOFF * largest)
+
+
+def known_errors(
+    sides: tuple[Run, Run],
+    nodes: tuple[Node, Node],
+    others: Sequence[Node],
+    half_steps: Callable[[str], np.ndarray],
+) -> Mapping[str, np.ndarray]:
+    """Give the error of each element of the weight of a backend node, if all of it lies within half a step.
+
+    Args:
+        sides: The reference run and the backend run.
+        nodes: The reference's product, and the backend node's form on real numbers.
+        others: What else of the reference leads to the compared tensor.
+        half_steps: Gives half a step of each element of a backend constant.
+
+    Returns:
+        By the name of the weight in the backend's form; empty where it is not known.
+    """
+    (ref, be), (theirs, ours) = sides, nodes
+    names = [node.inputs[1] if len(node.inputs) > 1 else "" for node in (theirs, ours)]
+    if scales_by_constants(ref, others):
+        return {}
+    for run, name in zip(sides, names, strict=True):
+        if not name or not run.classes.folds(name) or not run.recording.has(name):
+            return {}
+    real, mine = (real_values(run.recording, name) for run, name in zip((ref, be), names, strict=True))
+    if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and real.ndim > 1:
+        real = np.swapaxes(real, -1, -2)
+    if mine.shape != real.shape:
+        return {}
+    small = hair(real)
+    error = np.abs(mine.astype(np.float64) - real) + FLOAT32_STORED_REL_ERROR * np.abs(real)
+    half = half_steps(names[1])
+    if np.any(error > (1 + LSB_SLACK) * half + 2 * small):
+        return {}
+    return {names[1]: np.minimum(error, half).astype(half.dtype)}
+
+
+def scales_by_constants(run: Run, nodes: Sequence[Node]) -> bool:
+    """Tell whether constants of nodes may be folded into the weight of the product that they stand beside."""
+    scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
+    return any(run.classes.folds(name) for node in scaling for name in node.inputs if name)
+
+
+def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]:
+    """Give the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
+
+    Whatever such a constant was rounded from, it was rounded once and for both.
+    """
+    real, mine = (_constants(run, nodes) for run, nodes in zip(sides, (segment.nodes, segment.own), strict=True))
+    return frozenset(name for name, array in real.items() if any(_same(array, other) for other in mine.values()))
+
+
+def _constants(run: Run, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
+    names = {name for node in nodes for name in node.inputs if name and run.classes.folds(name)}
+    arrays = {name: real_values(run.recording, name) for name in names if run.recording.has(name)}
+    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    turned = one.ndim == 2 and np.array_equal(one.T, other)
+    return turned or np.array_equal(one, other)
+
+
+_SEED = 20250415
+
+
+def constant_spread(
+    replayed: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+    values: Mapping[str, np.ndarray],
+    half_steps: Mapping[str, np.ndarray],
+) -> np.ndarray:
+    """Give the root mean square of what each element of a result is off when constants are moved at random.
+
+    Args:
+        replayed: Computes the result of inputs by name.
+        values: The inputs.
+        half_steps: Half a step of each element, by name of a float constant among the inputs.
+
+    Returns:
+        float64 of the result's shape.
+    """
+    plain = replayed(values)
+    runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
+    rng = np.random.default_rng(_SEED)
+    squares = np.zeros(plain.shape, np.float64)
+    for _ in range(runs):
+        moved = dict(values)
+        for name, half in half_steps.items():
+            disturbance = rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, values[name].shape) * half
+            moved[name] = values[name] + disturbance.astype(values[name].dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.subtract(replayed(moved), plain, dtype=np.float64)
+        squares += np.nan_to_num(difference, nan=0, posinf=0, neginf=0) ** 2 / runs
+    return np.sqrt(squares)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from qdebug.compare.explaining.functions import same_functions
 from qdebug.compare.explaining.search import Finding, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
-from qdebug.replay.arithmetic import keys_of
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, keys_of
 
 __all__ = ["Pooled", "pool", "standing_for"]
 

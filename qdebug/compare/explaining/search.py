@@ -2,35 +2,249 @@
 
 The heavy part of a unit is computed once for all variants that share it. A variant that misses one recorded element is
 out: variants that agree on 99.99 % are common, and are no explanation.
+
+Step programs beyond the known ones: a bounded grammar that a search goes through before it gives up. Real multipliers:
+scale, round and add the zero point in any order. Integer multipliers: an optional shift left, a product kept in part or
+whole, one or two roundings. Operators on two operands combine a program for the operands with one for the result. How a
+program ends makes no difference well inside the range of the codes, so that `endings` is only asked for programs that
+fit there. None wraps around where it should saturate: that is no arithmetic but a mistake.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
 from qdebug.compare.explaining.functions import Shape, shape_of
-from qdebug.compare.explaining.programs import endings, programs
 from qdebug.compare.explaining.selection import Decisive, decisive, parameters
-from qdebug.compare.explaining.trials import all_codes, channels_first, known_variants, products, same_values, telling
 from qdebug.compare.explaining.units import UnitSource
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import (
     OTHER_SUMS_MAX_PRODUCTS,
     RUNNER_UP_CANDIDATES,
+    UNKNOWN_PROGRAM_TRIAL_ELEMENTS,
     UNSATURATED_RANGE_SHARE,
     VARIANT_MIN_ELEMENTS,
 )
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
-from qdebug.replay.evaluate import accumulate, finish
-from qdebug.replay.given import given_ratio
+from qdebug.replay.evaluate import accumulate, finish, finish_many
+from qdebug.replay.given import given_ratio, given_variants
+from qdebug.replay.presets import PRESETS
+from qdebug.replay.scaling import real_multiplier, scales_of
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Sums, Variant
+from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Sums, Variant, keys_of, steps_of
 
-__all__ = ["Finding", "reproduces", "search", "search_known"]
+__all__ = [
+    "Finding",
+    "all_codes",
+    "channels_first",
+    "endings",
+    "known_variants",
+    "products",
+    "programs",
+    "reproduces",
+    "same_values",
+    "search",
+    "search_known",
+    "telling",
+]
+
+_ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
+_REAL = ("mul", "scale,div", "scale,inv")
+_WHOLE_NUMBERS = (
+    "given", "q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "q15t", "q8", "q8t", "q7", "glow",
+)  # fmt: skip
+_HIGH = ("up", "away", "trunc", "floor")
+_ENDS = ("sat",)
+_WHOLE_ENDS = ("sat16,zp,sat",)
+_SHORT = ("given", "m24", "m24s7", "q24", "q16", "q15", "q15t", "q8", "q8t", "q7", "glow")
+"""Multipliers too short for the order of the expression to matter often."""
+
+
+def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
+    """Give variants with the given heavy part, the simplest first; some of them may not fit the unit.
+
+    Args:
+        unit: What is computed.
+        sums: The heavy part.
+    """
+    known = [variant for variant in candidates(unit) if variant.sums == sums]
+    if not known:
+        return
+    if any(variant.operand for variant in known):
+        yield from _two_stages(known)
+    if sums.columns == "sum" and known[0].form == "sum" and not any(s.op == "bias" for s in known[0].requantize):
+        yield from _real(unit, known[0])
+        yield from _whole(unit, known[0])
+    else:
+        yield from _rerounded(known)
+
+
+def endings(variant: Variant) -> Iterator[Variant]:
+    """Give a program with each other way to end.
+
+    Args:
+        variant: A variant whose program ends with `zp,sat`.
+    """
+    if steps_of("zp,sat") == variant.requantize[-2:]:
+        for end in (*_ENDS, *(() if variant.multiplier.real else _WHOLE_ENDS)):
+            yield replace(variant, requantize=(*variant.requantize[:-2], *steps_of(end)))
+
+
+def _expressions(unit: Unit, *, most: int = len(EXPRESSIONS)) -> list[str]:
+    """List the expressions that give different multipliers for a unit, those in float64 with one representative."""
+    scales = scales_of(unit)
+    found: dict[bytes, str] = {}
+    for expression in EXPRESSIONS:
+        found.setdefault(real_multiplier(scales, expression).astype(np.float64).tobytes(), expression)
+    return list(found.values())[:most]
+
+
+def _real(unit: Unit, start: Variant) -> Iterator[Variant]:
+    """Real multipliers: where the zero point is added and how it is rounded."""
+    numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, most=1))]
+    for number, expression in numbers:
+        multiplier = Multiplier(number=number, expression=expression)
+        for scaling, rounding in product(_REAL, (*_ROUNDINGS, "plus")):
+            for text in ("zp,{},sat", "{},zp,sat"):
+                steps = steps_of(f"{scaling},{text.format(rounding)}")
+                yield replace(start, multiplier=multiplier, requantize=steps)
+
+
+def _whole(unit: Unit, start: Variant) -> Iterator[Variant]:
+    """Integer multipliers: one rounding, or two."""
+    middles = [f"{left}mul,shr.{last}" for left, last in product(("", "shl,"), (*_ROUNDINGS, "tosa"))]
+    middles += [f"{left}mulhi.{high},shr.{last}" for left, high, last in product(("", "shl,"), _HIGH, _ROUNDINGS)]
+    middles += [f"pre.{pre},mul,shr.{last}" for pre, last in product(("floor", "up"), _ROUNDINGS)]
+    recorded = unit.out.multiplier is not None or unit.out.shift is not None
+    for number in _WHOLE_NUMBERS if recorded else _WHOLE_NUMBERS[1:]:
+        for expression in _expressions(unit, most=1 if number in _SHORT else len(EXPRESSIONS)):
+            multiplier = Multiplier(number=number, expression=expression)
+            for middle in middles:
+                yield replace(start, multiplier=multiplier, requantize=steps_of(f"{middle},zp,sat"))
+
+
+def _two_stages(known: list[Variant]) -> Iterator[Variant]:
+    """Combine every known program for the operands, and its roundings, with every one for the result."""
+    for form_shift in dict.fromkeys((variant.form, variant.shift) for variant in known):
+        same = [variant for variant in known if (variant.form, variant.shift) == form_shift]
+        operands = dict.fromkeys(o for variant in same for o in _roundings_of(variant.operand))
+        results = dict.fromkeys(r for variant in same for r in _roundings_of(variant.requantize))
+        for multiplier in dict.fromkeys(variant.multiplier for variant in same):
+            for operand, result in product(operands, results):
+                yield replace(same[0], multiplier=multiplier, operand=operand, requantize=result)
+
+
+def _rerounded(known: list[Variant]) -> Iterator[Variant]:
+    """Give the known programs with every rounding, and with the zero point on either side of it."""
+    for variant in known:
+        for steps in _roundings_of(variant.requantize):
+            yield replace(variant, requantize=steps)
+            yield replace(variant, requantize=_swapped(steps))
+
+
+def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """Give a program with each of its roundings replaced by every other, in all combinations."""
+    ways = []
+    for step in steps:
+        if step.op in ("round", "shr"):
+            ways.append([replace(step, rounding=rounding) for rounding in _ROUNDINGS])
+        elif step.op == "mulhi":
+            ways.append([replace(step, rounding=rounding) for rounding in _HIGH])
+        else:
+            ways.append([step])
+    yield from product(*ways)
+
+
+def _swapped(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Exchange a rounding and the zero point beside it."""
+    out = list(steps)
+    for at in range(len(out) - 1):
+        if {out[at].op, out[at + 1].op} == {"round", "zp"}:
+            out[at], out[at + 1] = out[at + 1], out[at]
+            break
+    return tuple(out)
+
+
+_CODES_AT_ONCE = 1 << 24
+
+
+def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
+    """Give recorded codes in the order that units are computed in."""
+    return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
+
+
+def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Tell which elements are equal; not-a-numbers are."""
+    same = ours == theirs
+    if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
+        same |= np.isnan(ours) & np.isnan(theirs)
+    return np.asarray(same)
+
+
+def known_variants(unit: Unit) -> tuple[Variant, ...]:
+    """Give what a unit may be computed by.
+
+    First the programs with the multiplier that was recorded with it, then the variants of the catalogue, the simplest
+    first, and those that known backends are said to use.
+    """
+    return tuple(
+        dict.fromkeys((*given_variants(unit), *candidates(unit), *_stated(unit.kind, unit.branch, unit.dtypes)))
+    )
+
+
+@lru_cache(maxsize=64)
+def _stated(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
+    keys = keys_of(kind, branch, dtypes)
+    variants = [known.arithmetic.variants for known in PRESETS.values()]
+    return tuple(dict.fromkeys(own[key] for own in variants for key in keys if key in own))
+
+
+def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Choose a few elements: up to half of them wrong, the others spread over the rest.
+
+    Args:
+        places: Positions to choose from.
+        wrong: Which of them the best known variant gets wrong.
+    """
+    if places.size <= UNKNOWN_PROGRAM_TRIAL_ELEMENTS:
+        return places
+    order = np.argsort(~wrong, kind="stable")
+    half = order[: min(int(np.count_nonzero(wrong)), UNKNOWN_PROGRAM_TRIAL_ELEMENTS // 2)]
+    rest = order[half.size :: max(1, (order.size - half.size) // (UNKNOWN_PROGRAM_TRIAL_ELEMENTS - half.size))]
+    return np.asarray(places[np.concatenate([half, rest])])
+
+
+def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
+    """Compute many variants on the same columns; those whose program does not fit the unit are left out."""
+    at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
+    for first in range(0, len(variants), at_once):
+        batch = variants[first : first + at_once]
+        try:
+            yield from zip(batch, finish_many(unit, columns, batch), strict=True)
+        except (KernelError, UsageError):
+            for variant in batch:
+                try:
+                    codes = finish(unit, columns, variant)
+                except (KernelError, UsageError):  # no integer stands for a scale that is not a number
+                    continue
+                yield variant, codes
+
+
+def products(unit: Unit) -> int:
+    """Estimate the number of products that the heavy part of a unit takes."""
+    if unit.kind not in ("conv", "linear"):
+        return 0
+    x, weight = (operand.codes for operand in unit.operands[:2])
+    per_output = weight.size / max(weight.shape[0] if unit.kind == "conv" else weight.shape[-1], 1)
+    return int(x.size * weight.size / max(per_output, 1)) if unit.kind == "linear" else int(x.size * per_output)
+
 
 _WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256

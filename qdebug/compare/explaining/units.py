@@ -19,10 +19,9 @@ from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.kept import kept_of
 from qdebug.replay.groups import Group, find_groups
+from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.unit import Unit
-from qdebug.replay.unit_calls import unit_of_call
-from qdebug.replay.unit_codes import Coded, unit_of_codes
 
 __all__ = ["Place", "UnitSource", "Units"]
 

@@ -10,9 +10,8 @@ import numpy as np
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.attribute.band import unit_roundoff
-from qdebug.compare.attribute.constant_error import hair, scales_by_constants
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
-from qdebug.compare.attribute.rounding import real_values
+from qdebug.compare.attribute.rounding import hair, real_values, scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.result.finding import Finding, FindingKind, Role
 from qdebug.model import Node, Recording, operators

@@ -17,11 +17,9 @@ from qdebug.compare.align.layouts import layouts_of
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.backend_replay import compute
-from qdebug.compare.attribute.constant_error import known_errors, scales_by_constants
-from qdebug.compare.attribute.constant_spread import constant_spread
-from qdebug.compare.attribute.dynamic_replay import DynamicReplay
+from qdebug.compare.attribute.dynamic import DynamicReplay
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
-from qdebug.compare.attribute.rounding import real_values
+from qdebug.compare.attribute.rounding import constant_spread, known_errors, real_values, scales_by_constants
 from qdebug.compare.attribute.segments import Segment, SegmentFinder, main_node
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
 from qdebug.compare.result.finding import Finding, FindingKind, Role

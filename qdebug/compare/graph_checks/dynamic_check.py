@@ -19,7 +19,7 @@ from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.band import norm
 from qdebug.compare.attribute.code_spans import span_before
-from qdebug.compare.attribute.dynamic_steps import WrongStep
+from qdebug.compare.attribute.dynamic import WrongStep
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.attribute.segments import Segment

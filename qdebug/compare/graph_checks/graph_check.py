@@ -15,9 +15,8 @@ from qdebug.compare.align.undeclared_quantization import computes_with_codes, ha
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.backend_replay import replay
 from qdebug.compare.attribute.band import norm, unit_roundoff
-from qdebug.compare.attribute.code_spans import folded_clamp, span_before
+from qdebug.compare.attribute.code_spans import folded_clamp, rounding_inside, span_before
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
-from qdebug.compare.attribute.own_codes import rounding_inside
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import exceeds
 from qdebug.compare.attribute.segments import Segment

@@ -16,9 +16,8 @@ from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import event_quants_of, quant_of
-from qdebug.numerics.affine import dequantize
+from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.numerics.wide_codes import is_wide_code
 
 __all__ = ["DequantizedPerSample", "OneSample", "RecentTensors", "real_where_varying", "renumbered"]
 

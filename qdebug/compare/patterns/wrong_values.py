@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qdebug.compare.patterns.wrong_amounts import constants
-from qdebug.compare.patterns.wrong_evidence import Evidence, Trait, free_elements, stretches
-from qdebug.compare.patterns.wrong_factors import factors
+from qdebug.compare.patterns.wrong_evidence import Evidence, Trait, by_channel, free_elements, stretches
 from qdebug.compare.patterns.wrong_places import Layout, chance
 from qdebug.model.thresholds.patterns import (
     COINCIDENCE_MIN_SHARE,
+    CONSTANT_ERROR_MAX_SPREAD,
+    CONSTANT_ERROR_MIN_ELEMENTS,
+    CONSTANT_ERROR_MIN_FLATNESS,
+    CONSTANT_ERROR_MIN_WRONG_SHARE,
+    FLOAT64_COMPARISON_SLACK,
+    INTERIOR_MIN_EXTENT,
     JUMP_MIN_CODES,
     JUMP_MIN_SHARE,
     LARGE_SUMS_MIN_ELEMENTS,
@@ -19,6 +23,12 @@ from qdebug.model.thresholds.patterns import (
     NO_ROUNDING_SPARED_RATIO,
     ONE_CODE_MIN_EXPECTED,
     RANKED_MAX_ELEMENTS,
+    SCALED_CHANNEL_MIN_WRONG,
+    SCALED_MIN_CODES,
+    SCALED_MIN_DEVIATION,
+    SCALED_MIN_FACTOR,
+    SCALED_MIN_FITTING_SHARE,
+    SCALED_ROUNDING_SLACK,
     SLIGHT_ERROR_CODES,
     STALE_CHOICES,
     STALE_DISTANCES,
@@ -27,7 +37,204 @@ from qdebug.model.thresholds.patterns import (
 )
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["traits"]
+__all__ = ["constants", "factors", "traits"]
+
+
+def constants(evidence: Evidence) -> Iterator[Trait]:
+    """Find the same error in all elements of a channel; a shift of part of a step makes two neighbouring errors.
+
+    Where sums over padding differ from the rest, the elements that no padding reaches decide.
+    """
+    inside = _inside(evidence)
+    for part in (slice(None), *((inside,) if inside is not None else ())):
+        shifts = _shifts(evidence, part)
+        affected = np.array([shift for shift in shifts or () if shift])
+        if shifts is None or not affected.size:
+            continue
+        hit = affected.size
+        if not _is_shift(evidence, part, affected, hit / len(shifts)):
+            continue
+        where = "" if part == slice(None) else " away from the borders"
+        if hit == len(shifts) and affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD:
+            yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
+            return
+        span = f"{affected.min():.3g} to {affected.max():.3g} codes"
+        if affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD:
+            span = _codes(affected)
+        which = "each channel" if hit == len(shifts) else f"{hit} of {len(shifts)} channels"
+        yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span}")
+        return
+
+
+def _codes(shifts: np.ndarray) -> str:
+    """Say how many codes a shift is; what is no whole number shows as one code in some of the elements."""
+    mean = float(shifts.mean())
+    return (
+        "1 code"
+        if abs(abs(mean) - 1) < FLOAT64_COMPARISON_SLACK
+        else f"{mean:.3g} codes{' on average' if mean % 1 else ''}"
+    )
+
+
+def _is_shift(evidence: Evidence, part: slice | tuple[slice, ...], shifts: np.ndarray, share: float) -> bool:
+    """Tell whether what looks like constants is no accident of a few wrong elements, and no factor.
+
+    Args:
+        evidence: The codes.
+        part: Where the errors are looked at.
+        shifts: Mean errors of the channels that are affected.
+        share: Their share of all channels.
+    """
+    wrong = int(np.count_nonzero(evidence.error[part]))
+    if share < 1 and chance(share, wrong, round(1 / share)):
+        return False
+    if np.all(np.abs(shifts - np.rint(shifts)) < FLOAT64_COMPARISON_SLACK):
+        return True
+    if np.abs(evidence.error[part]).max() > 1:
+        return True
+    # Part of a step makes errors of one sign, as often in small numbers as in large ones.
+    small, large = _mean_errors(evidence, part)
+    return not chance(0.5, wrong) and min(small, large) >= CONSTANT_ERROR_MIN_FLATNESS * max(small, large)
+
+
+def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[float, float]:
+    """Give the mean magnitude of the error in the half of the elements next to the zero point, and in the other."""
+    free = free_elements(evidence)[part]
+    size = np.abs(evidence.expected[part].astype(np.int64) - evidence.zero_point)[free]
+    error = np.abs(evidence.error[part])[free]
+    near = size <= np.median(size) if size.size else np.zeros(0, bool)
+    if not near.any() or near.all():
+        return 1.0, 1.0
+    return float(error[near].mean()), float(error[~near].mean())
+
+
+def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
+    """Give the elements away from the spatial borders, as an index; None if there are hardly any."""
+    axes = [axis + 1 for axis in evidence.layout.spatial]
+    shape = evidence.expected.shape
+    if not axes or any(shape[axis] < INTERIOR_MIN_EXTENT for axis in axes):
+        return None
+    return tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(shape)))
+
+
+def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] | None:
+    """Give the mean error of each channel; None if the errors of a channel are no constant."""
+    errors = by_channel(evidence.error[part], evidence.layout)
+    shifts: list[float] = []
+    slight = 0
+    for own, usable in zip(errors, by_channel(free_elements(evidence)[part], evidence.layout), strict=True):
+        seen = own[usable]
+        if not own.any():
+            shifts.append(0.0)
+            continue
+        if seen.size < CONSTANT_ERROR_MIN_ELEMENTS:  # all saturated: no evidence either way
+            continue
+        if seen.max() - seen.min() > 1 or not (seen.min() >= 0 or seen.max() <= 0):
+            return None
+        if (
+            np.count_nonzero(seen) < CONSTANT_ERROR_MIN_WRONG_SHARE * seen.size
+        ):  # a few off by one: a tiny shift, or none
+            slight += 1
+        else:
+            shifts.append(float(seen.mean()))
+    return shifts if slight <= np.count_nonzero(shifts) else None
+
+
+def factors(evidence: Evidence) -> Iterator[Trait]:
+    """Find recorded = zero point + factor * (expected - zero point), with one factor or one for each channel."""
+    arrays = evidence.expected, evidence.recorded, free_elements(evidence)
+    every = _Codes(arrays, evidence.zero_point)
+    whole = every.factor()
+    if whole is not None and every.grow(whole):
+        digits = 4 if abs(whole - 1) >= 0.001 else 7
+        yield Trait(pattern="factor", detail=f"the elements are {whole:.{digits}g} times what they should be")
+        return
+    wrong = by_channel(evidence.wrong, evidence.layout)
+    if np.count_nonzero(wrong) < SCALED_CHANNEL_MIN_WRONG * np.count_nonzero(wrong.any(axis=1)):
+        return  # a single wrong code is a factor too
+    found = []
+    for rows in zip(*(by_channel(array, evidence.layout) for array in arrays), strict=True):
+        channel = _Codes(rows, evidence.zero_point)
+        if not channel.telling:
+            continue
+        factor = channel.factor()
+        if factor is None:
+            return
+        found.append(factor)
+    if found and max(abs(factor - 1) for factor in found) >= SCALED_MIN_DEVIATION:
+        span = f"{min(found):.3g} to {max(found):.3g}"
+        yield Trait(pattern="factor_per_channel", detail=f"each channel is a constant times what it should be, {span}")
+
+
+class _Codes:
+    """Expected and recorded codes that nothing cuts off, less their zero point, read piece by piece.
+
+    Args:
+        arrays: Expected codes, recorded codes, and which of them count.
+        zero_point: The code of real 0.
+    """
+
+    def __init__(self, arrays: tuple[np.ndarray, ...], zero_point: int) -> None:
+        self._arrays, self._zero_point = arrays, zero_point
+        self._many, self._largest, self._power, self._product = 0, 0, 0.0, 0.0
+        for x, y in self._centred():
+            real = x.astype(np.float64)
+            self._many += x.size
+            self._largest = max(self._largest, int(np.abs(x).max(initial=0)))
+            self._power += float(real @ real)
+            self._product += float(real @ y.astype(np.float64))
+
+    def _centred(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for expected, recorded, free in stretches(*self._arrays):
+            yield (
+                expected[free].astype(np.int64) - self._zero_point,
+                recorded[free].astype(np.int64) - self._zero_point,
+            )
+
+    @property
+    def telling(self) -> bool:
+        """Whether a factor could be told from them."""
+        return self._many >= SCALED_MIN_CODES and self._largest >= SCALED_MIN_CODES
+
+    def factor(self) -> float | None:
+        """Give the factor between them; None if there is none that accounts for all but their rounding."""
+        if not self.telling:
+            return None
+        factor = self._product / self._power
+        if factor < SCALED_MIN_FACTOR:
+            return None
+        most = 0.5 + 0.5 * factor + SCALED_ROUNDING_SLACK
+        fitting = sum(int(np.count_nonzero(np.abs(y - factor * x) <= most)) for x, y in self._centred())
+        return factor if fitting >= SCALED_MIN_FITTING_SHARE * self._many else None
+
+    def grow(self, factor: float) -> bool:
+        """Tell whether a factor that few codes show is one: errors go its way, and grow with the codes."""
+        many = same = 0
+        for x, y in self._centred():
+            wrong = x != y
+            many += int(np.count_nonzero(wrong))
+            same += int(np.count_nonzero(np.sign((y - x)[wrong]) == np.sign((factor - 1) * x[wrong])))
+        if not many or same / many < TRAIT_MIN_SHARE or chance(0.5, many):
+            return False
+        middle = self._median_size()
+        errors, counts = np.zeros(2), np.zeros(2)  # of codes up to the median, and beyond it
+        for x, y in self._centred():
+            far = np.abs(x) > middle
+            for at, part in enumerate((~far, far)):
+                errors[at] += float(np.abs(y - x)[part].sum())
+                counts[at] += int(np.count_nonzero(part))
+        return bool(counts.all() and errors[0] / counts[0] < CONSTANT_ERROR_MIN_FLATNESS * errors[1] / counts[1])
+
+    def _median_size(self) -> float:
+        """Give the median of the expected codes' magnitudes."""
+        if self._largest >= 1 << 17:  # wider than any quantized code
+            return float(np.median(np.concatenate([np.abs(x) for x, _ in self._centred()])))
+        counts = np.zeros(self._largest + 1, np.int64)
+        for x, _ in self._centred():
+            counts += np.bincount(np.abs(x), minlength=counts.size)
+        below = np.cumsum(counts)
+        low, high = (int(np.searchsorted(below, at, side="right")) for at in ((self._many - 1) // 2, self._many // 2))
+        return (low + high) / 2
 
 
 def traits(evidence: Evidence) -> tuple[Trait, ...]:

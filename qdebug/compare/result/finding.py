@@ -1,4 +1,4 @@
-"""A finding: one thing that is wrong with a node, or worth saying of it, with the amount that was judged."""
+"""Findings: what is wrong with a node, or worth saying of it, and how a comparison can come out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Finding", "FindingKind", "Role"]
+__all__ = ["Finding", "FindingKind", "Role", "Status"]
+
+
+class Status(StrEnum):
+    """How one tensor, or a whole comparison, came out."""
+
+    IDENTICAL = "identical"
+    WITHIN = "within"
+    DIVERGED = "diverged"
+    NONFINITE = "nonfinite"
+    INCOMPARABLE = "incomparable"
+    INCOMPLETE = "incomplete"
 
 
 class FindingKind(StrEnum):

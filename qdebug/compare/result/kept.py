@@ -1,19 +1,241 @@
-"""Results as they are kept between two comparisons of the same recordings: into columns and back."""
+"""Results as they are kept between two comparisons of the same recordings: into columns and back.
+
+Objects of a dataclass as numpy columns and back, value for value: the form in which results are kept in a file. The
+type hints of a dataclass say which columns it takes, so a field that is added to it is kept without a change here. A
+column is named after its field; "field?" tells which rows have a value, "field#" how many entries a tuple has, and
+"texts" holds every different text once. Columns that are read are checked before anything is made of them.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import accumulate, islice, pairwise, repeat
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.result.columns import Columns, from_columns, to_columns
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import NodeResult, OutputRanking
 
-__all__ = ["kept_columns", "kept_results", "result_facts"]
+__all__ = ["Columns", "from_columns", "kept_columns", "kept_results", "result_facts", "to_columns"]
+
+T = TypeVar("T")
+
+Columns = dict[str, np.ndarray]
+"""One-dimensional arrays of float64, int64 or uint8, by name."""
+
+_TEXTS = "texts"
+_NUMBERS: Mapping[type, type] = {float: np.float64, int: np.int64, bool: np.uint8}
+"""How numbers are kept, by their declared type."""
+
+
+def to_columns(rows: Sequence[Any], kind: type, *, omit: frozenset[str] = frozenset()) -> Columns:
+    """Return rows as columns.
+
+    Args:
+        rows: Objects of one dataclass.
+        kind: That dataclass. Its fields are numbers, texts, StrEnums, dataclasses, tuples of any length of one of
+            these, or None.
+        omit: Fields of `kind` that are left out.
+
+    Raises:
+        TypeError: A field is declared as something else.
+        ValueError: A value is not of its declared type, or too large to be kept exactly.
+    """
+    writer = _Writer()
+    writer.rows(rows, kind, "", omit)
+    coded = [text.encode("utf-8", "surrogatepass") for text in writer.texts]
+    lengths = np.array([len(text) for text in coded], np.int64)
+    return writer.columns | {f"{_TEXTS}#": lengths, _TEXTS: np.frombuffer(b"".join(coded), np.uint8)}
+
+
+def from_columns(
+    columns: Mapping[str, np.ndarray],
+    kind: type[T],
+    count: int,
+    *,
+    omit: frozenset[str] = frozenset(),
+    given: Mapping[str, Sequence[Any]] | None = None,
+) -> list[T]:
+    """Return the rows that `to_columns` was given.
+
+    Args:
+        columns: The columns, from whatever source.
+        kind: The dataclass.
+        count: How many rows there must be.
+        omit: As given to `to_columns`.
+        given: Values of omitted fields; other omitted fields get their defaults.
+
+    Raises:
+        ValueError: The columns are not those of `count` rows of this dataclass.
+    """
+    reader = _Reader(columns)
+    found: list[T] = reader.rows(kind, "", count, omit, given or {})
+    if reader.left:
+        raise ValueError(f"there is a column {min(reader.left)!r} that nobody asked for")
+    return found
+
+
+@cache
+def _hints_of(kind: type) -> Mapping[str, Any]:
+    known = get_type_hints(kind)
+    return {entry.name: known[entry.name] for entry in fields(kind)}
+
+
+@cache
+def _optional(hint: Any) -> Any:
+    """Return X for X | None; None for any other hint."""
+    if get_origin(hint) is not UnionType:
+        return None
+    inner = [part for part in get_args(hint) if part is not NoneType]
+    return inner[0] if len(inner) == 1 and len(get_args(hint)) == 2 else None
+
+
+@cache
+def _entry_of(hint: Any) -> Any:
+    """Return X for tuple[X, ...]; None for any other hint."""
+    parts = get_args(hint)
+    return parts[0] if get_origin(hint) is tuple and len(parts) == 2 and parts[1] is Ellipsis else None
+
+
+class _Writer:
+    """Fills columns, and numbers the texts that they name."""
+
+    def __init__(self) -> None:
+        self.columns: Columns = {}
+        self.texts: dict[str, int] = {}
+
+    def rows(self, rows: Sequence[Any], kind: type, name: str, omit: frozenset[str]) -> None:
+        """Take in dataclass objects, field by field."""
+        for field, hint in _hints_of(kind).items():
+            if field not in omit:
+                self._values([getattr(row, field) for row in rows], hint, f"{name}.{field}" if name else field)
+
+    def _values(self, values: Sequence[Any], hint: Any, name: str) -> None:
+        """Take in values of one declared type."""
+        inner, entry = _optional(hint), _entry_of(hint)
+        if inner is not None:
+            self.columns[f"{name}?"] = np.array([value is not None for value in values], np.uint8)
+            self._values([value for value in values if value is not None], inner, name)
+        elif entry is not None:
+            self.columns[f"{name}#"] = np.array([len(value) for value in values], np.int64)
+            self._values([item for value in values for item in value], entry, name)
+        elif hint in _NUMBERS:
+            self.columns[name] = _numbers(values, hint, name)
+        elif isinstance(hint, type) and issubclass(hint, str):
+            self.columns[name] = self._indices(values, name)
+        elif is_dataclass(hint):
+            self.rows(values, hint, name, frozenset())  # type: ignore[arg-type]  # a hint is a class
+        else:
+            raise TypeError(f"field {name!r} is declared as {hint}, which has no columns")
+
+    def _indices(self, values: Sequence[Any], name: str) -> np.ndarray:
+        if not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{name!r} holds something that is no text")
+        texts = self.texts
+        return np.array([texts.setdefault(str(value), len(texts)) for value in values], np.int64)
+
+
+def _numbers(values: Sequence[Any], hint: type, name: str) -> np.ndarray:
+    # An int where a float is declared would come back as a float, and read differently in JSON.
+    if not all(isinstance(value, hint) and (hint is not int or not isinstance(value, bool)) for value in values):
+        raise ValueError(f"{name!r} holds something that is no {hint.__name__}")
+    try:
+        return np.array(values, _NUMBERS[hint])
+    except OverflowError as error:
+        raise ValueError(f"{name!r} holds an integer beyond 64 bits") from error
+
+
+class _Reader:
+    """Makes objects of columns, each of which is checked and used once.
+
+    Attributes:
+        left: Columns that were not used yet.
+    """
+
+    def __init__(self, columns: Mapping[str, np.ndarray]) -> None:
+        self.left = dict(columns)
+        lengths = self._lengths(_TEXTS, None)
+        raw = self._column(_TEXTS, np.uint8, sum(lengths)).tobytes()
+        ends = [0, *accumulate(lengths)]
+        self._texts = [raw[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends)]
+
+    def rows(
+        self, kind: type, name: str, count: int, omit: frozenset[str], given: Mapping[str, Sequence[Any]]
+    ) -> list[Any]:
+        """Make `count` objects of a dataclass without `__post_init__`, field by field."""
+        columns: dict[str, Any] = {}  # all of them are checked before as many objects are made
+        for field, hint in _hints_of(kind).items():
+            if field in given:
+                columns[field] = given[field]
+            elif field in omit:
+                columns[field] = repeat(_default(kind, field))
+            else:
+                columns[field] = self._values(hint, f"{name}.{field}" if name else field, count)
+        made: list[Any] = [object.__new__(kind) for _ in range(count)]
+        for field, values in columns.items():
+            deque(map(object.__setattr__, made, repeat(field), values), maxlen=0)  # several times as fast as `kind()`
+        return made
+
+    def _values(self, hint: Any, name: str, count: int) -> list[Any]:
+        inner, entry = _optional(hint), _entry_of(hint)
+        if inner is not None:
+            there = self._flags(f"{name}?", count)
+            found = iter(self._values(inner, name, sum(there)))
+            return [next(found) if one else None for one in there]
+        if entry is not None:
+            lengths = self._lengths(name, count)
+            items = iter(self._values(entry, name, sum(lengths)))
+            return [tuple(islice(items, length)) for length in lengths]
+        if hint is bool:
+            return list(map(bool, self._flags(name, count)))
+        if hint in _NUMBERS:
+            return list(self._column(name, _NUMBERS[hint], count).tolist())
+        if isinstance(hint, type) and issubclass(hint, str):
+            return self._text(hint, name, count)
+        return self.rows(hint, name, count, frozenset(), {})
+
+    def _text(self, hint: type[str], name: str, count: int) -> list[str]:
+        indices = self._column(name, np.int64, count)
+        if count and not 0 <= int(indices.min()) <= int(indices.max()) < len(self._texts):
+            raise ValueError(f"column {name!r} names a text that there is not")
+        texts: Any = self._texts
+        if issubclass(hint, StrEnum):
+            texts = {index: hint(self._texts[index]) for index in np.unique(indices).tolist()}
+        return [texts[index] for index in indices.tolist()]
+
+    def _flags(self, name: str, count: int) -> list[int]:
+        column = self._column(name, np.uint8, count)
+        if count and int(column.max()) > 1:
+            raise ValueError(f"column {name!r} holds something that is neither yes nor no")
+        return list(column.tolist())
+
+    def _lengths(self, name: str, count: int | None) -> list[int]:
+        column = self._column(f"{name}#", np.int64, count)
+        if column.size and int(column.min()) < 0:
+            raise ValueError(f"column {name!r} has entries of negative length")
+        return list(column.tolist())
+
+    def _column(self, name: str, dtype: type, count: int | None) -> np.ndarray:
+        column = self.left.pop(name, None)
+        if column is None:
+            raise ValueError(f"there is no column {name!r}")
+        if column.ndim != 1 or column.dtype != dtype or (count is not None and column.size != count):
+            raise ValueError(f"column {name!r} is {column.dtype} {column.shape}, not {count} values")
+        return column
+
+
+def _default(kind: type, name: str) -> Any:
+    entry = next(entry for entry in fields(kind) if entry.name == name)
+    return entry.default_factory() if entry.default_factory is not MISSING else entry.default
+
 
 _ASKED_LATER = frozenset({"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_uncompared"})
 """Limits that judge no tensor: what may be missing or beyond is asked when a comparison is summed up."""

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from qdebug.compare.align.pairs import Match
-from qdebug.compare.result.finding import Finding
-from qdebug.compare.result.limit_rules import Acknowledgement
-from qdebug.compare.result.status import Status
+from qdebug.compare.result.finding import Finding, Status
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.numerics.stats import ErrorStats, Rails

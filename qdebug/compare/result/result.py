@@ -36,7 +36,7 @@ NUMERICS_VERSION = 1
 class OutputRanking:
     """Where the reference's winners stand in the backend, for a network output that may hold scores.
 
-    A score vector is the output for one sample and step. See `qdebug.numerics.ranking` for winners, ranks and ties.
+    A score vector is the output for one sample and step. See `qdebug.compare.result.scores` for what they are.
 
     Args:
         tensor: The backend's output.
@@ -221,7 +221,7 @@ class DiffResult:
     def _repr_html_(self) -> str:
         """Give what a notebook shows."""
         # The report is above this layer and is asked for by name: only a notebook calls this.
-        text: str = import_module("qdebug.report.fragment").diff_fragment(self)
+        text: str = import_module("qdebug.report.html").diff_fragment(self)
         return text
 
     def to_json(self, *, indent: int | None = 2) -> str:

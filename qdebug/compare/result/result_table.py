@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import NodeResult, breaks_limit, is_beyond, is_excused
-from qdebug.compare.result.status import Status
 
 __all__ = ["ResultTable"]
 

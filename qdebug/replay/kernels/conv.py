@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.convolve import convolve
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.windows import window_of
+from qdebug.replay.windows import convolve, window_of
 
 __all__ = ["add_bias", "conv_transpose", "convolution"]
 

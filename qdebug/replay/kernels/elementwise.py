@@ -1,4 +1,4 @@
-"""Arithmetic element by element, with numpy's broadcasting."""
+"""Operators element by element, with numpy's broadcasting: arithmetic, comparisons, bits, selection by condition."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
-
-__all__: list[str] = []
 
 _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Abs": np.abs,
@@ -125,3 +123,68 @@ def _cumulative(call: Call) -> np.ndarray:
         first = np.full_like(np.take(out, [0], axis=axis), neutral)
         out = np.concatenate([first, np.delete(out, -1, axis=axis)], axis=axis)
     return narrow(np.flip(out, axis) if call.integer("reverse") else out, call.array(0).dtype)
+
+
+_LOGICAL: dict[str, Callable[..., np.ndarray]] = {
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+}
+
+
+@kernel(*_LOGICAL)
+def _logical_binary(call: Call) -> np.ndarray:
+    """Combine two arrays element by element."""
+    combine = _LOGICAL[call.op]
+    return elementwise(lambda a, b: np.asarray(combine(widen(a), widen(b))), call.array(0), call.array(1))
+
+
+@kernel("Not")
+def _not(call: Call) -> np.ndarray:
+    """Negate a condition."""
+    return np.asarray(np.logical_not(call.array(0)))
+
+
+@kernel("BitwiseNot")
+def _bitwise_not(call: Call) -> np.ndarray:
+    """Flip every bit."""
+    return np.asarray(np.invert(call.array(0)))
+
+
+@kernel("BitShift")
+def _shift(call: Call) -> np.ndarray:
+    """Shift bits, to the LEFT or the RIGHT."""
+    shift = np.left_shift if call.text("direction") == "LEFT" else np.right_shift
+    return np.asarray(shift(call.array(0), call.array(1)))
+
+
+@kernel("IsNaN")
+def _is_nan(call: Call) -> np.ndarray:
+    """Tell which elements are NaN."""
+    return np.asarray(np.isnan(widen(call.array(0))))
+
+
+@kernel("IsInf")
+def _is_infinite(call: Call) -> np.ndarray:
+    """Tell which elements are infinite, on request of one sign only."""
+    x = widen(call.array(0))
+    wanted = np.zeros(x.shape, dtype=bool)
+    if call.integer("detect_positive", 1):
+        wanted |= np.isposinf(x)
+    if call.integer("detect_negative", 1):
+        wanted |= np.isneginf(x)
+    return wanted
+
+
+@kernel("Where")
+def _where(call: Call) -> np.ndarray:
+    """Choose between two arrays element by element."""
+    return elementwise(np.where, call.array(0), call.array(1), call.array(2))

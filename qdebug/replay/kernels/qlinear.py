@@ -1,19 +1,16 @@
-"""Integer convolutions and matrix products: on codes by their unit, and those that give sums or real numbers."""
+"""Quantized operators on codes by their unit, and integer sums of convolutions and matrix products."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from qdebug.replay.convolve import convolve
 from qdebug.replay.evaluate import compute
-from qdebug.replay.integers import as_int32, centred, exact_dtype, sum_bound
 from qdebug.replay.kernels.conv import add_bias
 from qdebug.replay.kernels.quantize import dynamic_quantize
+from qdebug.replay.node_units import unit_of_call
+from qdebug.replay.qsum import as_int32, centred, exact_dtype, sum_bound
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.unit_calls import unit_of_call
-from qdebug.replay.windows import window_of
-
-__all__: list[str] = []
+from qdebug.replay.windows import convolve, window_of
 
 
 def _convolved(call: Call, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, float]:
@@ -114,3 +111,26 @@ def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
     sums = _multiplied(centred(codes, zero_point), centred(call.array(1), _by_column(call.optional(3))))[0]
     out = np.multiply(sums, scale * b_scale.reshape(-1), dtype=np.float32)
     return np.asarray(out if bias is None else out + bias)
+
+
+_OPERATORS = (
+    "QLinearAdd",
+    "QLinearMul",
+    "QLinearAveragePool",
+    "QLinearGlobalAveragePool",
+    "QLinearReduceMean",
+    "QLinearSigmoid",
+    "QLinearLeakyRelu",
+    "QLinearConcat",
+    "QLinearWhere",
+    "QLinearSoftmax",
+)
+
+
+@kernel(*_OPERATORS, domain="com.microsoft")
+def _elementwise_by_unit(call: Call) -> np.ndarray:
+    """Compute the operator's unit by the variant that the arithmetic has for it."""
+    unit = unit_of_call(call)
+    if unit is None:
+        raise ValueError("the operands make no quantized unit")
+    return compute(unit, call.arithmetic.variant(unit))

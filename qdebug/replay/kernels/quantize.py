@@ -1,21 +1,89 @@
-"""QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear: per tensor, per axis and per block."""
+"""Changes of element type, and QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear: per tensor, axis and block."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
-from qdebug.model.dtypes import is_integer, logical_name
-from qdebug.numerics.rounding import round_values
+from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
+from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.evaluate import compute
-from qdebug.replay.integers import saturate
-from qdebug.replay.kernels.cast import cast_float
-from qdebug.replay.precision import narrow, onnx_dtype, widen
+from qdebug.replay.node_units import unit_of_call
+from qdebug.replay.precision import is_real, narrow, onnx_dtype, widen
+from qdebug.replay.qsum import saturate
 from qdebug.replay.registry import Call, kernel
-from qdebug.replay.spreading import spread
-from qdebug.replay.unit_calls import unit_of_call
+from qdebug.replay.scaling import spread
 
-__all__ = ["dynamic_quantize"]
+__all__ = ["cast", "cast_float", "dynamic_quantize"]
+
+
+def cast_float(values: np.ndarray, dtype: np.dtype, *, saturate: bool) -> np.ndarray:
+    """Round float values to a float type of at most 8 bits.
+
+    Args:
+        values: Values in float32 or float64.
+        dtype: The type of the result.
+        saturate: Whether values beyond the largest finite number become that number; NaN or infinite otherwise.
+    """
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
+    if not saturate:
+        return values.astype(dtype)
+    return np.asarray(np.clip(values, -largest, largest)).astype(dtype)
+
+
+def _cast_exponent(values: np.ndarray, mode: str, *, saturate: bool) -> np.ndarray:
+    """Round magnitudes to powers of two: float8_e8m0fnu is an exponent field alone, 255 for what is not finite."""
+    bits = np.abs(values.astype(np.float32)).view(np.uint32)
+    exponent, mantissa = (bits >> 23).astype(np.int32), bits & 0x7FFFFF
+    if mode == "up":
+        exponent += (mantissa > 0) & ((exponent > 0) | (mantissa > 0x400000))
+    elif mode == "nearest":
+        exponent += np.where(exponent > 0, mantissa >= 0x400000, mantissa > 0x600000)
+    elif mode != "down":
+        raise ValueError(f"round_mode is {mode!r}")
+    codes = np.minimum(exponent, 254 if saturate else 255)
+    return np.where(np.isfinite(values), codes, 255).astype(np.uint8).view(logical_dtype("float8_e8m0fnu"))
+
+
+def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True, round_mode: str = "up") -> np.ndarray:
+    """Convert elements: floats to integers towards zero, integers by keeping the low bits."""
+    if x.dtype == dtype:
+        return x
+    name = logical_name(dtype)
+    if name.startswith(("float8", "float4", "float6")):
+        if name == "float8_e8m0fnu":
+            return _cast_exponent(widen(x), round_mode, saturate=saturate)
+        wide = widen(x) if is_real(x.dtype) else x.astype(np.float32)
+        return cast_float(wide, dtype, saturate=saturate or name.startswith("float4"))
+    if name == "bool":
+        return np.asarray(widen(x) != 0)
+    if is_integer(name) and name.lstrip("uint") in ("2", "4"):
+        bits = int(name.lstrip("uint"))
+        low = np.trunc(widen(x)).astype(np.int64) & (2**bits - 1)
+        signed = np.where(low >= 2 ** (bits - 1), low - 2**bits, low) if name.startswith("i") else low
+        return np.asarray(signed).astype(dtype)
+    return widen(x).astype(dtype)
+
+
+@kernel("Cast")
+def _cast(call: Call) -> np.ndarray:
+    """Convert to the type of the attribute `to`."""
+    return _cast_by(call, onnx_dtype(call.integer("to")))
+
+
+@kernel("CastLike")
+def _cast_like(call: Call) -> np.ndarray:
+    """Convert to the type of the second input."""
+    return _cast_by(call, call.array(1).dtype)
+
+
+def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
+    saturate = bool(call.integer("saturate", 1))
+    mode = call.text("round_mode", "up")
+    if call.array(0).dtype == dtype:
+        return call.array(0)
+    return elementwise(lambda part: cast(part, dtype, saturate=saturate, round_mode=mode), call.array(0))
 
 
 @kernel("QuantizeLinear")

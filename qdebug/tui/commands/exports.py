@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.arrangement import View
-from qdebug.tui.elements.new_file import new_file
-from qdebug.tui.nodes.planned import PlannedRow
+from qdebug.tui.elements.element_files import new_file
+from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.nodes.rows import METRIC_CHOICES
-from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.reading.source import DiffSource
 from qdebug.view import shell

@@ -17,7 +17,7 @@ from qdebug.tui.keys import KEYS
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.panels.widgets import RowPicked
-from qdebug.tui.reading.events import Event
+from qdebug.tui.reading.messages import Event
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from qdebug.tui.commands.writing import Writing
 from qdebug.tui.keys import ROW_OF
 from qdebug.tui.nodes.walk import carried
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.reading.events import Computed, Event, Failed, Finished, Said
+from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, Said
 
 __all__ = ["Waiting"]
 

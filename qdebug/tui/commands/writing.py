@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from qdebug.errors import QdebugError
 from qdebug.tui.commands import exports
 from qdebug.tui.commands.asking import Asking, Question
-from qdebug.tui.reading.requests import AcceptRequest, ExportRequest, NoteRequest
+from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, NoteRequest
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:

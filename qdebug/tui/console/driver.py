@@ -3,11 +3,21 @@
 Textual's driver first waits for its thread that reads keys, which looks for its end no more often than every tenth of a
 second, and then leaves the screen. Here it is the other way round. And what it reads passes through a pipe, into which
 an escape that is a key is put so that nothing after it can be taken for a part of it.
+
+What a terminal sends, cut so that no key is taken for a part of another. Escape is a key, and the first byte of the
+sequences that stand for others. What comes in one burst with it, over a slow line or to a busy machine, is taken by
+Textual for one sequence with it: the escape is lost, or becomes a "^". And what comes slowly, it takes for several
+keys. Here an escape is kept back until it is known what it is, and one that is a key is passed on with something after
+it that ends it at once. Answers that come later than anyone waits for them, answers to what another program asked, half
+of a sequence whose other half never comes, escapes in what is pasted, bytes that are no text and a mouse that nobody
+asked for are keys that nobody has pressed: they are left out.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import select
 import sys
 from contextlib import suppress
@@ -17,13 +27,119 @@ from typing import TYPE_CHECKING, Any
 from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
 
-from qdebug.tui.console.incoming import Incoming
 from qdebug.tui.console.terminal import mode_before, typed_before
 
 if TYPE_CHECKING:
     from qdebug.tui.application import QdebugApp
 
-__all__ = ["INTERRUPTED", "PromptDriver", "terminal_is_gone"]
+__all__ = ["INTERRUPTED", "Incoming", "PromptDriver", "terminal_is_gone"]
+
+_ESCAPE = b"\x1b"
+_SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~])")
+_READ = re.compile(
+    rb"\x1b(?:O.|\[(?:"
+    rb"[0-9;:]*[A-FHPQRSu~]|[GIMOZ\[a-d]|[0-9]+[\^@]|1;[0-9]+[p-y]"  # keys, and whether the window has the focus
+    rb"|<[-0-9;]*[mM]|48(?:;[0-9:]+){4}t|\?[0-9;]*\$y"  # the mouse, the size, answers to what Textual asks
+    rb"))\Z"
+)
+"""Sequences that Textual knows; of others it makes a key out of each byte, with what is typed after them."""
+_UNKNOWN = re.compile(rb"\x1b\[(?:[<=>?][0-9]|[0-9:]*;)")
+"""How sequences begin that nobody types."""
+_STRING = rb"\x1b(?:\][0-9]+;|P[0-9;]*[>+$!|]|_G)[^\x00-\x1f]*"
+_ANSWER = re.compile(_STRING + rb"(?:\x07|\x1b\\)")
+_BEGUN = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|O|\][0-9]*|P[0-9;]*|_)?\Z|" + _STRING + rb"\x1b?\Z")
+_CERTAIN = re.compile(_STRING + rb"\x1b?|" + _UNKNOWN.pattern + rb"[0-?]*[ -/]*")
+"""What begins no key that anyone presses, even if no more of it comes."""
+_GOES_ON = re.compile(rb"[0-9a-fA-F:;/\\rgctnyuMmR$\x07\x1b]")
+"""What may follow in an answer after a pause in the midst of it."""
+_PASTE, _PASTED = b"\x1b[200~", b"\x1b[201~"
+_INTERRUPT = b"\x03"
+_NOTHING = b"\x1b[?0;0$y"
+"""Tells how a mode is set that there is not: what comes before it is then no part of any other sequence."""
+_KEY = b"\x1b" + _NOTHING
+"""An escape that is a key."""
+_MOUSE = re.compile(rb"\x1b\[(?:<[-0-9;]*[mM]|M.{3})", re.DOTALL)
+_MOUSE_BEGUN = re.compile(rb"\x1b\[M.{0,2}\Z", re.DOTALL)
+_KEYPAD = re.compile(rb"\x1b[\[O]")
+"""How keys begin that are several bytes: who presses escape seldom presses one of these at once."""
+_SILENT, _SLOW = 10, 5
+"""So often nothing has come until what has surely begun is given up, and what is likely a key in several bytes; an
+escape alone is a key the first time."""
+
+
+class Incoming:
+    """Gives what can be passed on of what has come so far.
+
+    Args:
+        mouse: Whether anybody wants to hear of the mouse: who asked for no reports may get those that others asked for.
+    """
+
+    def __init__(self, *, mouse: bool = True) -> None:
+        self._mouse = mouse
+        self._kept = b""
+        self._pasting = False
+        self._silent = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+
+    @property
+    def begun(self) -> bool:
+        """Whether the beginning of a sequence is kept back."""
+        return bool(self._kept)
+
+    def take(self, data: bytes) -> bytes:
+        """Give what to pass on.
+
+        Args:
+            data: What has come; b"" if nothing more did for a while.
+        """
+        text = self._decoder.decode(data).encode()
+        if text and self._silent and _CERTAIN.fullmatch(self._kept) and not _GOES_ON.match(text):
+            self._kept = b""
+        self._silent = 0 if data else self._silent + 1
+        if self._pasting and data == _INTERRUPT:  # the end of what was pasted may never come
+            text = _PASTED + text
+        left, passed = self._kept + text, b""
+        late = self._silent >= (_SILENT if _CERTAIN.match(left) else _SLOW if _KEYPAD.match(left) else 1)
+        while left:
+            part, known = self._next(left, late=late)
+            if not part:
+                break
+            left = left[len(part) :]
+            passed += known
+        self._kept = left
+        return passed
+
+    def _next(self, left: bytes, *, late: bool) -> tuple[bytes, bytes]:
+        """Give the first part, b"" if more of it has to come, and what is passed on of it."""
+        if self._pasting:
+            return self._next_pasted(left, late=late)
+        if not left.startswith(_ESCAPE):
+            plain = left[: left.find(_ESCAPE) if _ESCAPE in left else None]
+            return plain, plain
+        if (found := _ANSWER.match(left)) is not None:
+            return found[0], b""
+        if not self._mouse and (found := _MOUSE.match(left) or _MOUSE_BEGUN.match(left)) is not None:
+            return (found[0] if late or _MOUSE.match(left) else b""), b""
+        if (found := _SEQUENCE.match(left)) is not None and (_READ.match(found[0]) or _UNKNOWN.match(found[0])):
+            self._pasting = found[0] == _PASTE
+            return found[0], found[0] if _READ.match(found[0]) else b""
+        if found is None and _BEGUN.match(left) and not late:
+            return b"", b""
+        if (begun := _CERTAIN.match(left)) is not None:
+            return begun[0].removesuffix(_ESCAPE), b""
+        return _ESCAPE, _KEY
+
+    def _next_pasted(self, left: bytes, *, late: bool) -> tuple[bytes, bytes]:
+        if not left.startswith(_ESCAPE):
+            plain = left[: left.find(_ESCAPE) if _ESCAPE in left else None]
+            return plain, plain
+        if left.startswith(_PASTED):
+            self._pasting = False
+            return _PASTED, _PASTED
+        if _PASTED.startswith(left) and not late:
+            return b"", b""
+        return _ESCAPE, b""
+
 
 _LOOK_SECONDS = 0.1
 """How often it is asked whether keys are still wanted."""

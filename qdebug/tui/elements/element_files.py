@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from qdebug.errors import UsageError
 from qdebug.numerics.affine import dequantize
-from qdebug.tui.elements.new_file import new_file
 
 if TYPE_CHECKING:
     from qdebug.tui.reading.source import DiffSource, OpenPair
 
-__all__ = ["export_elements"]
+__all__ = ["export_elements", "new_file"]
+
+
+@contextmanager
+def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
+    """Open a file that does not exist; leave nothing of it behind if not all of it could be written.
+
+    Args:
+        path: Where.
+        text: Whether it takes text, as UTF-8, or bytes.
+
+    Raises:
+        UsageError: It cannot be written, or exists.
+    """
+    how: dict[str, Any] = {"encoding": "utf-8", "newline": ""} if text else {}
+    made = False
+    try:
+        with path.open("x" if text else "xb", **how) as file:
+            made = True
+            yield file
+    except BaseException as error:
+        if made:
+            with suppress(OSError):
+                path.unlink()
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)
+            raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
+        raise
+
 
 _STRETCH = 1 << 18
 _NAMES = ("reference", "backend", "reference_codes", "backend_codes")

@@ -89,7 +89,7 @@ class Slab:
 
     def steps(self, index: tuple[int, ...]) -> float | None:
         """Give the difference of one element in steps of the backend's scale; None if it is not quantized."""
-        from qdebug.numerics.lsb import steps_between
+        from qdebug.numerics.steps import steps_between
 
         scale = self.scale_at(index)
         if scale is None:
@@ -133,7 +133,7 @@ def slab_of(window: PairWindow) -> Slab:
 
 def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     """Give backend minus reference in float64, of real numbers of any type; 0 where NaN or an infinity is on both."""
-    from qdebug.numerics.double_block import real_differences
+    from qdebug.numerics.block_error import real_differences
 
     with np.errstate(invalid="ignore", over="ignore"):
         error = real_differences(theirs, ours)

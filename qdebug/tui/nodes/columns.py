@@ -10,8 +10,8 @@ import numpy as np
 from qdebug.numerics.metric_table import metric
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable
-from qdebug.tui.nodes.states import State
 from qdebug.view import numbers
 from qdebug.view.rows import introduced_cell, metric_title, quant_text
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.tui.nodes.planned import column
+from qdebug.tui.nodes.planned import State, column
 from qdebug.tui.nodes.rows import NodeTable
-from qdebug.tui.nodes.states import State
 from qdebug.view.text import safe_text
 
 __all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "beginnings", "begun_field", "filter_rows"]

@@ -3,14 +3,61 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from qdebug.compare.result.finding import Status
 
 if TYPE_CHECKING:
     from qdebug.model import QuantParams
 
-__all__ = ["PlannedRow", "column", "display_names"]
+__all__ = ["STATE_OF", "PlannedRow", "State", "column", "display_names"]
+
+
+class State(IntEnum):
+    """How far one row is; the numbers are stored in the state column."""
+
+    PENDING = 0
+    IDENTICAL = 1
+    WITHIN = 2
+    DIVERGED = 3
+    NONFINITE = 4
+    INCOMPARABLE = 5
+
+    @property
+    def word(self) -> str:
+        """The state in a word."""
+        return _WORDS[self]
+
+    @property
+    def failing(self) -> bool:
+        """Whether the row is beyond its limit."""
+        return self in {State.DIVERGED, State.NONFINITE}
+
+
+_WORDS = {
+    State.PENDING: "pending",
+    State.IDENTICAL: "identical",
+    State.WITHIN: "within",
+    State.DIVERGED: "diverged",
+    State.NONFINITE: "nonfinite",
+    State.INCOMPARABLE: "not compared",
+}
+
+STATE_OF: Mapping[Status, State] = MappingProxyType(
+    {
+        Status.IDENTICAL: State.IDENTICAL,
+        Status.WITHIN: State.WITHIN,
+        Status.DIVERGED: State.DIVERGED,
+        Status.NONFINITE: State.NONFINITE,
+        Status.INCOMPARABLE: State.INCOMPARABLE,
+        Status.INCOMPLETE: State.INCOMPARABLE,
+    }
+)
+"""The state of a row whose comparison came out so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from qdebug.compare.result.finding import Status
 from qdebug.compare.result.origin import original_of
-from qdebug.compare.result.status import Status
 from qdebug.tui.nodes.rows import NodeTable
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 from qdebug.model import QuantParams
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.draw import bars
-from qdebug.tui.elements.channel_sums import MOST_CHANNELS
-from qdebug.tui.elements.summing import Whole
+from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
 from qdebug.tui.pages.elements import ElementCursor, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, window
 from qdebug.view import numbers

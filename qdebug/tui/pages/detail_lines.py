@@ -16,12 +16,11 @@ from qdebug.tui.drawing.draw import Piece, bars, pool, resample
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import PlannedRow
-from qdebug.tui.nodes.states import State
+from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.pages.page import accepted, sign_of
 from qdebug.tui.pages.samples_page import sample_errors
-from qdebug.tui.reading.events import AloneReady, DetailReady
-from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
+from qdebug.tui.reading.answers import RecordedFacts, recorded_rows
+from qdebug.tui.reading.messages import AloneReady, DetailReady
 from qdebug.view import numbers
 from qdebug.view.detail import (
     NodeDetail,

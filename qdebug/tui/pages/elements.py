@@ -8,7 +8,7 @@ from dataclasses import replace
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
-from qdebug.tui.reading.requests import LookedAt
+from qdebug.tui.reading.messages import LookedAt
 from qdebug.view.rows import position
 from qdebug.view.text import safe_text
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
-from qdebug.compare.result.status import Status
+from qdebug.compare.result.finding import Status
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.cells import pad, wrap
-from qdebug.tui.nodes.states import State
+from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.walk import Edge, inputs_of, outputs_of, own_share
 from qdebug.tui.pages.page import Line, Page, Scene, sign_of, state_style, window
 from qdebug.view import numbers

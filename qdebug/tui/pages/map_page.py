@@ -9,8 +9,7 @@ from math import prod
 import numpy as np
 
 from qdebug.tui.drawing.arrangement import View
-from qdebug.tui.drawing.draw import pool_plane
-from qdebug.tui.drawing.heat import heat_levels, heat_lines, height_of, legend
+from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
 from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, judged, of_sample, so_far, waiting, waiting_lines

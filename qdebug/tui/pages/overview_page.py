@@ -11,9 +11,9 @@ from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable
-from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.page import Line, Page, Scene, state_style, window
 from qdebug.view import numbers
 from qdebug.view.text import safe_text

@@ -13,14 +13,13 @@ from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import PlannedRow
+from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.nodes.rows import NodeTable
-from qdebug.tui.nodes.states import State
-from qdebug.tui.reading.events import DetailReady, Glimpsed, Opened
+from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.compare.result.limit_rules import Acknowledgement
+    from qdebug.compare.result.limits import Acknowledgement
     from qdebug.compare.result.result import DiffResult, NodeResult
 
 __all__ = [

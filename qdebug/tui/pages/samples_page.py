@@ -12,8 +12,8 @@ from qdebug.compare.result.result import SampleResult, Status
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import absent
+from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.rows import NodeTable
-from qdebug.tui.nodes.states import State
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
 from qdebug.view import numbers
 from qdebug.view.rows import introduced_cell, metric_title

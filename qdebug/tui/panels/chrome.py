@@ -13,8 +13,8 @@ from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.keys import footer_keys
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.states import State
-from qdebug.tui.reading.events import Opened
+from qdebug.tui.nodes.planned import State
+from qdebug.tui.reading.messages import Opened
 from qdebug.view import numbers
 from qdebug.view.rows import metric_title
 from qdebug.view.text import safe_text

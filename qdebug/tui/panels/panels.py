@@ -26,7 +26,7 @@ from qdebug.tui.pages.table import make_pages
 from qdebug.tui.panels import chrome
 from qdebug.tui.panels.desk import DetailDesk, Start, start
 from qdebug.tui.panels.widgets import FixedLines, Line, NodeList, TextScroll
-from qdebug.tui.reading.events import (
+from qdebug.tui.reading.messages import (
     AloneReady,
     Computed,
     DetailReady,
@@ -37,10 +37,10 @@ from qdebug.tui.reading.events import (
     Named,
     Noted,
     Opened,
+    Request,
     Said,
     Staged,
 )
-from qdebug.tui.reading.requests import Request
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.result import DiffResult

@@ -18,7 +18,7 @@ from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.nodes.columns import Layout, header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.states import State
+from qdebug.tui.nodes.planned import State
 from qdebug.tui.pages.page import state_style
 
 __all__ = ["FixedLines", "Line", "NodeList", "RowPicked", "TextScroll"]

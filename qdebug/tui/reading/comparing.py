@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from qdebug.tui.nodes.rows import Batch, NodeTable
-from qdebug.tui.reading.events import Computed, Event, Named
+from qdebug.tui.reading.messages import Computed, Event, Named
 from qdebug.tui.reading.plan_rows import describe, named_rows
 from qdebug.tui.reading.source import DiffSource, Opening
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.reading.events import Glimpsed
+from qdebug.tui.reading.messages import Glimpsed, LookRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.tui.reading.requests import LookRequest
 
 if TYPE_CHECKING:
     from qdebug.tui.elements.plane_map import PlaneSums

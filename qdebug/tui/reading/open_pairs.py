@@ -15,7 +15,7 @@ class OpenPairs:
     """Opens pairs. A large one of which a side is no view of a file, but decoded, is kept until another is opened.
 
     To read one element of such a tensor all of it has to be decoded, or put into another order, which may take seconds;
-    what is large is then in a temporary file, see `qdebug.numerics.spilled`.
+    what is large is then in a temporary file, see `qdebug.numerics.large_arrays`.
 
     Args:
         least: Bytes from which on one is kept.

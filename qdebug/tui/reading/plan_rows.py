@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qdebug.model import operators
 from qdebug.tui.nodes.planned import PlannedRow
 from qdebug.tui.nodes.rows import NodeTable
-from qdebug.tui.reading.events import Opened
+from qdebug.tui.reading.messages import Opened
 from qdebug.tui.reading.source import DiffSource, Entry
 
 if TYPE_CHECKING:

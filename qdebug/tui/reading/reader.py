@@ -18,20 +18,25 @@ from typing import TYPE_CHECKING
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.comparing import Comparison
-from qdebug.tui.reading.events import Event, Failed, Finished, Noted, Said, Staged
 from qdebug.tui.reading.glimpse import Glimpser
-from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.tui.reading.requests import (
+from qdebug.tui.reading.messages import (
     AcceptRequest,
     DetailRequest,
+    Event,
     ExportRequest,
+    Failed,
+    Finished,
     Job,
     LookAway,
     LookRequest,
+    Noted,
     NoteRequest,
     Request,
+    Said,
+    Staged,
     Withdraw,
 )
+from qdebug.tui.reading.open_pairs import OpenPairs
 from qdebug.tui.reading.source import Opening
 from qdebug.tui.reading.turns import short_turns
 from qdebug.view.text import safe_text
@@ -315,7 +320,7 @@ class Reader(threading.Thread):
 
         comparison = self._comparisons[request.backend]
         if request.side and comparison.source is not None:
-            from qdebug.tui.reading.alone import answer_alone
+            from qdebug.tui.reading.answers import answer_alone
 
             self._post(answer_alone(comparison.source, request, changed=comparison.opening.changed))
             return

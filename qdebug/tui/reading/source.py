@@ -10,11 +10,10 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     import numpy as np
 
     from qdebug.compare.align.pairs import Alignment, Match
-    from qdebug.compare.result.limit_rules import Acknowledgement
-    from qdebug.compare.result.limits import Limits
+    from qdebug.compare.result.limits import Acknowledgement, Limits
     from qdebug.compare.result.result import DiffResult, NodeResult
     from qdebug.model import QuantParams, Recording
-    from qdebug.numerics.full_tier import TensorProfile
+    from qdebug.numerics.profile import TensorProfile
 
 __all__ = [
     "DiffSource",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdebug.adapters.onnx_twins import source_tensors
+from qdebug.adapters.onnx_executed import source_tensors
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.adapters import load_backend, onnx_tapping
+from qdebug.adapters import load_backend
+from qdebug.adapters import onnx_session as onnx_tapping
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import Fidelity
 from qdebug.workflow.record import record_run

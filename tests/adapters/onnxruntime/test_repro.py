@@ -16,12 +16,10 @@ from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording
 from qdebug.record.recorder import Recorder
-from qdebug.report.repro_file import reproducer_text
-from qdebug.report.repro_float import float_reproducer_text
+from qdebug.report.reproducer import float_reproducer_text, reproducer_text
 from qdebug.session import open_recording
 from qdebug.workflow.record import record_run
-from qdebug.workflow.repro import make_reproducer
-from qdebug.workflow.repro_float import is_float_node, make_float_reproducer
+from qdebug.workflow.repro import is_float_node, make_float_reproducer, make_reproducer
 
 pytest.importorskip("onnxruntime")
 

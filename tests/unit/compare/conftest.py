@@ -9,8 +9,8 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.evaluate import compute
+from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.registry import Call
-from qdebug.replay.unit_calls import unit_of_call
 from qdebug.replay.variant import Variant, parse_variant
 
 DYADIC = (2.0**-4, 2.0**-6, 2.0**-3)

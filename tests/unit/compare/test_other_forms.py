@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.align.layouts import layouts_of
+from qdebug.compare.align.expand import goes_into_weights
+from qdebug.compare.align.layouts import layouts_of, with_dimensions
 from qdebug.compare.align.node_match import NodeMatcher
-from qdebug.compare.align.ops import goes_into_weights
 from qdebug.compare.align.pairs import Kind, View
-from qdebug.compare.align.turning import with_dimensions
 from qdebug.compare.align.value_classes import Run
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph

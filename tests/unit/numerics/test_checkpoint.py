@@ -7,8 +7,7 @@ import pytest
 
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.numerics.checkpoint import asking, checkpoint
-from qdebug.replay.convolve import convolve
-from qdebug.replay.windows import Window
+from qdebug.replay.windows import Window, convolve
 from qdebug.workflow.demo import run_demo
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qdebug.errors import UsageError
 from qdebug.numerics import fixedpoint
-from qdebug.numerics.rounding import ROUNDINGS
+from qdebug.numerics.fixedpoint import ROUNDINGS
 
 HALF = Fraction(1, 2)
 EXACT = {

@@ -5,8 +5,8 @@ import pytest
 
 from qdebug.compare.result.result import Compounding, OutputRanking
 from qdebug.numerics.agreement import Agreement
-from qdebug.numerics.full_tier import profile_tensor
 from qdebug.numerics.metric_table import METRICS, Better, MetricGroup, metric
+from qdebug.numerics.profile import profile_tensor
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.report.profile import profile_dict
 from qdebug.report.schema import load_schema

@@ -11,7 +11,7 @@ from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.packed import MOST_PACKED
-from qdebug.numerics.profiler import Profiler
+from qdebug.numerics.profile import Profiler
 from qdebug.numerics.worst import worst_elements
 
 F32 = np.float32

@@ -11,7 +11,7 @@ from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks
-from qdebug.numerics.lsb import Steps
+from qdebug.numerics.steps import Steps
 from qdebug.numerics.tally import Block
 from qdebug.numerics.worst import WorstPlaces, worst_elements
 

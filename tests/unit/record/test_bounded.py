@@ -12,9 +12,8 @@ from qdebug.errors import RecordingError, UsageError
 from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT, kept_of
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.summary import take_statistics
-from qdebug.record.policy import FULL, Keep, parse_size, policy_of
+from qdebug.record.policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
 from qdebug.record.recovery import recover
-from qdebug.record.statistics import choose_positions, keep_partly
 from qdebug.store.reader import open_file
 from qdebug.store.verify import verify
 

@@ -14,7 +14,7 @@ import pytest
 from qdebug.errors import RecordingError
 from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
-from qdebug.record.stopping import RecordingStopped
+from qdebug.record.sinks import RecordingStopped
 from qdebug.store.reader import open_file
 
 PROGRAM = Path(__file__).with_name("full_disk_run.py")

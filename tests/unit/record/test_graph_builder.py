@@ -5,8 +5,7 @@ import pytest
 
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.record.graph_builder import GraphBuilder
-from qdebug.record.node_facts import NodeFacts, node_facts
+from qdebug.record.graph_builder import GraphBuilder, NodeFacts, node_facts
 
 
 def said(tensor, *, node=None, op=None, inputs=(), attrs=None, domain="", origin=()):

@@ -7,9 +7,8 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
-from qdebug.replay.arithmetic import DEFAULTS, kind_of
-from qdebug.replay.preset_table import ROWS
-from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, PROVENANCES, names_of, preset
+from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, PROVENANCES, ROWS, names_of, preset
+from qdebug.replay.variant import DEFAULTS, kind_of
 
 
 @pytest.mark.parametrize("name", list(PRESETS))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Kind
-from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import SampleResult, Status
-from qdebug.numerics.full_tier import profile_tensor
+from qdebug.numerics.profile import profile_tensor
 from qdebug.report.html import DETAILS_SHOWN, diff_html, worth_detail
 from qdebug.view.detail import NodeDetail
 

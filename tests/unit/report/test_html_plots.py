@@ -6,8 +6,7 @@ import re
 import pytest
 
 from qdebug.compare.result.result import Status
-from qdebug.report.html_element import element, rendered
-from qdebug.report.html_plots import error_profile, histogram, parts_plot, sample_map
+from qdebug.report.html_plots import element, error_profile, histogram, parts_plot, rendered, sample_map
 from qdebug.view.profile import Bar
 
 

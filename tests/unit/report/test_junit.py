@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import Status
 from qdebug.report.junit import diff_junit
 

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.compare.align.pairs import Kind
-from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import Status
 from qdebug.model import TensorInfo
 from qdebug.report.markdown import MARKDOWN_LIMIT, code, diff_markdown, markdown_text
-from qdebug.report.node_markdown import node_markdown
+from qdebug.report.node import node_markdown
 from qdebug.view.detail import NodeDetail
 
 markdown_it = pytest.importorskip("markdown_it")

@@ -7,8 +7,7 @@ from rich.console import Console
 
 from qdebug.compare.result.result import Status
 from qdebug.model import QuantParams, TensorInfo
-from qdebug.report.node import node_report
-from qdebug.report.node_json import with_detail
+from qdebug.report.node import node_report, with_detail
 from qdebug.view.detail import NodeDetail
 
 

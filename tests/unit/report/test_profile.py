@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console, Group
 
-from qdebug.numerics.full_tier import profile_tensor
+from qdebug.numerics.profile import profile_tensor
 from qdebug.report.profile import profile_dict, profile_markdown, profile_parts
 
 F32 = np.float32

@@ -14,7 +14,7 @@ from qdebug.compare.result.result import Status
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.report.matrix import diffs_dict, diffs_json
-from qdebug.report.node_json import with_detail
+from qdebug.report.node import with_detail
 from qdebug.report.schema import SCHEMAS, load_schema
 from qdebug.view.contents import Contents, contents_dict
 from qdebug.view.detail import NodeDetail

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.numerics import spilled
+from qdebug.numerics import large_arrays as spilled
 from qdebug.store.journal_reader import JournalReader
 from qdebug.store.reader import FileRecording
 from qdebug.store.target import journal_of

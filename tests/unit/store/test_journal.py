@@ -11,8 +11,7 @@ import pytest
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph, Node, RunInfo
 from qdebug.store import journal as journal_module
-from qdebug.store.journal import Journal, Kind, decode_json, encode_json, read_frames
-from qdebug.store.journal_bodies import decode_event, decode_tables
+from qdebug.store.journal import Journal, Kind, decode_event, decode_json, decode_tables, encode_json, read_frames
 from qdebug.store.journal_reader import JournalReader, journal_at
 from qdebug.store.target import journal_of
 from qdebug.store.writer import RecordingWriter

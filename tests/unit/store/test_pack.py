@@ -12,7 +12,7 @@ from qdebug.errors import MissingExtraError, OutputExistsError, RecordingError, 
 from qdebug.model import Graph, Node, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.record.recorder import Recorder
-from qdebug.store import chunks
+from qdebug.store import payload as chunks
 from qdebug.store.pack import pack
 from qdebug.store.reader import FileRecording
 from qdebug.store.verify import verify

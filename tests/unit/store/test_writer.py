@@ -12,7 +12,8 @@ import pytest
 from qdebug.errors import OutputExistsError, RecordingError
 from qdebug.model import Graph, Node, RunInfo, TensorInfo
 from qdebug.record.recovery import recover
-from qdebug.store import payload_file, payload_store
+from qdebug.store import payload_store
+from qdebug.store import payload_store as payload_file
 from qdebug.store import writer as writer_module
 from qdebug.store.reader import FileRecording
 from qdebug.store.writer import RecordingWriter

@@ -14,9 +14,9 @@ from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.panels.desk import Start
 from qdebug.tui.reading.answers import AnswerCache, answer
+from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
 from qdebug.tui.reading.plan_rows import describe, planned_rows
-from qdebug.tui.reading.requests import DetailRequest
 from qdebug.tui.reading.source import Opening
 
 

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.reading.answers import AnswerCache, answer
+from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.tui.reading.requests import DetailRequest
 from qdebug.view.text import safe_text
 
 SHAPE = (1, 3, 700, 1100)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.numerics.full_tier import profile_tensor
+from qdebug.numerics.profile import profile_tensor
 from qdebug.view.profile import (
     CHANNEL_TITLES,
     bar,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import Status
 from qdebug.model import QuantParams
 from qdebug.numerics.stats import Rails

@@ -16,8 +16,7 @@ from qdebug.replay.presets import PRESETS
 from qdebug.session import open_recording
 from qdebug.workflow.explain import arithmetic_text, explain
 from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.probe_groups import grouped
-from qdebug.workflow.probe_net import NetBuilder
+from qdebug.workflow.probe_models import NetBuilder, grouped
 from qdebug.workflow.record import record_feeds, record_run
 
 DATA = Path(qdebug.__file__).parent / "data"

@@ -5,8 +5,7 @@ import tomllib
 
 import pytest
 
-from qdebug.compare.result.limit_rules import Acknowledgement, LimitRule
-from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.limits import Acknowledgement, LimitRule, Limits
 from qdebug.errors import LimitsError
 from qdebug.workflow.limits_file import acknowledge, find_limits, load_limits, load_notes, withdraw, write_note
 

@@ -7,8 +7,7 @@ from qdebug.compare.explaining.units import Units
 from qdebug.model import MemoryRecording
 from qdebug.replay import accumulate, candidates, finish_many, run_graph
 from qdebug.replay.unit import KINDS
-from qdebug.workflow.probe_models import PROBED, probe_models
-from qdebug.workflow.probe_net import chosen_sums, encoded, tap_weights
+from qdebug.workflow.probe_models import PROBED, chosen_sums, encoded, probe_models, tap_weights
 
 MODELS = list(probe_models())
 

@@ -11,8 +11,8 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.registry import run_node
-from qdebug.report.repro_float import float_reproducer_text
-from qdebug.workflow.repro_float import is_float_node, make_float_reproducer
+from qdebug.report.reproducer import float_reproducer_text
+from qdebug.workflow.repro import is_float_node, make_float_reproducer
 
 CONVS = [
     Node(

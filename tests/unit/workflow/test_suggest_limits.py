@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.policy import judge_error
-from qdebug.compare.result.limit_rules import RuleFinder
+from qdebug.compare.result.limits import RuleFinder
 from qdebug.compare.result.result import Status
 from qdebug.errors import LimitsError
 from qdebug.workflow.limits_file import load_limits

@@ -14,10 +14,10 @@ from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics.fixedpoint import quantize_multiplier
 from qdebug.record.recorder import Recorder
-from qdebug.replay.arithmetic import Arithmetic
 from qdebug.replay.evaluate import compute
+from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.registry import Call
-from qdebug.replay.unit_calls import unit_of_call
+from qdebug.replay.variant import Arithmetic
 from qdebug.report.schema import load_schema
 
 Q8 = QuantParams(dtype="int8", scale=0.1, zero_point=2)

@@ -7,8 +7,8 @@ from qdebug.compare.align.pairs import Match, Pair, View
 from qdebug.compare.measure.pair_values import PairReader
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, QuantParams, TensorInfo
-from qdebug.numerics import spilled
-from qdebug.numerics.full_tier import profile_tensor
+from qdebug.numerics import large_arrays as spilled
+from qdebug.numerics.profile import profile_tensor
 
 F32 = np.float32
 QUANT = QuantParams(dtype="int8", scale=F32(0.5), zero_point=1)

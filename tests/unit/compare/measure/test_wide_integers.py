@@ -11,8 +11,7 @@ import pytest
 import qdebug
 from qdebug.compare.align.pairs import Match, Pair, View
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
-from qdebug.compare.measure.pair_values import PairReader
-from qdebug.compare.measure.pair_window import open_pair
+from qdebug.compare.measure.pair_values import PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
 from qdebug.record.recorder import Recorder
 

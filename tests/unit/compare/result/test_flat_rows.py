@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from qdebug.compare.result.flat_rows import COLUMNS
-from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import Status
 from qdebug.model import QuantParams
 

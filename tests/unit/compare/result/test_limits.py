@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Kind, Side, Unmatched
-from qdebug.compare.result.limit_rules import LimitRule
-from qdebug.compare.result.limits import Limits, checked_limits
+from qdebug.compare.result.limits import LimitRule, Limits, checked_limits
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import Status
 from qdebug.compare.result.result_table import ResultTable

@@ -11,7 +11,7 @@ from qdebug.errors import UsageError
 from qdebug.report.schema import load_schema
 from qdebug.tui.commands import exports
 from qdebug.tui.drawing.arrangement import View
-from qdebug.tui.elements.new_file import new_file
+from qdebug.tui.elements.element_files import new_file
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.tui.reading.events import Said
+from qdebug.tui.reading.messages import Said
 
 pytestmark = pytest.mark.asyncio
 

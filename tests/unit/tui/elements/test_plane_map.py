@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.drawing.draw import pool_plane
-from qdebug.tui.elements.plane_map import PlaneSums
-from qdebug.tui.elements.pooled import UNREAD
+from qdebug.tui.elements.plane_map import UNREAD, PlaneSums
 from qdebug.tui.elements.slab import plane_size
 
 
@@ -25,7 +24,7 @@ def test_any_plane_of_any_shape_is_pooled_block_by_block(shape, block, spoiled, 
     place = tuple(data.draw(st.integers(0, size - 1)) for size in shape[:-2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qdebug.numerics.channels.BLOCK", block)
-        patch.setattr("qdebug.tui.elements.pooled.POOLED", (3, 4))
+        patch.setattr("qdebug.tui.elements.plane_map.POOLED", (3, 4))
         sums = PlaneSums(OpenPair(*values), place)
         assert sums.more()
     drawn, size = sums.map(), plane_size(shape)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.model import QuantParams
 from qdebug.tui.drawing.draw import pool_plane
 from qdebug.tui.elements.slab import Slab, differences, plane, plane_size, slab_of

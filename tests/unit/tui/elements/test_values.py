@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.numerics.checkpoint import asking
 from qdebug.tui.elements.values import BINS, value_facts
 

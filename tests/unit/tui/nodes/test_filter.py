@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS, FilterError, beginnings, begun_field, filter_rows
-from qdebug.tui.nodes.states import State
+from qdebug.tui.nodes.planned import State
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.compare.result.status import Status
+from qdebug.compare.result.finding import Status
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import SORTS, Navigator
 from qdebug.tui.nodes.planned import PlannedRow

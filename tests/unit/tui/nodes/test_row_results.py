@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.result.limit_rules import Acknowledgement
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.session import DiffSession, diff, open_recording
 from qdebug.tui.nodes import rows as node_rows
-from qdebug.tui.reading.events import Computed, Finished, Opened, Said
+from qdebug.tui.reading.messages import Computed, Finished, Opened, Said
 from qdebug.tui.reading.plan_rows import describe
 from qdebug.tui.reading.reader import Reader
 from qdebug.tui.reading.source import Opening

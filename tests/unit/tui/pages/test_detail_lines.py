@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from qdebug.compare.measure.pair_window import OpenPair
-from qdebug.compare.result.limit_rules import Acknowledgement
-from qdebug.compare.result.status import Status
+from qdebug.compare.measure.pair_values import OpenPair
+from qdebug.compare.result.finding import Status
+from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
@@ -17,8 +17,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import PlannedRow
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.detail_lines import detail_lines
-from qdebug.tui.reading.events import DetailReady
-from qdebug.tui.reading.requests import DetailRequest
+from qdebug.tui.reading.messages import DetailReady, DetailRequest
 from qdebug.view.detail import NodeDetail
 
 

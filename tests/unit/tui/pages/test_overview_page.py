@@ -9,7 +9,7 @@ import pytest
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.columns import absent
-from qdebug.tui.nodes.states import State
+from qdebug.tui.nodes.planned import State
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import culprits, strip_lines
 from qdebug.tui.pages.table import make_pages

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.elements.plane_map import PlaneSums
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import Summing
@@ -13,8 +13,7 @@ from qdebug.tui.pages.channels_page import ChannelsPage
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.map_page import MapPage
 from qdebug.tui.pages.values_page import ValuesPage
-from qdebug.tui.reading.events import Glimpsed
-from qdebug.tui.reading.requests import LookRequest
+from qdebug.tui.reading.messages import Glimpsed, LookRequest
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.compare.result.status import Status
+from qdebug.compare.result.finding import Status
 from qdebug.model import Graph
 from qdebug.tui.drawing.arrangement import View
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE

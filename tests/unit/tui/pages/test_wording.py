@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import SampleError
-from qdebug.compare.result.status import Status
 from qdebug.model import Graph, Role, TensorInfo
 from qdebug.tui.commands.way_back import to_worst_input
 from qdebug.tui.drawing.arrangement import View

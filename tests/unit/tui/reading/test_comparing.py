@@ -3,7 +3,7 @@
 import threading
 
 from qdebug.tui.reading.comparing import Comparison
-from qdebug.tui.reading.events import Computed, Opened
+from qdebug.tui.reading.messages import Computed, Opened
 from qdebug.tui.reading.source import Opening
 
 

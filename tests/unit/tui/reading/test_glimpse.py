@@ -7,15 +7,14 @@ from queue import Queue
 import numpy as np
 import pytest
 
-from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.errors import RecordingError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.values_page import ValuesPage
-from qdebug.tui.reading.events import Glimpsed
 from qdebug.tui.reading.glimpse import Glimpser
+from qdebug.tui.reading.messages import Glimpsed, LookRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.tui.reading.requests import LookRequest
 
 
 class Source:

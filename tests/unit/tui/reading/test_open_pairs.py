@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qdebug.compare.measure.pair_window import OpenPair
+from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.reading.open_pairs import OpenPairs
 
 

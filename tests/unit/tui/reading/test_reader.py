@@ -6,20 +6,25 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.tui.reading.events import (
+from qdebug.tui.reading.messages import (
+    AcceptRequest,
     Computed,
     DetailReady,
+    DetailRequest,
+    ExportRequest,
     Failed,
     Finished,
     Glimpsed,
+    LookRequest,
     Named,
     Noted,
+    NoteRequest,
     Opened,
     Said,
     Staged,
+    Withdraw,
 )
 from qdebug.tui.reading.reader import Reader
-from qdebug.tui.reading.requests import AcceptRequest, DetailRequest, ExportRequest, LookRequest, NoteRequest, Withdraw
 from qdebug.tui.reading.source import Opening
 
 

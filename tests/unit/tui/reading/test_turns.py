@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from qdebug.tui.reading.events import Finished
+from qdebug.tui.reading.messages import Finished
 from qdebug.tui.reading.reader import Reader
 from qdebug.tui.reading.source import Opening
 from qdebug.tui.reading.turns import short_turns

@@ -1,0 +1,629 @@
+"""The error of one block: in float32, and in float64 for wide types, extreme magnitudes and values that are not finite.
+
+The largest error of a float32 block relative to its own reference. Quotients are compared in float32 where rounding
+cannot change the answer, and decided in float64 among the few elements that could have the largest.
+
+The error of one block in float32. Sums are of products by BLAS in rows of 256 elements, the rows in float64. Whatever
+is not a sum is found in float32 where rounding cannot change the answer, else decided in float64 among the few elements
+that could be it. What cannot change what earlier blocks gave, by a bound that is known already, is not looked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.numerics.blocks import RealBlocks, Scratch
+from qdebug.numerics.histogram import ExponentCounter, ExponentHistogram
+from qdebug.numerics.row_sums import ROW, row_dots
+from qdebug.numerics.steps import Steps, difference_in_steps, steps_between, sum_in_steps, whole_steps
+from qdebug.numerics.tally import Block, Tally
+
+__all__ = [
+    "QUOTIENT_HIGH",
+    "QUOTIENT_LOW",
+    "QUOTIENT_SLACK",
+    "VALUE_SLACK",
+    "RelativeCounter",
+    "RelativeErrors",
+    "add_double",
+    "add_quotients",
+    "add_single",
+    "add_steps",
+    "double_error",
+    "exact_difference",
+    "is_safe",
+    "lowest",
+    "read_block",
+    "real_differences",
+    "real_values",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RelativeErrors:
+    """abs(difference)/abs(reference) of each element that is finite on both sides.
+
+    Args:
+        quotients: By binary exponent, where the reference is not 0: `zeros` are equal elements; a quotient beyond
+            float64 counts as 2**1024.
+        zero_refs: Elements whose reference is 0: they have no quotient.
+        zero_refs_hit: Of these, the ones whose backend is 0 too.
+    """
+
+    quotients: ExponentHistogram
+    zero_refs: int
+    zero_refs_hit: int
+
+
+class RelativeCounter:
+    """Counts relative errors stretch by stretch."""
+
+    def __init__(self) -> None:
+        self._quotients = ExponentCounter()
+        self._zero_refs = self._hit = 0
+
+    def add(
+        self,
+        magnitudes: np.ndarray,
+        reference: np.ndarray,
+        *,
+        out: np.ndarray | None = None,
+        index: np.ndarray | None = None,
+        equal: int | None = None,
+    ) -> None:
+        """Count a stretch of elements that are finite on both sides.
+
+        Args:
+            magnitudes: Absolute differences, 1-D float64.
+            reference: Reference values, 1-D float64; neither is written to.
+            out: A float64 buffer at least as long, to be overwritten; None for a new one.
+            index: An int64 buffer likewise.
+            equal: How many of the differences are 0; None to count them.
+        """
+        quotients = np.divide(magnitudes, reference, out=None if out is None else out[: magnitudes.size])
+        np.absolute(quotients, out=quotients)
+        infinite = self._quotients.infinite
+        small = self._quotients.count(quotients, index=index)
+        if equal is None:
+            equal = int(np.count_nonzero(np.equal(magnitudes, 0.0)))
+        self._settle(quotients, reference, small, equal, undefined=self._quotients.infinite != infinite)
+
+    def add_counts(self, counts: np.ndarray, quotients: np.ndarray, reference: np.ndarray, equal: int) -> None:
+        """Count a stretch as `add` does, from how many quotients have each biased exponent.
+
+        Args:
+            counts: These counts.
+            quotients: Absolute differences over absolute references, float64.
+            reference: The references.
+            equal: How many of the differences are 0.
+        """
+        small = self._quotients.add_counts(counts)
+        self._settle(quotients, reference, small, equal, undefined=counts.item(-1) > 0)
+
+    def _settle(self, quotients: np.ndarray, reference: np.ndarray, small: int, equal: int, *, undefined: bool) -> None:
+        """Take back what is no quotient from a stretch that was counted, and tell its `small` ones apart."""
+        hit = 0
+        if undefined:
+            zeros = int(np.count_nonzero(np.equal(reference, 0.0)))  # several times faster than to count what is not 0
+            hit = int(np.count_nonzero(np.isnan(quotients)))  # 0/0
+            self._zero_refs += zeros
+            self._hit += hit
+            self._quotients.forget_infinite(zeros)  # x/0, and 0/0 has the exponent of infinity too
+        self._quotients.split_small(quotients, small, equal - hit)
+
+    def errors(self) -> RelativeErrors:
+        """Give the counts so far."""
+        return RelativeErrors(quotients=self._quotients.histogram(), zero_refs=self._zero_refs, zero_refs_hit=self._hit)
+
+
+QUOTIENT_LOW, QUOTIENT_HIGH = 2.0**-60, 2.0**100
+QUOTIENT_SLACK = 2.0**-21
+"""More than twice the relative error of a float32 difference divided in float32."""
+_FEW = 256
+"""Elements that are rather looked at one by one than told apart by a pass over all."""
+_ZERO, _ONE = np.float32(0.0), np.uint32(1)
+
+
+def add_quotients(
+    tally: Tally, block: Block, magnitudes: tuple[np.ndarray, np.ndarray], largest: float, buffers: Scratch
+) -> None:
+    """Count references that are 0, and offer the largest of the other elements' quotients.
+
+    Args:
+        tally: What to add to.
+        block: Values of which some differ.
+        magnitudes: Absolute differences in float32, and absolute references (-0.0 stands for 0 too); not written to.
+        largest: The largest of these differences.
+        buffers: Scratch; its last float32 buffer and its masks are used.
+    """
+    error, sizes = magnitudes
+    nonzero = None
+    place = int(sizes.argmin())
+    if sizes.item(place) == 0.0:
+        nonzero = np.not_equal(sizes, _ZERO, out=buffers.masks[1][: sizes.size])
+        zeros = sizes.size - int(np.count_nonzero(nonzero))
+        tally.zero_refs += zeros
+        if zeros == sizes.size:
+            return
+    search = _Search(tally, block, error, sizes, nonzero, buffers)
+    # Among codes the least above 0 is one step, and its quotient hardly ever so large that it ends the search.
+    if (nonzero is not None and block.steps.known and tally.max_rel) or not search.near_zero(place, largest):
+        search.everywhere()
+
+
+def lowest(values: np.ndarray) -> float:
+    """Give the smallest element; NaN if there is one."""
+    return float(values.item(values.argmin()))  # faster than a reduction
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search of a block; `nonzero` marks references that are not 0, None if none is."""
+
+    tally: Tally
+    block: Block
+    error: np.ndarray
+    sizes: np.ndarray
+    nonzero: np.ndarray | None
+    buffers: Scratch
+
+    def near_zero(self, place: int, largest: float) -> bool:
+        """Look at the smallest references, and tell whether no other can have the largest quotient.
+
+        Args:
+            place: Where the smallest is.
+            largest: The largest difference.
+        """
+        tally, sizes = self.tally, self.sizes
+        if self.nonzero is not None:
+            # Bits of positive floats are in the order of the floats; those of 0 wrap around to the largest word.
+            words = self.buffers.singles[4][: sizes.size].view(np.uint32)
+            place = int(np.subtract(sizes.view(np.uint32), _ONE, out=words).argmin())
+        self._offer(place)
+        least = sizes.item(place)
+        # With a larger reference even the largest difference has no larger quotient.
+        bound = largest * (1.0 + QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
+        if bound < least:
+            return True
+        if bound > 4 * _FEW * least:  # more than a few, most likely
+            return False
+        mask = np.less_equal(sizes, bound, out=self.buffers.masks[0][: sizes.size])
+        return self._offer_few(mask)
+
+    def everywhere(self) -> None:
+        """Look at all elements."""
+        error, sizes, nonzero, best = self.error, self.sizes, self.nonzero, self.tally.max_rel
+        quotient, mask = self.buffers.singles[4][: error.size], self.buffers.masks[0][: error.size]
+        if best is not None and QUOTIENT_LOW < best < QUOTIENT_HIGH:
+            # Only an element with error >= best * abs(a) can be larger. A product below the normal range is rounded to
+            # a multiple of the smallest denormal, as every error is one, so ">=" misses nothing there either.
+            np.multiply(sizes, best * (1.0 - QUOTIENT_SLACK), out=quotient)
+            if self._offer_few(np.greater_equal(error, quotient, out=mask)):
+                return
+        np.divide(error, sizes, out=quotient)
+        if nonzero is not None:  # x/0 and 0/0, times 0, are NaN, which fmax leaves out; a masked division is slower
+            np.multiply(quotient, nonzero, out=quotient)
+        largest = float(np.fmax.reduce(quotient))
+        if QUOTIENT_LOW < largest < QUOTIENT_HIGH:
+            np.greater_equal(quotient, largest * (1.0 - QUOTIENT_SLACK), out=mask)
+        else:  # quotients that leave float32 are not ordered by it
+            np.not_equal(sizes, _ZERO, out=mask)
+        self._offer_marked(mask)
+
+    def _offer_few(self, mask: np.ndarray) -> bool:
+        """Offer the quotients of marked elements whose reference is not 0, unless there are many."""
+        if self.nonzero is not None:
+            np.logical_and(mask, self.nonzero, out=mask)
+        count = np.count_nonzero(mask)
+        if count > _FEW:
+            return False
+        if count == 1:  # as is usual; plain numbers are faster than arrays of one
+            self._offer(int(mask.argmax()))
+        elif count:
+            self._offer_marked(mask)
+        return True
+
+    def _offer_marked(self, mask: np.ndarray) -> None:
+        places = mask.nonzero()[0]
+        quotients = double_error(self.block, places) / np.absolute(self.block.reference[places].astype(np.float64))
+        self.tally.offer_rel(float(np.maximum.reduce(quotients)))
+
+    def _offer(self, place: int) -> None:
+        reference = self.block.reference.item(place)
+        self.tally.offer_rel(abs(self.block.backend.item(place) - reference) / abs(reference))
+
+
+def double_error(block: Block, places: np.ndarray) -> np.ndarray:
+    """Give the absolute differences of some elements in float64."""
+    a, b = block.reference[places], block.backend[places]
+    return np.asarray(np.absolute(b.astype(np.float64) - a))
+
+
+_LOW, _HIGH = 2.0**-40, 2.0**55
+"""Block maxima whose float32 squares are safe: their sum stays finite, and what underflows does not count."""
+VALUE_SLACK = 2.0**-22
+"""More than the error of a float32 difference and of two real values, relative to the values."""
+
+
+def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
+    """Add a block of float32 values to a tally, unless float32 is not enough for it.
+
+    Args:
+        tally: What to add to.
+        block: Values of at most `affine.BLOCK` elements.
+        buffers: Scratch; its last three float32 buffers, its masks and its rows are used.
+
+    Returns:
+        False, with the tally untouched, if the block has a non-finite value or magnitudes that need float64.
+    """
+    a, b = block.reference, block.backend
+    n = a.size
+    signed = block.steps.uniform is not None  # then the signs are needed to the end
+    difference = np.subtract(b, a, out=buffers.singles[4 if signed else 2][:n])
+    error = np.absolute(difference, out=buffers.singles[2][:n])
+    largest = _highest(error)
+    if not largest < _HIGH:  # true for NaN too
+        return False
+    # Magnitudes cost a pass more than they save in the first block, and save several in most others.
+    low = lowest(a) if tally.reference.low >= 0.0 else None
+    sizes = a if low is not None and low >= 0.0 else np.absolute(a, out=buffers.singles[3][:n])
+    most = _highest(sizes)
+    if not (is_safe(largest) and is_safe(most) and _is_safe_beside(b, most, largest)):
+        return False
+    tally.finite += n
+    _add_extremes(tally, block, low, most, largest)
+    if largest == 0.0:
+        _add_equal(tally, block, buffers)
+        return True
+    unequal = int(np.count_nonzero(np.not_equal(error, 0.0, out=buffers.masks[0][:n])))
+    tally.mismatches += unequal
+    _add_sums(tally, block, (error, difference), unequal, buffers)
+    add_quotients(tally, block, (error, sizes), largest, buffers)
+    # float32 rounding keeps order, so the largest difference is among those that round to the largest.
+    if tally.max_abs is None or largest * (1.0 + QUOTIENT_SLACK) > tally.max_abs:
+        exact, place = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
+        tally.offer_abs(exact, block.start + place)
+    slack = VALUE_SLACK * (2.0 * most + largest)
+    if block.steps.known:
+        add_steps(tally, block, error, largest, slack)
+    if tally.tolerance is not None:
+        _add_beyond(tally, block, (error, largest), slack, buffers)
+    return True
+
+
+def _highest(values: np.ndarray) -> float:
+    """Give the largest element; NaN if there is one."""
+    return float(values.item(values.argmax()))  # faster than a reduction
+
+
+def is_safe(size: float) -> bool:
+    """Tell whether the float32 squares of values with this largest magnitude can be summed; not of NaN."""
+    return size == 0.0 or _LOW <= size < _HIGH
+
+
+def _is_safe_beside(values: np.ndarray, most: float, largest: float) -> bool:
+    """Tell what `is_safe` does of values that are at most `largest` from others whose magnitudes go up to `most`."""
+    if most - largest > 2.0 * _LOW and most + largest < 0.5 * _HIGH:
+        return True
+    return is_safe(max(_highest(values), -lowest(values)))
+
+
+def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, largest: float) -> None:
+    """Take in the extremes of a block that can lie outside what is known.
+
+    Args:
+        tally: What to add to.
+        block: Finite values.
+        low: The smallest reference; None if it is not known, but not positive.
+        most: The largest absolute reference.
+        largest: The largest absolute difference.
+    """
+    a, b, ours, theirs = block.reference, block.backend, tally.reference, tally.backend
+    if low is None and -most < ours.low:
+        low = lowest(a)
+    if most > ours.high:
+        ours.high = max(ours.high, most if low is not None and -low < most else _highest(a))
+    if low is None:
+        low = -most  # a bound that is not below what is known
+    else:
+        ours.low = min(ours.low, low)
+    slack = VALUE_SLACK * (most + largest)
+    if most + largest + slack > theirs.high:
+        theirs.high = max(theirs.high, _highest(b))
+    if low - largest - slack < theirs.low:
+        theirs.low = min(theirs.low, lowest(b))
+
+
+def _add_equal(tally: Tally, block: Block, buffers: Scratch) -> None:
+    a = block.reference
+    nonzero = int(np.count_nonzero(np.not_equal(a, 0.0, out=buffers.masks[1][: a.size])))
+    tally.zero_refs += a.size - nonzero
+    squares = row_dots(((a, a),), buffers.row_singles)[0]
+    tally.reference_squares.add(squares)
+    tally.backend_squares.add(squares)
+    tally.products.add(squares)
+    tally.offer_abs(0.0, block.start)
+    if nonzero:
+        tally.offer_rel(0.0)
+    if block.steps.known and not np.isnan(block.steps.of(block.start, block.start + a.size)).all():
+        tally.offer_lsb(0.0)
+
+
+def _add_sums(
+    tally: Tally, block: Block, errors: tuple[np.ndarray, np.ndarray], unequal: int, buffers: Scratch
+) -> None:
+    """Add sums of absolute differences, and of signed ones where steps are alike."""
+    a, b, step = block.reference, block.backend, block.steps.uniform
+    error, difference = errors
+    pairs = [(a, a), (b, b), (error, error), (error, buffers.ones)]
+    if step is not None:
+        pairs.append((difference, buffers.ones))
+    a_squares, b_squares, error_squares, total, *signed = row_dots(pairs, buffers.row_singles)
+    if step is not None:
+        mantissa, exponent = math.frexp(step)
+        tally.add_bias(signed[0] / mantissa, -exponent, unequal)
+    tally.reference_squares.add(a_squares)
+    tally.backend_squares.add(b_squares)
+    tally.error_squares.add(error_squares)
+    tally.sum_abs.add(total)
+    # ab from 2ab = a^2 + b^2 - d^2 while d^2 is the smallest of the three: this keeps the small angle between nearly
+    # equal tensors, which the rounding of a sum of products would hide, and spares a pass.
+    if error_squares <= min(a_squares, b_squares):
+        tally.products.add((a_squares + b_squares - error_squares) / 2.0)
+    else:
+        tally.products.add(row_dots(((a, b),), buffers.row_singles)[0])
+
+
+def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
+    """Give the largest difference among marked elements in float64, and its first place."""
+    if np.count_nonzero(mask) == 1:  # as is usual; plain numbers are faster than arrays of one
+        place = int(mask.argmax())
+        return abs(float(block.backend[place]) - float(block.reference[place])), place
+    places = mask.nonzero()[0]
+    exact = double_error(block, places)
+    first = int(exact.argmax())
+    return float(exact[first]), int(places[first])
+
+
+def add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
+    """Add the largest difference of a block in steps, and where steps differ their bias.
+
+    Args:
+        tally: What to add to.
+        block: Values of which some differ.
+        error: Their absolute differences in float32.
+        largest: The largest of these, not 0.
+        slack: More than the error of a float32 difference and of two real values.
+    """
+    a, b, steps = block.reference, block.backend, block.steps
+    step = steps.of(block.start, block.start + a.size)
+    if steps.uniform is not None:
+        if steps.whole and slack < 0.25 * steps.uniform:
+            tally.offer_lsb(float(np.rint(largest / steps.uniform)))
+            return
+        if tally.max_lsb is not None and (largest + slack) / steps.uniform <= tally.max_lsb:
+            return
+        mask = np.greater_equal(error, np.float32(largest - 4.0 * slack))
+        if np.count_nonzero(mask) == 1:
+            place = int(mask.argmax())
+            tally.offer_lsb(abs(steps_between(float(a[place]), float(b[place]), steps.uniform)))
+            return
+        places = mask.nonzero()[0]
+        a, b = a[places], b[places]
+    a64, b64 = a.astype(np.float64), b.astype(np.float64)
+    if isinstance(step, np.ndarray):
+        tally.add_bias(*sum_in_steps(*np.frexp(b64 - a64), step))
+    most = float(np.fmax.reduce(np.absolute(difference_in_steps(a64, b64, step))))
+    if not np.isnan(most):
+        tally.offer_lsb(most)
+
+
+def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], slack: float, buffers: Scratch) -> None:
+    """Count elements beyond the tolerance; `errors` are absolute differences and the largest of them."""
+    (error, largest), (atol, rtol) = errors, tally.tolerance or (0.0, 0.0)
+    if rtol >= 0.0 and largest + slack <= atol:
+        return
+    a = block.reference
+    bound, mask = buffers.singles[3][: a.size], buffers.masks[0][: a.size]
+    np.absolute(a, out=bound)
+    np.multiply(bound, rtol * (1.0 - QUOTIENT_SLACK), out=bound)
+    np.add(bound, atol - slack - atol * QUOTIENT_SLACK, out=bound)
+    places = np.greater_equal(error, bound, out=mask).nonzero()[0]
+    if places.size:
+        exact = double_error(block, places)
+        tally.beyond += int(np.count_nonzero(exact > atol + rtol * np.absolute(a[places].astype(np.float64))))
+
+
+_SAFE_EXPONENT = 400
+"""A block whose largest magnitude is beyond 2**400 or below 2**-400 is scaled before squaring."""
+
+
+def add_double(tally: Tally, block: Block) -> None:
+    """Add a block of float64 values to a tally, whatever they are."""
+    start, steps = block.start, block.steps
+    difference = exact_difference(block)
+    a = real_values(block.reference, block.reference_rest)
+    b = real_values(block.backend, block.backend_rest)
+    error = np.absolute(difference)
+    step = steps.of(start, start + a.size)
+    places: np.ndarray | None = None
+    total, nonzero = a.size, int(np.count_nonzero(a != 0.0))
+    tally.zero_refs += total - nonzero
+    if not np.isfinite(error.max()):
+        finite_a, finite_b = np.isfinite(a), np.isfinite(b)
+        _add_wide_extremes(tally, a[finite_a], b[finite_b])
+        both = finite_a & finite_b
+        if not both.all():
+            _add_nonfinite(tally, a, b, both, start)
+            places = np.flatnonzero(both)
+            a, b, error, difference = a[places], b[places], error[places], difference[places]
+            step = step[places] if isinstance(step, np.ndarray) else step
+    else:
+        _add_wide_extremes(tally, a, b)
+    if not a.size:
+        return
+    tally.finite += a.size
+    tally.mismatches += int(np.count_nonzero(difference))
+    first = int(error.argmax())
+    tally.offer_abs(float(error[first]), start + (first if places is None else int(places[first])))
+    size = np.absolute(a)
+    if nonzero == total:
+        tally.offer_rel(float((error / size).max()))
+    elif size.any():
+        tally.offer_rel(float(np.divide(error, size, out=np.zeros_like(error), where=size > 0.0).max()))
+    if tally.tolerance is not None:
+        atol, rtol = tally.tolerance
+        tally.beyond += int(np.count_nonzero(error > atol + rtol * size))
+    if steps.known:
+        whole = steps.whole and bool(np.isfinite(error[first]))
+        apart = whole_steps(difference, step) if whole else difference_in_steps(a, b, step)
+        most = float(np.fmax.reduce(np.absolute(apart)))
+        if not np.isnan(most):
+            tally.offer_lsb(most)
+        _add_bias(tally, a, b, difference, step)
+    _add_wide_sums(tally, a, b, error)
+
+
+def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], steps: Steps, buffers: Scratch) -> Block:
+    """Read a stretch of two tensors as float64.
+
+    Args:
+        sides: Reference and backend.
+        span: First flat element, and one past the last.
+        steps: Size of an LSB.
+        buffers: Scratch; its float64 buffers and the first float32 buffer are used.
+    """
+    values: list[np.ndarray] = []
+    rests: list[np.ndarray | None] = []
+    for position, blocks in enumerate(sides):
+        out, low = buffers.doubles[2 * position : 2 * position + 2]
+        if blocks.wide:
+            high, rest = blocks.read_wide(*span, out, low)
+            values.append(high)
+            rests.append(rest)
+            continue
+        real = blocks.read_double(*span, out, buffers.singles[0])
+        # Beside a 64-bit integer any other is all low part: then only the sum of both parts is rounded.
+        low_only = blocks.integer and any(side.wide for side in sides)
+        values.append(np.zeros_like(real) if low_only else real)
+        rests.append(real if low_only else None)
+    return Block(
+        reference=values[0],
+        backend=values[1],
+        start=span[0],
+        steps=steps,
+        reference_rest=rests[0],
+        backend_rest=rests[1],
+    )
+
+
+def real_values(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
+    """Give values, with what 64-bit integers have below them added."""
+    return values if rest is None else values + rest
+
+
+def exact_difference(block: Block) -> np.ndarray:
+    """Give backend - reference, keeping what 64-bit integers have below float64.
+
+    The error-free sum of two floats is Knuth's (The Art of Computer Programming 2, 4.2.2, theorem B).
+    """
+    a, b = block.reference, block.backend
+    high: np.ndarray = np.asarray(b - a)
+    if block.reference_rest is None and block.backend_rest is None:
+        return high
+    back = np.asarray(high + a)
+    rest = b - back
+    back -= high
+    back -= a
+    rest += back  # (b - back) + ((back - high) - a)
+    total = back
+    np.copyto(total, 0.0 if block.backend_rest is None else block.backend_rest)
+    if block.reference_rest is not None:
+        total -= block.reference_rest
+    total += high
+    total += rest
+    np.copyto(total, high, where=~np.isfinite(high))
+    return total
+
+
+def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
+    """Give backend - reference of real numbers in float64, of 64-bit integers before these are rounded.
+
+    Args:
+        reference: Real numbers of any type, any shape.
+        backend: Real numbers, same shape.
+    """
+    reference, backend = (
+        side if side.dtype.kind in "biuf" else side.astype(np.float64) for side in (reference, backend)
+    )
+    if not any(side.dtype.kind in "iu" and side.dtype.itemsize == 8 for side in (reference, backend)):
+        return np.asarray(np.subtract(backend, reference, dtype=np.float64))
+    (a, a_rest), (b, b_rest) = map(_two_parts, (reference, backend))
+    steps = Steps(None, ())
+    return exact_difference(
+        Block(reference=a, backend=b, start=0, steps=steps, reference_rest=a_rest, backend_rest=b_rest)
+    )
+
+
+def _two_parts(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Give values as two float64 whose exact sum they are."""
+    if values.dtype.kind not in "iub":
+        return np.asarray(values, np.float64), np.zeros(values.shape)
+    if values.dtype.kind == "b" or values.dtype.itemsize < 8:
+        return np.zeros(values.shape), np.asarray(values, np.float64)
+    return np.asarray((values >> 32) * 2.0**32), np.asarray(values & 0xFFFFFFFF, np.float64)
+
+
+def _add_wide_extremes(tally: Tally, a: np.ndarray, b: np.ndarray) -> None:
+    if a.size:
+        tally.reference.add(float(a.min()), float(a.max()))
+    if b.size:
+        tally.backend.add(float(b.min()), float(b.max()))
+
+
+def _add_nonfinite(tally: Tally, a: np.ndarray, b: np.ndarray, both: np.ndarray, start: int) -> None:
+    agree = ~both & ((a == b) | (np.isnan(a) & np.isnan(b)))
+    disagree = ~(both | agree)
+    count = int(np.count_nonzero(disagree))
+    tally.matched_nonfinite += int(np.count_nonzero(agree))
+    tally.nonfinite += count
+    tally.mismatches += count
+    tally.beyond += count
+    if count:
+        tally.offer_nonfinite(start + int(disagree.argmax()))
+
+
+def _add_bias(tally: Tally, a: np.ndarray, b: np.ndarray, difference: np.ndarray, step: np.ndarray | float) -> None:
+    mantissa, exponent = np.frexp(difference)
+    beyond = np.isinf(difference)
+    if beyond.any():
+        half, half_exponent = np.frexp(b * 0.5 - a * 0.5)
+        mantissa, exponent = np.where(beyond, half, mantissa), np.where(beyond, half_exponent + 1, exponent)
+    tally.add_bias(*sum_in_steps(mantissa, exponent, step))
+
+
+def _add_wide_sums(tally: Tally, a: np.ndarray, b: np.ndarray, error: np.ndarray) -> None:
+    extra = 0
+    if np.isinf(error.max()):  # the difference of two finite values can be infinite; half of it cannot
+        error, extra = np.absolute(b * 0.5 - a * 0.5), 1
+    error, error_exponent = _scaled(error)
+    a, a_exponent = _scaled(a)
+    b, b_exponent = _scaled(b)
+    tally.sum_abs.add(float(error.sum()), error_exponent + extra)
+    pairs = ((a, a), (b, b), (error, error), (a, b))
+    a_squares, b_squares, error_squares, products = row_dots(pairs, np.empty((4, a.size // ROW)))
+    tally.reference_squares.add(a_squares, 2 * a_exponent)
+    tally.backend_squares.add(b_squares, 2 * b_exponent)
+    tally.error_squares.add(error_squares, 2 * (error_exponent + extra))
+    tally.products.add(products, a_exponent + b_exponent)
+
+
+def _scaled(values: np.ndarray) -> tuple[np.ndarray, int]:
+    largest = max(float(values.max()), -float(values.min()))
+    exponent = math.frexp(largest)[1]
+    if largest == 0.0 or -_SAFE_EXPONENT < exponent < _SAFE_EXPONENT:
+        return values, 0
+    return np.ldexp(values, -exponent), exponent

@@ -1,0 +1,370 @@
+"""Everything about the error of one tensor that is worth a second pass, taken in array by array.
+
+Everything about the error of one tensor, taken in array by array. A pass shares each block, read as float64, among
+counters that keep little: at most 4 MB whatever the size of the tensors and however many samples there are.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
+from qdebug.numerics.block_error import RelativeCounter, RelativeErrors, exact_difference, read_block
+from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch, settled
+from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
+from qdebug.numerics.histogram import ExponentCounter, ExponentHistogram, PairBinCounter, ValueHistogram, count_rows
+from qdebug.numerics.packed import MOST_PACKED, SmallTensors
+from qdebug.numerics.stats import ErrorStats, WorstElement
+from qdebug.numerics.steps import Steps, UlpCounter, UlpErrors, shared_type
+from qdebug.numerics.tally import Block
+from qdebug.numerics.worst import WorstColumns, WorstPlaces
+
+__all__ = ["Profiler", "TensorProfile", "profile_tensor"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorProfile:
+    """One backend tensor against its reference in full detail, over one or more samples and steps.
+
+    Args:
+        sample: The one sample it is of; None for several.
+        tensors: How many arrays of each side were compared: one for each sample and step.
+        shape: The backend's shape, into which all indices go; of the first array, should they differ.
+        stats: The metrics of the core tier.
+        errors: abs(difference) by binary exponent, of the elements that are finite on both sides.
+        relative: abs(difference)/abs(reference) by binary exponent, with zero references apart.
+        reference: Values of the reference, in the same bins as the backend's; None if no value is finite.
+        backend: Values of the backend.
+        found: The elements that differ most, as columns.
+        ulp: Distance in units in the last place; None unless both sides are float16, bfloat16, float32 or float64
+            and not quantized.
+        channels: The error of each channel; None if no axis was given, or if arrays differ in their number of channels.
+    """
+
+    sample: int | None
+    tensors: int
+    shape: tuple[int, ...]
+    stats: ErrorStats
+    errors: ExponentHistogram
+    relative: RelativeErrors
+    reference: ValueHistogram | None
+    backend: ValueHistogram | None
+    found: WorstColumns
+    ulp: UlpErrors | None
+    channels: ChannelErrors | None
+
+    @property
+    def worst(self) -> tuple[WorstElement, ...]:
+        """The elements that differ most, worst first; made on demand."""
+        return self.found.elements()
+
+
+_FEW = MOST_PACKED
+"""Elements of a stretch up to which calling numpy costs more than what it does."""
+
+
+class Profiler:
+    """Takes in the arrays of one tensor, one sample and step after another; memory stays the same.
+
+    Small ones are counted many at a time, since most of what one costs is calling numpy.
+
+    Args:
+        stats: The metrics of the core tier over everything that will be taken in: their extremes are the ends of the
+            histograms of values.
+        reference_quant: How the reference's elements stand for real numbers; None if they are the numbers.
+        backend_quant: The same for the backend.
+        clamps: Bounds applied to the real values of the reference and of the backend first.
+        axis: Channel axis in the backend's shape; None for no error by channel.
+        bins: Bins of the histograms of values, which go from the smallest to the largest value of either side.
+        k: How many of the worst elements.
+
+    Raises:
+        UsageError: `bins` is 0.
+    """
+
+    def __init__(
+        self,
+        stats: ErrorStats,
+        *,
+        reference_quant: QuantParams | None = None,
+        backend_quant: QuantParams | None = None,
+        clamps: tuple[Clamp, Clamp] = ((None, None), (None, None)),
+        axis: int | None = None,
+        bins: int = 64,
+        k: int = 20,
+    ) -> None:
+        self._stats = stats
+        self._quants = reference_quant, backend_quant
+        self._clamps = clamps
+        self._axis = axis
+        self._samples: set[int] = set()
+        self._tensors = 0
+        self._shape: tuple[int, ...] = ()
+        limits = _common_limits(stats)
+        self._values = None if limits is None else PairBinCounter(bins, limits)
+        self._errors = ExponentCounter()
+        self._relative = RelativeCounter()
+        self._worst = WorstPlaces(k)
+        self._waiting: SmallTensors | None = None
+        self._ulp: UlpCounter | None = None
+        self._channels: ChannelCounter | None = None
+
+    def add(
+        self,
+        reference: np.ndarray,
+        backend: np.ndarray,
+        *,
+        sample: int = 0,
+        step: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Take in the arrays of one sample and step.
+
+        Args:
+            reference: Stored elements of the reference.
+            backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
+            sample: Index of the sample, passed on.
+            step: Index of the step of a stateful net, passed on.
+            cancelled: Asked after every block of 32768 elements and every array; once it says yes, the rest is left.
+
+        Returns:
+            Whether all of it was taken in.
+
+        Raises:
+            UsageError: The shapes differ, a dtype holds no real numbers, quantization does not fit a shape, or the
+                backend has no such axis.
+        """
+        reference, backend = np.asarray(reference), np.asarray(backend)
+        few = 0 < backend.size <= MOST_PACKED
+        if few:  # it waits for others, and the caller may write to its own until they come
+            reference, backend = reference.copy(), backend.copy()
+        sides = settled(
+            RealBlocks(reference, self._quants[0], self._clamps[0]),
+            RealBlocks(backend, self._quants[1], self._clamps[1]),
+        )
+        shape = sides[1].shape
+        if not same_elements(sides[0].shape, shape):
+            raise UsageError(f"The reference has shape {sides[0].shape} and the backend {shape}.")
+        steps = steps_of(*sides)
+        few = few and sides[0].single and sides[1].single
+        if self._waiting and not (few and self._waiting.takes(shape)):
+            self._count_waiting()
+        if not self._tensors:
+            self._begin(shape, reference.dtype, backend.dtype)
+        elif self._channels is not None and not self._channels.fits(shape):
+            self._channels = self._axis = None
+        self._tensors += 1
+        self._samples.add(sample)
+        if few:
+            if self._waiting is None:
+                self._waiting = SmallTensors(shape, steps)
+            self._waiting.add(sides, sample, step)
+            return cancelled is None or not cancelled()
+        self._worst.start(sides, steps, sample, step)
+        return self._count_tensor(sides, cancelled)
+
+    def _count_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        self._worst.start_several(waiting.sides, waiting.steps, waiting.places)
+        buffers = scratch()
+        with np.errstate(all="ignore"):
+            values = waiting.read(buffers)
+            # In a row they are one tensor with a dimension more.
+            axis = None if self._axis is None else self._axis % len(waiting.shape) + 1
+            for stretch in stretches((len(waiting.sides), *waiting.shape), axis):
+                part = slice(stretch.start, stretch.stop)
+                singles = values[0][part], values[1][part]
+                self._count(_widened(singles, stretch.start, buffers), singles, stretch, buffers)
+
+    def _count_tensor(self, sides: tuple[RealBlocks, RealBlocks], cancelled: Callable[[], bool] | None) -> bool:
+        buffers, no_steps = scratch(), Steps(None, ())
+        single = sides[0].single and sides[1].single
+        with np.errstate(all="ignore"):
+            for stretch in stretches(sides[1].shape, self._axis):
+                singles, span = None, (stretch.start, stretch.stop)
+                if single:
+                    singles = (
+                        sides[0].read_single(*span, buffers.singles[0]),
+                        sides[1].read_single(*span, buffers.singles[1]),
+                    )
+                    block = _widened(singles, stretch.start, buffers)
+                else:
+                    block = read_block(sides, span, no_steps, buffers)
+                self._count(block, singles, stretch, buffers)
+                if cancelled is not None and cancelled():
+                    return False
+        return True
+
+    def _begin(self, shape: tuple[int, ...], *dtypes: np.dtype) -> None:
+        self._shape = shape
+        if self._axis is not None:
+            self._channels = ChannelCounter(shape, self._axis)
+        ulp_type = shared_type(*dtypes) if self._quants == (None, None) else None
+        self._ulp = None if ulp_type is None else UlpCounter(ulp_type)
+
+    def _count(
+        self, block: Block, singles: tuple[np.ndarray, np.ndarray] | None, stretch: Stretch, buffers: Scratch
+    ) -> None:
+        """Count a stretch; `singles` are its values in float32, if that holds them."""
+        n = block.reference.size
+        if block.reference_rest is None and block.backend_rest is None:  # then two of the buffers are free
+            magnitudes = np.subtract(block.backend, block.reference, out=buffers.doubles[1][:n])
+        else:
+            magnitudes = exact_difference(block)
+        np.absolute(magnitudes, out=magnitudes)
+        largest = float(magnitudes.item(magnitudes.argmax()))
+        self._worst.add(block, magnitudes, largest)
+        a = _added(block.reference, block.reference_rest)
+        b = _added(block.backend, block.backend_rest)
+        finite = None
+        if not math.isfinite(largest):
+            finite = np.isfinite(a) & np.isfinite(b)
+        if self._channels is not None:
+            self._channels.add(stretch, (a, b), magnitudes, finite)
+        if finite is None and singles is not None and n <= _FEW:
+            self._count_few(np.concatenate(singles).reshape(2, n), a, magnitudes)
+            return
+        if self._values is not None:
+            self._values.add(*(singles or (a, b)), buffers)
+        left_out = 0
+        if finite is not None:
+            a, b, magnitudes = a[finite], b[finite], magnitudes[finite]
+            if singles is not None:
+                singles = singles[0][finite], singles[1][finite]
+            left_out = finite.size - a.size
+        out, index = buffers.doubles[3], buffers.index
+        equal = self._errors.add(magnitudes, left_out, index=index)
+        if a.size:
+            self._relative.add(magnitudes, a, out=out, index=index, equal=equal)
+            if self._ulp is not None:
+                self._ulp.add(*(singles or (a, b)), buffers)
+
+    def _count_few(self, values: np.ndarray, reference: np.ndarray, magnitudes: np.ndarray) -> None:
+        """Count a stretch of few finite elements, in fewer calls of numpy, which are most of what it costs.
+
+        Args:
+            values: The reference's and the backend's values, two rows of float32.
+            reference: The reference's as float64.
+            magnitudes: Absolute differences as float64.
+        """
+        if self._values is not None:
+            self._values.add_few(values.astype(np.float64))
+        rows = np.empty((2 if self._ulp is None else 3, reference.size))
+        rows[0] = magnitudes
+        np.divide(magnitudes, reference, out=rows[1])
+        np.absolute(rows[1], out=rows[1])
+        if self._ulp is not None:
+            self._ulp.distances(values, rows[2])
+        counts = count_rows(rows)
+        equal = self._errors.add_few(counts[0], rows[0])
+        self._relative.add_counts(counts[1], rows[1], reference, equal)
+        if self._ulp is not None:
+            self._ulp.add_counts(counts[2], rows[2])
+
+    def profile(self) -> TensorProfile:
+        """Give what was found in all that was taken in."""
+        self._count_waiting()
+        ours, theirs = (None, None) if self._values is None else self._values.histograms()
+        return TensorProfile(
+            sample=next(iter(self._samples)) if len(self._samples) == 1 else None,
+            tensors=self._tensors,
+            shape=self._shape,
+            stats=self._stats,
+            errors=self._errors.histogram(),
+            relative=self._relative.errors(),
+            reference=ours,
+            backend=theirs,
+            found=self._worst.found(),
+            ulp=None if self._ulp is None else self._ulp.errors(),
+            channels=None if self._channels is None else self._channels.errors(),
+        )
+
+
+def _widened(singles: tuple[np.ndarray, np.ndarray], start: int, buffers: Scratch) -> Block:
+    """Give float32 values as a block of float64."""
+    reference, backend = buffers.doubles[0][: singles[0].size], buffers.doubles[2][: singles[1].size]
+    np.copyto(reference, singles[0])
+    np.copyto(backend, singles[1])
+    return Block(reference=reference, backend=backend, start=start, steps=Steps(None, ()))
+
+
+def _added(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
+    """Add what 64-bit integers have below their values to these, in place: the block is not needed in parts again."""
+    return values if rest is None else np.add(values, rest, out=values)
+
+
+def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
+    """Give limits that hold the finite values of both sides; None if there are none.
+
+    A range wider than float64 can express is cut at both ends, and what lies beyond is counted there.
+    """
+    known = (stats.reference_min, stats.reference_max, stats.backend_min, stats.backend_max)
+    values = [value for value in known if value is not None]
+    if not values:
+        return None
+    low, high = min(values), max(values)
+    most = sys.float_info.max
+    if low == high:
+        room = max(abs(low) / 2.0, sys.float_info.min) if low else 0.5
+        low, high = max(low - room, -most), min(high + room, most)
+    if high - low > most:
+        low, high = max(low, -most / 2.0), min(high, most / 2.0)
+    return low, high
+
+
+def profile_tensor(
+    reference: np.ndarray,
+    backend: np.ndarray,
+    *,
+    reference_quant: QuantParams | None = None,
+    backend_quant: QuantParams | None = None,
+    clamps: tuple[Clamp, Clamp] = ((None, None), (None, None)),
+    axis: int | None = None,
+    bins: int = 64,
+    k: int = 20,
+    sample: int = 0,
+) -> TensorProfile:
+    """Compare two tensors in full detail.
+
+    Args:
+        reference: Stored elements of the reference.
+        backend: Stored elements of the backend, of the same shape but for dimensions of extent 1.
+        reference_quant: How the reference's elements stand for real numbers; None if they are the numbers.
+        backend_quant: The same for the backend.
+        clamps: Bounds applied to the real values of the reference and of the backend first.
+        axis: Channel axis in the backend's shape; None for no error by channel.
+        bins: Bins of the histograms of values, which go from the smallest to the largest value of either side.
+        k: How many of the worst elements.
+        sample: Index of the sample, passed on.
+
+    Raises:
+        UsageError: The shapes differ, a dtype holds no real numbers, quantization does not fit a shape, the backend
+            has no such axis, or `bins` is 0.
+    """
+    accumulator = ErrorAccumulator(
+        reference_quant=reference_quant,
+        backend_quant=backend_quant,
+        reference_clamp=clamps[0],
+        backend_clamp=clamps[1],
+    )
+    accumulator.update(reference, backend, sample=sample)
+    profiler = Profiler(
+        accumulator.stats(),
+        reference_quant=reference_quant,
+        backend_quant=backend_quant,
+        clamps=clamps,
+        axis=axis,
+        bins=bins,
+        k=k,
+    )
+    profiler.add(reference, backend, sample=sample)
+    return profiler.profile()

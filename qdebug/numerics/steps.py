@@ -1,0 +1,366 @@
+"""Differences in steps of a scale (LSB), and in units in the last place of a float type (ULP).
+
+Differences in steps of a scale, exact where both sides lie on its lattice. The position of a real value x on the
+lattice of scale s is the integer k if x is the real value of the code k steps from the zero point, else x / s. So two
+codes of equal quantization differ by exactly their integer difference, although their real values are rounded to
+float32.
+
+Distance of two floats in units in the last place: how many floats of their type lie between them. The bits of a float,
+sign and magnitude, are mapped to integers in the order of the numbers, +0 and -0 to the same; the distance is the
+difference of the integers (Dawson, "Comparing Floating Point Numbers", 2012). Floats of two types are compared in the
+coarser one, to which the finer side is rounded first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import ml_dtypes
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.affine import ScaleMap
+from qdebug.numerics.blocks import Scratch
+
+__all__ = [
+    "Steps",
+    "UlpCounter",
+    "UlpErrors",
+    "difference_in_steps",
+    "shared_type",
+    "steps_between",
+    "sum_in_steps",
+    "ulp_distance",
+    "whole_steps",
+]
+
+
+class Steps:
+    """The size of an LSB for each element of a tensor.
+
+    Args:
+        quant: Quantization of the tensor, whose scale is the step; None if it has none.
+        shape: Its shape.
+        step: One size for all elements instead; None to take the scale.
+        whole: Whether both sides are integer codes on one lattice, so that every difference is a whole number of
+            steps.
+
+    Raises:
+        UsageError: The parameters do not fit the shape.
+    """
+
+    __slots__ = ("_map", "_scale", "uniform", "whole")
+
+    def __init__(
+        self, quant: QuantParams | None, shape: tuple[int, ...], step: float | None = None, *, whole: bool = False
+    ) -> None:
+        self.whole = whole
+        self._map: ScaleMap | None = None
+        self.uniform: float | None = None
+        if step is None and quant is not None:
+            if quant.scale.size == 1:
+                step = float(quant.scale.reshape(-1)[0])
+            else:
+                self._map = ScaleMap(quant, shape)
+                self._scale = quant.scale.astype(np.float64)
+        if step is not None and np.isfinite(step) and step > 0:
+            self.uniform = step
+
+    @property
+    def known(self) -> bool:
+        """Whether differences can be measured in steps at all."""
+        return self.uniform is not None or self._map is not None
+
+    def of(self, start: int, stop: int) -> np.ndarray | float:
+        """Give the step of elements start to stop, or the one of all; NaN where there is none."""
+        if self._map is None:
+            return np.nan if self.uniform is None else self.uniform
+        return _positive(self._map.expand(self._scale, start, stop))
+
+    def at(self, places: np.ndarray) -> np.ndarray | float:
+        """Give the step of elements anywhere, by flat index, or the one of all; NaN where there is none."""
+        if self._map is None:
+            return np.nan if self.uniform is None else self.uniform
+        return _positive(self._map.at(self._scale, places))
+
+
+def _positive(scale: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(scale) & (scale > 0), scale, np.nan)
+
+
+def whole_steps(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    """Give differences of codes on one lattice in steps.
+
+    Args:
+        difference: backend - reference in real units, float64.
+        step: Size of one step for all elements, or for each; where it is NaN so is the result.
+    """
+    return np.asarray(np.rint(difference / step))
+
+
+def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    """Give backend - reference in steps.
+
+    Args:
+        reference: Real values, float64.
+        backend: Real values, float64, same shape.
+        step: Size of one step for all elements, or for each; where it is NaN so is the result.
+
+    Returns:
+        Signed differences, float64.
+    """
+    steps = np.asarray(_position(backend, step) - _position(reference, step))
+    lost = np.isnan(steps)
+    if lost.any():  # both positions are beyond float64; their difference need not be
+        steps = np.where(lost, (backend - reference) / step, steps)
+    return steps
+
+
+def steps_between(reference: float, backend: float, step: float) -> float:
+    """Give backend - reference in steps, as `difference_in_steps` does, for two finite numbers."""
+    low, high = reference / step, backend / step
+    if not math.isfinite(high - low):
+        return float(difference_in_steps(np.array([reference]), np.array([backend]), step)[0])
+    return _one_position(backend, high, step) - _one_position(reference, low, step)
+
+
+def _one_position(value: float, quotient: float, step: float) -> float:
+    nearest = round(quotient)
+    real = nearest * step
+    return float(nearest) if value in (real, float(np.float32(real))) else quotient
+
+
+def sum_in_steps(mantissa: np.ndarray, exponent: np.ndarray, step: np.ndarray | float) -> tuple[float, int, int]:
+    """Sum signed differences in steps, whatever their magnitude.
+
+    Args:
+        mantissa: The differences as `numpy.frexp` gives them, float64; no NaN, not infinite.
+        exponent: Their exponents.
+        step: Size of one step for all elements, or for each; where it is NaN the element is left out.
+
+    Returns:
+        The sum as a float and the power of two it is to be multiplied by, and how many of the differences are not 0.
+    """
+    places = np.flatnonzero((mantissa != 0.0) & ~np.isnan(step))
+    if not places.size:
+        return 0.0, 0, 0
+    step_mantissa, step_exponent = np.frexp(step[places] if isinstance(step, np.ndarray) else step)
+    shift = exponent[places] - step_exponent
+    highest = int(shift.max())  # what falls below float64 relative to the largest term does not count
+    total = np.ldexp(mantissa[places] / step_mantissa, shift - highest).sum()
+    return float(total), highest, int(places.size)
+
+
+def _position(values: np.ndarray, step: np.ndarray | float) -> np.ndarray:
+    quotient = values / step
+    nearest = np.rint(quotient)
+    real = nearest * step
+    # The lattice is the set of real values of codes: float32, or float64 for codes kept as float64.
+    on_lattice = (real == values) | (real.astype(np.float32).astype(np.float64) == values)
+    return np.where(on_lattice, nearest, quotient)
+
+
+_COARSE_TO_FINE = (ml_dtypes.bfloat16, np.float16, np.float32, np.float64)
+_TYPES = tuple(map(np.dtype, _COARSE_TO_FINE))
+_BIAS, _SINGLE_BIAS = 1023, 127
+_EXACT_IN_SINGLE = 2**24
+_FEW = 1024
+"""Elements of two signs up to which they are looked at apart."""
+_ALL_BUT_SIGN = np.int32(2**31 - 1)
+_BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UlpErrors:
+    """How far two float tensors are apart in units in the last place.
+
+    Args:
+        dtype: Logical dtype whose units these are.
+        max_ulp: Largest distance; None if no element is finite on both sides.
+        counts: Elements by distance, int64, read-only: entry 0 counts distance 0, entry k those from 2**(k-1) to
+            2**k - 1; up to the last that is not 0.
+    """
+
+    dtype: str
+    max_ulp: int | None
+    counts: np.ndarray
+
+
+@cache
+def shared_type(first: np.dtype, second: np.dtype) -> np.dtype | None:
+    """Give the coarser of two float types; None if one is no float16, bfloat16, float32 or float64."""
+    first, second = first.newbyteorder("="), second.newbyteorder("=")
+    if first not in _TYPES or second not in _TYPES:
+        return None
+    return min(first, second, key=_TYPES.index)
+
+
+def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Give the distance of each element in units in the last place.
+
+    Args:
+        first: float16, bfloat16, float32 or float64.
+        second: The same dtype, broadcastable to it; infinities are next to the largest floats, NaN has no place.
+
+    Returns:
+        uint32, or uint64 for float64.
+
+    Raises:
+        UsageError: The dtypes differ or are no such floats.
+    """
+    if first.dtype != second.dtype or first.dtype not in _TYPES:
+        raise UsageError(f"ULP distance is between floats of one type, found {first.dtype} and {second.dtype}.")
+    ours, theirs = _ordered(first), _ordered(second)
+    apart = np.maximum(ours, theirs)
+    # The largest distance needs one bit more than the signed type has; the unsigned type has it.
+    np.subtract(apart, np.minimum(ours, theirs, out=ours), out=apart)
+    return np.asarray(apart.view(np.uint64 if apart.itemsize == 8 else np.uint32))
+
+
+def _ordered(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values).view(_BITS[values.dtype.itemsize])
+    if bits.itemsize < 4:
+        bits = bits.astype(np.int32) << (32 - 8 * bits.itemsize)
+        return np.asarray(_in_order(bits) >> (32 - 8 * values.dtype.itemsize))
+    return _in_order(bits)
+
+
+def _in_order(bits: np.ndarray) -> np.ndarray:
+    """Turn sign and magnitude into two's complement: (bits xor (sign and all but the top bit)) - sign."""
+    sign = bits >> (8 * bits.itemsize - 1)
+    ordered = np.bitwise_and(sign, 2 ** (8 * bits.itemsize - 1) - 1)
+    np.bitwise_xor(ordered, bits, out=ordered)
+    return np.asarray(np.subtract(ordered, sign, out=ordered))
+
+
+class UlpCounter:
+    """Counts the distances of the elements of a tensor, stretch by stretch.
+
+    Args:
+        dtype: float16, bfloat16, float32 or float64.
+    """
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self._dtype = dtype
+        self._counts = np.zeros(66, np.int64)
+        # By biased exponent of float64; those of float32 end at the same place, and begin with its 0.
+        self._exponents = np.zeros(_BIAS + 65, np.int64)
+        self._max: int | None = None
+
+    def add(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch | None = None) -> None:
+        """Count a stretch of finite real values, float64 or of the counted type; 1-D, not empty.
+
+        Args:
+            reference: Values of the reference.
+            backend: Values of the backend, as many.
+            buffers: Scratch; its last three float32 buffers, its last float64 buffer, its index and its first mask are
+                used. None for new arrays.
+        """
+        same = reference.dtype == backend.dtype == self._dtype == np.float32
+        if same and buffers is not None and self._add_single(reference, backend, buffers):
+            return
+        apart = ulp_distance(_rounded(reference, self._dtype), _rounded(backend, self._dtype))
+        self._offer(int(apart.max()))
+        if apart.itemsize == 8:
+            # No two neighbouring bits are left, so rounding to float64 cannot reach the next power of two.
+            apart &= ~(apart >> np.uint64(1))
+        self._count(apart.astype(np.float64).view(np.int64))
+
+    def _add_single(self, reference: np.ndarray, backend: np.ndarray, buffers: Scratch) -> bool:
+        """Count float32 values; False, with nothing counted, if many have two signs."""
+        n = reference.size
+        ours, theirs = reference.view(np.int32), backend.view(np.int32)
+        apart, signs, single = (buffer[:n] for buffer in buffers.singles[2:])
+        apart, signs = apart.view(np.int32), signs.view(np.int32)
+        # Floats of one sign are in the order of their bits, or in the opposite one.
+        np.subtract(ours, theirs, out=apart)
+        np.absolute(apart, out=apart)
+        np.bitwise_xor(ours, theirs, out=signs)
+        if signs.item(signs.argmin()) < 0:
+            places = np.less(signs, 0, out=buffers.masks[0][:n]).nonzero()[0]
+            if places.size > _FEW:
+                return False
+            across = (ours[places] & _ALL_BUT_SIGN).astype(np.int64) + (theirs[places] & _ALL_BUT_SIGN)
+            apart[places] = 0
+            self._offer(int(across.max()))
+            self._count(across.astype(np.float64).view(np.int64))
+            self._counts[0] -= places.size
+        most = int(apart.item(apart.argmax()))
+        self._offer(most)
+        index = buffers.index[:n]
+        if most < _EXACT_IN_SINGLE:
+            np.copyto(single, apart)
+            np.copyto(index, np.right_shift(single.view(np.int32), 23, out=apart))
+            np.add.at(self._exponents[_BIAS - _SINGLE_BIAS :], index, 1)
+        else:
+            real = buffers.doubles[3][:n]
+            np.copyto(real, apart)
+            self._count(real.view(np.int64))
+        return True
+
+    def distances(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Give the distances of a few elements, for `add_counts`.
+
+        Args:
+            values: Finite values of the reference and of the backend as two rows of float32, which holds them exactly.
+            out: As many float64.
+        """
+        ordered = _ordered(_rounded(values, self._dtype))
+        np.subtract(ordered[0], ordered[1], out=out, dtype=np.float64)
+        np.absolute(out, out=out)
+
+    def add_counts(self, counts: np.ndarray, distances: np.ndarray) -> None:
+        """Count a stretch, from how many of its `distances` have each biased exponent of float64."""
+        self._offer(int(distances.item(distances.argmax())))
+        self._exponents += counts[: self._exponents.size]
+
+    def _offer(self, most: int) -> None:
+        self._max = most if self._max is None else max(self._max, most)
+
+    def _count(self, bits: np.ndarray) -> None:
+        """Count distances by the bits of their float64, which are overwritten."""
+        np.right_shift(bits, 52, out=bits)
+        np.add.at(self._exponents, bits, 1)
+
+    def errors(self) -> UlpErrors:
+        """Give the counts so far."""
+        counts = self._counts[: 0 if self._max is None else self._max.bit_length() + 1].copy()
+        if counts.size:
+            counts[0] += self._exponents[0] + self._exponents[_BIAS - _SINGLE_BIAS]
+            counts[1:] += self._exponents[_BIAS : _BIAS + counts.size - 1]
+        counts.flags.writeable = False
+        return UlpErrors(dtype=_name(self._dtype), max_ulp=self._max, counts=counts)
+
+
+@cache
+def _name(dtype: np.dtype) -> str:
+    return dtype.name  # which numpy puts together every time
+
+
+def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if values.dtype == dtype:
+        return values
+    if dtype == _TYPES[0] and values.dtype == np.float64:
+        values = _to_odd(values)
+    with np.errstate(all="ignore"):
+        return np.asarray(values.astype(dtype))
+
+
+def _to_odd(values: np.ndarray) -> np.ndarray:
+    """Round float64 to float32 so that rounding once more, to bfloat16, is as good as rounding once.
+
+    What is not exact becomes the neighbour with an odd last bit (Boldo and Melquiond, "Emulation of FMA and correctly
+    rounded sums", 2008).
+    """
+    with np.errstate(all="ignore"):
+        single = values.astype(np.float32)
+    wrong = single.astype(np.float64) != values
+    if not wrong.any():
+        return single
+    bits = single.view(np.int32)
+    bits -= np.abs(single) > np.abs(values)  # towards zero: the magnitude is in the low bits
+    bits |= wrong & np.isfinite(single)
+    return single

@@ -1,0 +1,520 @@
+"""Units of nodes: of quantized operators, and of plain operators whose data are codes.
+
+Units of plain operators whose data are codes: what a runtime records of an accelerator, and fused Q/DQ groups. The
+operator is an ordinary one (Conv, Add, Sigmoid, ...) with ONNX's attributes, and every tensor that it computes with
+comes as codes with their quantization parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.model import AttrValue, Node, QuantParams, operators
+from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
+from qdebug.replay.precision import is_real, onnx_dtype, widen
+from qdebug.replay.registry import Call
+from qdebug.replay.scaling import spread
+from qdebug.replay.unit import Operand, Target, Unit, target_of
+
+__all__ = ["Coded", "unit_of_call", "unit_of_codes"]
+
+
+def unit_of_call(call: Call) -> Unit | None:
+    """Give the unit that a call of a quantized operator computes; None if its operator is not one.
+
+    Raises:
+        KernelError: A required operand or a scale is missing, or an attribute has a wrong type.
+    """
+    row = operators.of(call.op)
+    if row.quantizes or row.dequantizes:
+        return _quantize(call) if row.quantizes else _dequantize(call)
+    if row.real is None:
+        return None
+    return _READERS.get(operators.of(row.real.op).unit, _simple)(call)
+
+
+def _filterwise(values: np.ndarray, axes: int) -> np.ndarray:
+    """Shape one value, or one per filter, to broadcast along axis 0 of `axes` axes."""
+    return values.reshape(()) if values.size == 1 else values.reshape(-1, *(1,) * (axes - 1))
+
+
+def _by_row(values: np.ndarray) -> np.ndarray:
+    """Shape one value, or one per row, to broadcast to (..., rows, columns)."""
+    if values.size == 1:
+        return values.reshape(())
+    return values.reshape(-1, 1) if values.ndim == 1 else values
+
+
+def _by_column(values: np.ndarray) -> np.ndarray:
+    """Shape one value, or one per column, to broadcast to (..., rows, columns)."""
+    return values.reshape(()) if values.size == 1 else values
+
+
+def _target(scale: np.ndarray, zero_point: np.ndarray) -> Target:
+    return Target(dtype=zero_point.dtype, scale=scale, zero_point=zero_point)
+
+
+def _conv(call: Call) -> Unit:
+    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (call.array(i) for i in range(8))
+    last = bool(call.integer("channels_last"))
+    return Unit(
+        kind="conv",
+        operands=(
+            Operand(
+                codes=np.moveaxis(x, -1, 1) if last else x, scale=x_scale.reshape(()), zero_point=x_zero.reshape(())
+            ),
+            Operand(
+                codes=weight,
+                scale=_filterwise(w_scale, weight.ndim),
+                zero_point=_filterwise(w_zero, weight.ndim),
+            ),
+        ),
+        out=_target(y_scale.reshape(()), y_zero.reshape(())),
+        bias=call.optional(8),
+        attrs=call.attrs,
+        channels_last=last,
+        opset=call.opset,
+        op=call.op,
+    )
+
+
+def _matmul(call: Call) -> Unit:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.array(i) for i in range(8))
+    return Unit(
+        kind="linear",
+        operands=(
+            Operand(codes=a, scale=_by_row(a_scale), zero_point=_by_row(a_zero)),
+            Operand(codes=b, scale=_by_column(b_scale), zero_point=_by_column(b_zero)),
+        ),
+        out=_target(_by_row(y_scale), _by_row(y_zero)),
+        op=call.op,
+    )
+
+
+def _gemm(call: Call) -> Unit | None:
+    """Read QGemm; None without an output scale, since it gives real numbers then."""
+    a, a_scale, a_zero, b, b_scale, b_zero = (call.array(i) for i in range(6))
+    y_scale, y_zero = call.optional(7), call.optional(8)
+    if y_scale is None or y_zero is None:
+        return None
+    alpha = np.float32(call.real("alpha", 1.0))
+    return Unit(
+        kind="linear",
+        operands=(
+            Operand(
+                codes=a.T if call.integer("transA") else a,
+                scale=np.asarray(alpha * a_scale.reshape(()), dtype=np.float32),
+                zero_point=a_zero.reshape(()),
+            ),
+            Operand(
+                codes=b.T if call.integer("transB") else b,
+                scale=_by_column(b_scale.reshape(-1)),
+                zero_point=_by_column(b_zero.reshape(-1)),
+            ),
+        ),
+        out=_target(y_scale.reshape(()), y_zero.reshape(())),
+        bias=call.optional(6),
+        op=call.op,
+    )
+
+
+def _linear(call: Call) -> Unit | None:
+    return _matmul(call) if operators.of(call.op).bias is None else _gemm(call)
+
+
+def _scalar(call: Call, position: int) -> np.ndarray:
+    return call.array(position).reshape(())
+
+
+def _operand(call: Call, position: int, codes: np.ndarray) -> Operand:
+    """Read the scale and the zero point that follow codes among the inputs; a zero point left out is 0."""
+    return Operand(codes=codes, scale=_scalar(call, position + 1), zero_point=_zero_point(call, position + 2, codes))
+
+
+def _zero_point(call: Call, position: int, codes: np.ndarray) -> np.ndarray:
+    given = call.optional(position)
+    return np.zeros((), codes.dtype) if given is None else given.reshape(())
+
+
+def _simple(call: Call) -> Unit:
+    """Read an operator each of whose operands has one scale and zero point, which follow it among the inputs."""
+    real = operators.of(call.op).real
+    if real is None or real.out is None:
+        raise ValueError("the operator carries no scales")
+    form, last = operators.of(real.op), bool(call.integer("channels_last"))
+    coded = operators.coded_inputs(call.op, len(call.inputs))
+    codes = [np.moveaxis(call.array(at), -1, 1) if last else call.array(at) for at in coded]
+    return Unit(
+        kind=form.unit,
+        operands=tuple(_operand(call, at, array) for at, array in zip(coded, codes, strict=True)),
+        out=_target(_scalar(call, real.out), _zero_point(call, real.out + 1, codes[0])),
+        attrs=call.attrs,
+        function=real.op if form.unit == "lookup" else "",
+        condition=call.optional(0) if form.unit == "where" else None,
+        channels_last=last,
+        opset=call.integer("opset", 13 if form.hides_low else 1000),
+        op=call.op,
+    )
+
+
+def _narrow(dtype: np.dtype) -> bool:
+    return dtype.kind in "iu" and dtype.itemsize <= 2
+
+
+def _quantize(call: Call) -> Unit | None:
+    """Read QuantizeLinear to codes of at most 16 bits; None for other codes, or where the quotient is rounded twice."""
+    x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
+    if zero_point is None:
+        asked = call.integer("output_dtype")
+        zero_point = np.zeros((), onnx_dtype(asked) if asked else np.uint8)
+    if not _narrow(zero_point.dtype) or call.integer("precision") or not (is_real(x.dtype) or x.dtype == np.int32):
+        return None
+    real = x.astype(np.float32) if x.dtype == np.int32 else widen(x)
+    axis, block = call.integer("axis", 1), call.integer("block_size")
+    return Unit(
+        kind="quantize",
+        operands=(Operand(codes=real, scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8)),),
+        out=Target(
+            dtype=zero_point.dtype,
+            scale=widen(spread(scale, x.shape, axis, block)),
+            zero_point=spread(zero_point, x.shape, axis, block),
+        ),
+        op=call.op,
+    )
+
+
+def _dequantize(call: Call) -> Unit | None:
+    """Read DequantizeLinear from codes of at most 16 bits to float32; None for all others."""
+    x, scale, zero_point = call.array(0), call.array(1), call.optional(2)
+    if not _narrow(x.dtype) or scale.dtype != np.float32 or call.integer("output_dtype", 1) != 1:
+        return None
+    axis, block = call.integer("axis", 1), call.integer("block_size")
+    zero = np.zeros((), x.dtype) if zero_point is None else spread(zero_point, x.shape, axis, block)
+    return Unit(
+        kind="dequantize",
+        operands=(Operand(codes=x, scale=spread(scale, x.shape, axis, block), zero_point=zero),),
+        out=Target(dtype=np.dtype(np.float32), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8)),
+        op=call.op,
+    )
+
+
+_READERS: Mapping[str, Callable[[Call], Unit | None]] = MappingProxyType({"conv": _conv, "linear": _linear})
+"""What reads units whose operands have scales along channels, by kind."""
+
+
+Bounds = tuple[float | None, float | None]
+"""Least and largest real value that a fused activation lets through; None where it has no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coded:
+    """An input of a node: stored values and what they stand for.
+
+    Args:
+        values: Codes, or plain values.
+        quant: How the codes stand for real numbers; None if the values are the numbers.
+    """
+
+    values: np.ndarray
+    quant: QuantParams | None = None
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the values are integer codes."""
+        return self.quant is not None and is_integer(logical_name(self.values.dtype))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Request:
+    """A node with its inputs, its output's quantization and the bounds of what was fused after it."""
+
+    node: Node
+    inputs: tuple[Coded | None, ...]
+    quant: QuantParams
+    bounds: Bounds
+    opset: int
+
+    def given(self, position: int) -> Coded | None:
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def call(self) -> Call:
+        return Call(inputs=(), attrs=self.node.attrs, opset=self.opset, op=self.node.op, node=self.node.name)
+
+    @property
+    def last(self) -> bool:
+        return bool(self.call().integer("channels_last"))
+
+    def operand(self, position: int, *, turn: bool = False) -> Operand | None:
+        """Give an input as operand, its channels first if asked; None if it is not quantized."""
+        coded = self.given(position)
+        if coded is None or coded.quant is None or not coded.quantized:
+            return None
+        shape = coded.values.shape
+        axis, block = coded.quant.axis or 0, coded.quant.block_size or 0
+        arrays = [coded.values, *(spread(a, shape, axis, block) for a in (coded.quant.scale, coded.quant.zero_point))]
+        if turn:
+            arrays = [np.moveaxis(array, -1, 1) if array.ndim > 1 else array for array in arrays]
+        return Operand(codes=arrays[0], scale=arrays[1], zero_point=arrays[2])
+
+    def target(self) -> Target | None:
+        """Give the output's quantization; None if it has several scales, or bounds that are no codes."""
+        if self.quant.per_channel or not is_integer(self.quant.dtype):
+            return None
+        return target_of(self.quant, clamp=_codes_of(self.bounds, self.quant))
+
+
+def unit_of_codes(
+    node: Node,
+    inputs: Sequence[Coded | None],
+    quant: QuantParams,
+    *,
+    opset: Mapping[str, int] | None = None,
+    bounds: Bounds = (None, None),
+) -> Unit | None:
+    """Give the unit of a plain operator on codes.
+
+    Args:
+        node: The operator, with ONNX's attributes; `channels_last` is understood beside them.
+        inputs: In the operator's order; None where an input is left out.
+        quant: Quantization of the node's first output.
+        opset: Version of each operator set by domain; the newest is assumed of one not named.
+        bounds: Least and largest real value that an activation fused after it lets through.
+
+    Returns:
+        The unit; None if the operator is not one that is computed on codes, or its inputs are not all codes.
+    """
+    row = operators.of(node.op)
+    reader = _clamp if row.clamps else _CODED_READERS.get(row.unit)
+    if reader is None:
+        return None
+    version = (opset or {}).get(node.domain, 1000)
+    return reader(_Request(node=node, inputs=tuple(inputs), quant=quant, bounds=bounds, opset=version))
+
+
+def _codes_of(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
+    """Give the codes of real bounds, rounded to the nearest; None without bounds."""
+    if bounds == (None, None):
+        return None
+    low, high = int(quant.qmin or 0), int(quant.qmax or 0)
+    scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+    ends = [
+        end if bound is None or not np.isfinite(bound) else int(np.clip(np.rint(bound / scale) + zero_point, low, high))
+        for bound, end in zip(bounds, (low, high), strict=True)
+    ]
+    return ends[0], ends[1]
+
+
+def _narrowed(first: Bounds, second: Bounds) -> Bounds:
+    """Give the bounds of two activations in a row."""
+    lows = [bound for bound in (first[0], second[0]) if bound is not None]
+    highs = [bound for bound in (first[1], second[1]) if bound is not None]
+    return (max(lows) if lows else None), (min(highs) if highs else None)
+
+
+def _made(
+    request: _Request, kind: str, operands: Sequence[Operand | None], *, bounds: Bounds | None = None, **more: object
+) -> Unit | None:
+    """Make a unit unless an operand or the output is not in codes."""
+    found = tuple(operand for operand in operands if operand is not None)
+    own = _Request(
+        node=request.node,
+        inputs=request.inputs,
+        quant=request.quant,
+        bounds=request.bounds if bounds is None else _narrowed(request.bounds, bounds),
+        opset=request.opset,
+    )
+    out = own.target()
+    if out is None or len(found) < len(operands):
+        return None
+    node = request.node
+    fields: dict[str, object] = {"attrs": node.attrs, "opset": request.opset, "op": node.op, "domain": node.domain}
+    fields |= more
+    return Unit(kind=kind, operands=found, out=out, **fields)  # type: ignore[arg-type]
+
+
+def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Give a bias, and its scale where that is not the scale of the sums."""
+    coded = request.given(position)
+    if coded is None:
+        return None, None
+    if coded.quant is None:
+        return coded.values, None
+    own = coded.quant.scale.astype(np.float64)
+    centred = coded.values.astype(np.int64) - coded.quant.zero_point.reshape(-1)
+    if np.all(np.abs(own - sums.reshape(-1)) <= BIAS_SCALE_MAX_REL_DIFFERENCE * np.abs(own)):
+        return centred.astype(np.int32), None
+    return centred, coded.quant.scale
+
+
+def _coded_conv(request: _Request) -> Unit | None:
+    x, weight = request.operand(0, turn=request.last), request.operand(1)
+    if x is None or weight is None or len(request.inputs) > 3 or x.scale.size > 1:
+        return None
+    transposed = operators.of(request.node.op).sums is Sums.SCATTER
+    axis = 1 if transposed else 0
+    if weight.scale.size > 1 and weight.scale.size != weight.scale.shape[axis]:
+        return None
+    bias, bias_scale = _bias(request, 2, x.scale.astype(np.float64) * weight.scale.astype(np.float64))
+    bounds = _activation(request)
+    if bounds is None:
+        return None
+    return _made(
+        request, "conv", (x, weight), bounds=bounds, bias=bias, bias_scale=bias_scale,
+        channels_last=request.last, transposed=transposed,
+    )  # fmt: skip
+
+
+def _activation(request: _Request) -> Bounds | None:
+    """Give the bounds of an activation that the node itself names; None if it is more than bounds."""
+    call = request.call()
+    name = call.text("activation")
+    row = operators.of(name)
+    if not name or row.least is not None:
+        return row.least, None
+    params = [float(value) for value in np.asarray(request.node.attrs.get("activation_params", ())).reshape(-1)]
+    return (params[0], params[1]) if row.bounded and len(params) == 2 else None
+
+
+def _coded_linear(request: _Request) -> Unit | None:
+    a, b = request.operand(0), request.operand(1)
+    call = request.call()
+    if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
+        return None
+    a, b = (
+        Operand(codes=o.codes.T, scale=o.scale.T, zero_point=o.zero_point.T) if call.integer(name) else o
+        for o, name in ((a, "transA"), (b, "transB"))
+    )
+    alpha = np.float32(call.real("alpha", 1.0))
+    if alpha != 1:
+        a = Operand(codes=a.codes, scale=np.asarray(a.scale * alpha), zero_point=a.zero_point)
+    bias, bias_scale = None, None
+    if request.given(2) is not None:
+        bias, bias_scale = _bias(request, 2, a.scale.astype(np.float64) * b.scale.astype(np.float64))
+    along = (a.scale.ndim and a.scale.shape[-1] > 1) or (b.scale.ndim > 1 and b.scale.shape[-2] > 1)
+    bounds = _activation(request)
+    if a.codes.ndim < 2 or b.codes.ndim < 2 or along or bounds is None:
+        return None  # scales along what is summed over leave no integer sum
+    return _made(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
+
+
+def _pair(request: _Request) -> Unit | None:
+    bounds = _activation(request)
+    if bounds is None:
+        return None
+    unit = operators.of(request.node.op).unit
+    return _made(request, unit, (request.operand(0), request.operand(1)), bounds=bounds)
+
+
+def _pool(request: _Request) -> Unit | None:
+    kind = operators.of(request.node.op).unit
+    operand = request.operand(0, turn=request.last)
+    function = request.node.op if kind == "max_pool" else ""
+    bounds = _activation(request)
+    if bounds is None:
+        return None
+    return _made(request, kind, (operand,), bounds=bounds, function=function, channels_last=request.last)
+
+
+def _mean(request: _Request) -> Unit | None:
+    named = request.given(1)
+    attrs: dict[str, AttrValue] = dict(request.node.attrs)
+    if named is not None:
+        attrs["axes"] = tuple(int(axis) for axis in named.values.reshape(-1))
+    if attrs.get("noop_with_empty_axes") and not attrs.get("axes"):
+        return None
+    return _made(request, "reduce_mean", (request.operand(0),), attrs=attrs)
+
+
+def _clamp(request: _Request) -> Unit | None:
+    """Read a clamp: a change of scale with bounds."""
+    row = operators.of(request.node.op)
+    if row.least is not None:
+        return _made(request, "requantize", (request.operand(0),), bounds=(row.least, None))
+    ends: list[float | None] = []
+    for position, name in ((1, "min"), (2, "max")):
+        coded = request.given(position)
+        if coded is not None and coded.quant is None:
+            ends.append(float(coded.values.reshape(-1)[0]))
+        elif coded is not None:
+            return None
+        else:
+            ends.append(request.call().real(name) if name in request.node.attrs else None)
+    return _made(request, "requantize", (request.operand(0),), bounds=(ends[0], ends[1]))
+
+
+def _function(request: _Request) -> Unit | None:
+    return _made(request, "lookup", (request.operand(0),), function=request.node.op)
+
+
+def _softmax(request: _Request) -> Unit | None:
+    return _made(request, "softmax", (request.operand(0),))
+
+
+def _concat(request: _Request) -> Unit | None:
+    return _made(request, "concat", tuple(request.operand(place) for place in range(len(request.inputs))))
+
+
+def _where(request: _Request) -> Unit | None:
+    condition = request.given(0)
+    if condition is None:
+        return None
+    return _made(request, "where", (request.operand(1), request.operand(2)), condition=condition.values)
+
+
+def _settings(request: _Request, *positions: int) -> tuple[np.ndarray | None, ...]:
+    found = [request.given(position) for position in positions]
+    return tuple(None if coded is None else coded.values for coded in found)
+
+
+def _resize(request: _Request) -> Unit | None:
+    settings = _settings(request, *range(1, len(request.inputs)))
+    return _made(request, "resize", (request.operand(0),), function=request.node.op, settings=settings)
+
+
+def _pad(request: _Request) -> Unit | None:
+    """Read Pad; a real value to pad with is made a code of the input, one of the input's type is such a code."""
+    data, value = request.operand(0), request.given(2)
+    operands = [data]
+    if value is not None and data is not None:
+        operand = request.operand(2)
+        if operand is None and value.values.dtype == data.codes.dtype:
+            operand = Operand(codes=value.values, scale=data.scale, zero_point=data.zero_point)  # a code of the input
+        if operand is None:
+            ratio = np.rint(value.values.reshape(()) / data.scale.reshape(-1)[0]).astype(np.int32)
+            operand = Operand(codes=ratio, scale=data.scale, zero_point=np.zeros((), np.int32))
+        operands.append(operand)
+    return _made(request, "pad", operands, function=request.node.op, settings=_settings(request, 1, 3))
+
+
+def _move(request: _Request) -> Unit | None:
+    settings = _settings(request, *range(1, len(request.inputs)))
+    operand = request.operand(0)
+    if operand is None or operand.scale.size > 1:
+        return None
+    function = "" if operators.of(request.node.op).keeps_values else request.node.op
+    return _made(request, "requantize", (operand,), function=function, settings=settings)
+
+
+_CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyType(
+    {
+        **dict.fromkeys(("add", "sub", "mul", "div"), _pair),
+        **dict.fromkeys(("average_pool", "global_average_pool", "max_pool"), _pool),
+        "concat": _concat,
+        "conv": _coded_conv,
+        "linear": _coded_linear,
+        "lookup": _function,
+        "pad": _pad,
+        "reduce_mean": _mean,
+        "requantize": _move,
+        "resize": _resize,
+        "softmax": _softmax,
+        "where": _where,
+    }
+)
+"""What reads a unit, by `Operator.unit`."""

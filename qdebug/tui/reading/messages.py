@@ -1,0 +1,369 @@
+"""What the screen asks of the reader thread, and what the reader thread has to tell the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qdebug.compare.explaining.explanation import NodeExplanation
+    from qdebug.compare.result.result import DiffResult
+    from qdebug.model import Graph, RunInfo
+    from qdebug.numerics.profile import TensorProfile
+    from qdebug.tui.elements.plane_map import PlaneMap
+    from qdebug.tui.elements.slab import Slab
+    from qdebug.tui.elements.summing import Whole
+    from qdebug.tui.elements.values import ValueFacts
+    from qdebug.tui.nodes.rows import Batch, NodeTable
+    from qdebug.tui.reading.answers import RecordedFacts, RecordedSide
+    from qdebug.tui.reading.source import DiffSource
+    from qdebug.view.detail import NodeDetail
+
+__all__ = [
+    "AcceptRequest",
+    "Computed",
+    "DetailReady",
+    "DetailRequest",
+    "Event",
+    "ExportRequest",
+    "Failed",
+    "Finished",
+    "Glimpsed",
+    "Job",
+    "LookAway",
+    "LookRequest",
+    "LookedAt",
+    "Named",
+    "NoteRequest",
+    "Noted",
+    "Opened",
+    "Request",
+    "Said",
+    "Staged",
+    "Withdraw",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetailRequest:
+    """Ask for everything about one row.
+
+    Args:
+        id: Grows with each request; an answer to an older one is dropped.
+        backend: Which comparison.
+        row: The row of the list.
+        tensor: Its backend tensor.
+        sample: One sample; None for all.
+        step: The step whose elements are shown.
+        elements: Whether the elements are wanted too.
+        explain: Whether an arithmetic is to be looked for.
+        side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
+    """
+
+    id: int
+    backend: int = 0
+    row: int
+    tensor: str
+    sample: int | None
+    step: int = 0
+    elements: bool = False
+    explain: bool = False
+    side: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What is looked at of a tensor.
+
+    Args:
+        element: Its index; None if that is not known.
+        plane: Whether a map of the plane through it is looked at.
+    """
+
+    element: tuple[int, ...] | None = None
+    plane: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookRequest:
+    """Ask for the elements around one of them.
+
+    Args:
+        id: Grows with each request; an answer to an older one is dropped.
+        backend: Which comparison.
+        row: The row of the list.
+        tensor: Its backend tensor.
+        sample: One sample; None for the one that is shown.
+        step: The step whose elements are shown.
+        element: The one that is looked at; None for the first.
+        plane: Whether a map of the plane through it is wanted too.
+    """
+
+    id: int
+    backend: int = 0
+    row: int
+    tensor: str
+    sample: int | None
+    step: int = 0
+    element: tuple[int, ...] | None = None
+    plane: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAway:
+    """Nobody looks at elements any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """Ask to write a new file.
+
+    Args:
+        backend: Which comparison.
+        path: A file that does not exist.
+        write: Writes it and says what was written; called on the reader thread.
+    """
+
+    backend: int
+    path: Path
+    write: Callable[[DiffSource, Path], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptRequest:
+    """Ask to accept the error of a node from now on.
+
+    Args:
+        backend: Which comparison.
+        node: The backend's node.
+        reason: Why; "" to accept it no longer.
+        expires: Last day on which that holds; None for ever.
+        path: The limits file to write it into.
+    """
+
+    backend: int
+    node: str
+    reason: str
+    expires: str | None
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Nobody waits for what was asked about a row any more; it need not be found out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRequest:
+    """Ask to keep a note on a node.
+
+    Args:
+        backend: Which comparison.
+        node: The backend's node.
+        text: What to remember; "" to take the note out.
+        path: The limits file to write it into.
+    """
+
+    backend: int
+    node: str
+    text: str
+    path: Path
+
+
+Job = ExportRequest | AcceptRequest | NoteRequest
+"""What is done however much else is asked."""
+
+Request = DetailRequest | Withdraw | LookRequest | LookAway | Job
+"""Whatever the screen asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The recordings are open; their graphs have not been read.
+
+    Args:
+        backend_at: Which comparison.
+        table: Tensors by name alone, in the order they were recorded.
+    """
+
+    backend_at: int = 0
+    table: NodeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The two recordings are being aligned, which takes long.
+
+    Args:
+        backend_at: Which comparison.
+        stage: What is being done, in a few words.
+    """
+
+    backend_at: int = 0
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """Both recordings are open and aligned; no value has been read. From here on the table is the screen's.
+
+    Args:
+        backend_at: Which comparison.
+        reference, backend: Facts of the two runs.
+        reference_graph, backend_graph: What ran.
+        table: The rows, nothing computed yet.
+        samples, steps: How many the recordings share.
+        limits: What counts as divergence.
+        writing: Whether a recorder still adds to one of them.
+        notes: What was noted on nodes earlier, by node.
+    """
+
+    backend_at: int = 0
+    writing: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
+    reference: RunInfo
+    backend: RunInfo
+    reference_graph: Graph
+    backend_graph: Graph
+    table: NodeTable
+    samples: int
+    steps: int = 1
+    limits: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """There are more results.
+
+    Args:
+        backend_at: Which comparison.
+        take: Gives those not taken yet, in topological order; called by the screen.
+    """
+
+    backend_at: int = 0
+    take: Callable[[], Sequence[Batch]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Every pair is compared.
+
+    Args:
+        backend_at: Which comparison.
+        result: All of it.
+    """
+
+    backend_at: int = 0
+    result: DiffResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetailReady:
+    """An answer, or the part of it that is known so far.
+
+    Args:
+        request: What was asked.
+        detail: Comparison, tensors and worst elements.
+        values: Extremes, means and histograms of both sides; None if not read yet or not readable.
+        values_sample: The sample they are of.
+        recorded: What was recorded of both sides where not all values were; None if they were, or not read yet.
+        profile: What was found element by element; None if not known yet.
+        whole: What all elements come to, or those read so far; None if not asked for, not begun or not readable.
+        slab: The elements; None if not asked for, not all read yet, not readable, or too many to be kept.
+        explained: Which arithmetic reproduces the tensor; None if not asked for or not known yet.
+        complete: Whether nothing more will come.
+        problem: Why something is missing; "" if nothing is.
+    """
+
+    request: DetailRequest
+    detail: NodeDetail
+    values: ValueFacts | None
+    values_sample: int
+    recorded: RecordedFacts | None = None
+    profile: TensorProfile | None = None
+    whole: Whole | None = None
+    slab: Slab | None = None
+    explained: Sequence[NodeExplanation] | None = None
+    complete: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AloneReady:
+    """What was recorded of a tensor that one side alone has.
+
+    Args:
+        request: What was asked.
+        facts: Statistics of its values; None if there are none.
+        sample: The sample they are of.
+        problem: Why there are none; "" if there are.
+    """
+
+    request: DetailRequest
+    facts: RecordedSide | None
+    sample: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpsed:
+    """The elements around the one looked at, as they were recorded; whether the tensor is compared or not.
+
+    Args:
+        request: What was asked.
+        part: The elements; None if they cannot be read.
+        sample: The sample they are of.
+        plane: A map of the plane that they are of, or of what is read of it so far; None if not asked for.
+        problem: Why there are none; "" if there are.
+    """
+
+    request: LookRequest
+    part: Slab | None
+    sample: int
+    plane: PlaneMap | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """A note on a node is kept, or taken out.
+
+    Args:
+        node: The backend's node.
+        text: The note; "" if there is none any more.
+    """
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Something asked for is done, or could not be done.
+
+    Args:
+        message: What there is to say, safe to show.
+    """
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The recordings cannot be read any further.
+
+    Args:
+        backend_at: Which comparison.
+        error: Why.
+        fatal: Whether the reader thread has ended.
+    """
+
+    backend_at: int = 0
+    fatal: bool = False
+    error: BaseException
+
+
+Event = Named | Staged | Opened | Computed | Finished | DetailReady | AloneReady | Glimpsed | Noted | Said | Failed
+"""Whatever the reader thread has to say."""

@@ -1,0 +1,109 @@
+"""What float32 does by itself and what it hands on to float64."""
+
+import math
+
+import numpy as np
+import pytest
+
+from qdebug.numerics.block_error import add_single
+from qdebug.numerics.blocks import scratch
+from qdebug.numerics.steps import Steps, difference_in_steps
+from qdebug.numerics.tally import Block, Tally
+
+F32 = np.float32
+NO_STEPS = Steps(None, ())
+
+
+def added(a, b, tally=None, steps=NO_STEPS):
+    tally = Tally(shape=(len(a),)) if tally is None else tally
+    with np.errstate(all="ignore"):
+        done = add_single(tally, Block(reference=F32(a), backend=F32(b), start=0, steps=steps), scratch())
+    return done, tally
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e20, 3e38, 1e-20, 1e-42])
+def test_a_block_that_needs_float64_is_left_untouched(bad):
+    for a, b in (([bad, bad], [bad, 0.0]), ([bad, 0.0], [0.0, 0.0]), ([0.0], [bad])):
+        done, tally = added(a, b)
+        assert not done
+        assert tally == Tally(shape=(len(a),))
+
+
+def test_a_small_difference_of_ordinary_values_needs_float64_too():
+    done, _ = added([2.0**-20], [2.0**-20 + 2.0**-43])
+    assert not done
+
+
+def test_equal_blocks_and_zero_blocks_are_done_in_float32():
+    assert added([1.0, 2.0], [1.0, 2.0])[0]
+    done, tally = added([0.0, -0.0], [0.0, 0.0])
+    assert done
+    assert (tally.zero_refs, tally.max_abs, tally.max_rel) == (2, 0.0, None)
+
+
+def test_the_largest_difference_is_decided_in_float64():
+    # In float32 both differences round to 16777216; exactly the second is larger.
+    a, b = [-1.0, -1.0], [2.0**24 - 1, 2.0**24]
+    done, tally = added(a, b)
+    assert done
+    assert (tally.max_abs, tally.worst.flat) == (2.0**24 + 1, 1)
+
+
+def test_a_difference_larger_only_in_float64_replaces_that_of_an_earlier_block():
+    tally = Tally(shape=(4,))
+    added([0.0], [2.0**24], tally)
+    added([-1.0], [2.0**24], tally)
+    assert tally.max_abs == 2.0**24 + 1
+
+
+@pytest.mark.parametrize("seed", [*range(4), 26, 78, 86, 110])  # at the last four the float32 maximum is not the one
+def test_steps_of_values_beside_the_lattice_are_told_apart(seed):
+    generator = np.random.default_rng(seed)
+    scale = F32(generator.uniform(0.1, 1.0))
+    codes = generator.integers(-120, 120, 2500)
+    a = codes.astype(F32) * scale
+    beside = generator.random(2500) < 0.5
+    a[beside] = np.nextafter(a[beside], F32(-99))
+    b = (codes + 2).astype(F32) * scale
+    done, tally = added(a, b, steps=Steps(None, (2500,), float(scale)))
+    assert done
+    assert tally.max_lsb == np.abs(difference_in_steps(a.astype(np.float64), b.astype(np.float64), float(scale))).max()
+
+
+def test_extremes_of_later_blocks_are_found_on_either_side_and_sign():
+    blocks = [
+        ([1.0, 2.0], [1.0, 2.5]),
+        ([-3.0, 1.0], [-3.0, 1.5]),
+        ([0.5, 1.0], [9.0, 1.0]),
+        ([2.0, -1.0], [-8.0, -1.0]),
+    ]
+    tally, seen = Tally(shape=(8,)), [[], []]
+    for a, b in blocks:
+        assert added(a, b, tally)[0]
+        seen[0] += a
+        seen[1] += b
+        for side, values in zip((tally.reference, tally.backend), seen, strict=True):
+            assert (side.low, side.high) == (min(values), max(values))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_extremes_of_many_blocks_are_exact_whatever_their_offset(seed):
+    generator = np.random.default_rng(seed)
+    offset = F32(generator.choice([0.0, 3.0, -3.0]))
+    tally, sides = Tally(shape=(1,)), [[], []]
+    for _ in range(30):
+        a = (generator.standard_normal(300) + offset).astype(F32)
+        b = a + (generator.standard_normal(300) * generator.choice([1e-7, 1e-3, 2.0])).astype(F32)
+        added(a, b, tally)
+        sides[0].append(a)
+        sides[1].append(b)
+    for side, blocks in zip((tally.reference, tally.backend), sides, strict=True):
+        values = np.concatenate(blocks)
+        assert (side.low, side.high) == (values.min(), values.max())
+
+
+@pytest.mark.parametrize(("atol", "rtol"), [(0.25, 0.0), (0.24, 0.0), (0.0, 0.25), (0.0, 0.0), (0.25, -0.2), (1, 0)])
+def test_elements_beyond_a_tolerance_are_counted_at_its_edge_too(atol, rtol):
+    a, b = F32([1.0, 1.0, 2.0, 0.0]), F32([1.25, 1.0, 2.0, -0.25])
+    _, tally = added(a, b, Tally(shape=(4,), tolerance=(atol, rtol)))
+    assert tally.beyond == np.count_nonzero(np.abs(b - a) > atol + rtol * np.abs(a))
