@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from qdebug.version import __version__
+
 TYPE_CHECKING = False  # as type checkers know it; until `typing` is loaded Ctrl-C would end in a traceback
 
-__version__ = "0.1.0"
 
 _HOME = {
     "diff": "qdebug.session",

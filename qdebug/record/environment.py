@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import qdebug
+from qdebug.version import __version__
 
 __all__ = ["cpu_flags", "cpu_model", "machine", "package_versions", "recorded_facts", "run_facts"]
 
@@ -30,7 +30,7 @@ _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 
 def package_versions(*packages: str) -> dict[str, str]:
     """Give the versions of Python, qdebug, its numeric packages and those named; missing ones are left out."""
-    found = {"python": platform.python_version(), "qdebug": qdebug.__version__}
+    found = {"python": platform.python_version(), "qdebug": __version__}
     known = {package: _version(package) for package in (*_PACKAGES, *packages)}
     return found | {package: each for package, each in known.items() if each is not None}
 

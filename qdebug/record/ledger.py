@@ -17,7 +17,7 @@ from qdebug.record.fidelity import FidelityCheck
 from qdebug.record.graph_builder import GraphBuilder, NodeFacts, Noted
 from qdebug.record.policy import Keep, KeepPolicy, keep_partly
 from qdebug.record.quantization import doubt_of
-from qdebug.record.sinks import Place, Sink, warn_stopped
+from qdebug.record.sinks import Sink, warn_stopped
 from qdebug.store.layout import INDEX_DIMS
 from qdebug.store.payload import payload_hash, to_bytes
 from qdebug.store.tables import decode_attrs, encode_attrs
@@ -91,6 +91,8 @@ def _quant(text: Any) -> QuantParams:
     return QuantParams(**plain)
 
 
+Place = tuple[int, int]
+"""Sample and step; (0, 0) for a constant."""
 _TOLD = frozenset(("dtype", "role"))
 """Facts of a tensor that the event of its values tells."""
 
@@ -207,13 +209,13 @@ class Ledger:
         where, constant, self._any = place or (0, 0), place is None, True
         # The index has no room for further extents, and without values nothing else would tell them.
         if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
-            self.sink.append(name, data, where, constant=constant, quant=quant)
+            self.sink.append(name, data, *where, constant=constant, quant=quant)
             self._used += data.nbytes
             return
         info = self.builder.quant(name) if quant is None else quant
         kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
         self._partly[name, *where] = _identity(data)
-        self.sink.append_kept(name, kept, where, constant=constant, quant=quant)
+        self.sink.append(name, kept, *where, constant=constant, quant=quant)
         self._used += 0 if kept.values is None else kept.values.nbytes
 
     @contextmanager
@@ -262,10 +264,10 @@ class Ledger:
             RecordingError: One of them was not kept.
         """
         for name, value in outputs.items():
-            recorded = self.sink.read_back(name, (0, 0) if self.builder.is_constant(name) else place)
+            key = (name, *((0, 0) if self.builder.is_constant(name) else place))
+            recorded = self.sink.read_back(*key)
             if recorded is None and self.failure is not None:
                 return  # it came after recording had stopped
-            key = (name, *((0, 0) if self.builder.is_constant(name) else place))
             if recorded is None and key in self._partly:
                 given = as_array(name, value, self._names[name])
                 self.checked.compare_hash(name, self._partly[key], _identity(given), place)

@@ -23,8 +23,9 @@ from qdebug.record.graph_builder import NO_FACTS, GraphBuilder, check_texts, in_
 from qdebug.record.ledger import Ledger
 from qdebug.record.policy import KeepPolicy, policy_of
 from qdebug.record.quantization import QuantFacts
-from qdebug.record.sinks import BackgroundSink, FileSink, MemorySink, Sink
+from qdebug.record.sinks import BackgroundSink, MemorySink, Sink
 from qdebug.store.tables import check_storable
+from qdebug.store.writer import RecordingWriter
 
 __all__ = ["Recorder", "check_kinds", "path_of", "said_of"]
 
@@ -168,7 +169,7 @@ class Recorder:
             return MemorySink()
         info = RunInfo(**facts, complete=False)
         sync_every = (1.0 if durable is True else float(durable)) if durable else None
-        return FileSink(self.path, force=force, info=info, graph=graph, sync_every=sync_every)
+        return RecordingWriter(self.path, force=force, info=info, graph=graph, sync_every=sync_every)
 
     # -- recording ---------------------------------------------------------------------------------------------------
 

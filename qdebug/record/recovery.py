@@ -246,10 +246,7 @@ class _Rebuilding:
             return
         facts: dict[str, Any] = {"sample": sample, "step": step, "constant": event.constant, "quant": quant}
         kept = self._reader.kept(event)
-        if kept is None:
-            self.writer.append(name, self._reader.load(event), **facts)
-        else:
-            self.writer.append_kept(name, kept, **facts)
+        self.writer.append(name, self._reader.load(event) if kept is None else kept, **facts)
 
     def finish(self, out: Path) -> Recovered:
         """Write the recording."""

@@ -14,7 +14,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,15 +22,11 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, MemoryRecording, QuantParams, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.store.payload import storable_dtype
-from qdebug.store.payload_store import Stored
-from qdebug.store.writer import RecordingWriter
 
 __all__ = [
     "MOST_WAITING",
     "BackgroundSink",
-    "FileSink",
     "MemorySink",
-    "Place",
     "RecordingStopped",
     "Sink",
     "warn_stopped",
@@ -67,12 +62,8 @@ def _host_level() -> int:
     return level
 
 
-Place = tuple[int, int]
-"""Sample and step; (0, 0) for a constant."""
-
-
 class Sink(Protocol):
-    """What a recorder writes to."""
+    """What a recorder writes to; a `RecordingWriter` is one. Arguments as there."""
 
     @property
     def failure(self) -> str | None:
@@ -86,19 +77,21 @@ class Sink(Protocol):
         """Keep what was said, for whoever reads the recording before it is finished."""
 
     def append(
-        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+        self,
+        name: str,
+        array: np.ndarray | Kept,
+        sample: int = 0,
+        step: int = 0,
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
     ) -> None:
-        """Keep the values of a tensor; the caller may change the array afterwards."""
+        """Keep the values of a tensor, or what there is of them; the caller may change the array afterwards."""
 
-    def append_kept(
-        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
-    ) -> None:
-        """Keep what there is of a tensor that is not kept in full."""
+    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+        """Return values that were kept in full, or None."""
 
-    def read_back(self, name: str, place: Place) -> np.ndarray | None:
-        """Give values that were kept, or None."""
-
-    def close(self, graph: Graph, info: RunInfo) -> None:
+    def close(self, graph: Graph, info: RunInfo) -> object:
         """Finish."""
 
     def leave(self) -> None:
@@ -106,65 +99,6 @@ class Sink(Protocol):
 
     def discard(self) -> None:
         """Leave nothing behind."""
-
-
-class FileSink:
-    """Keeps arrays in a recording file. Arguments as of `RecordingWriter`."""
-
-    def __init__(
-        self, path: Path, *, force: bool, info: RunInfo, graph: Graph | None, sync_every: float | None = None
-    ) -> None:
-        self._writer = RecordingWriter(path, force=force, info=info, graph=graph, sync_every=sync_every)
-        self._stored: dict[Place, dict[str, tuple[Any, ...]]] = {}
-        """Fields of `Stored` by place and tensor: plain tuples, which the garbage collector need not visit."""
-
-    @property
-    def failure(self) -> str | None:
-        """Why nothing can be written any more; None while all is well."""
-        return self._writer.failure
-
-    @property
-    def events(self) -> int:
-        """How many arrays are safe so far."""
-        return self._writer.events
-
-    def note(self, plain: Mapping[str, Any], *, now: bool = True) -> None:
-        """Write into the journal what was said."""
-        self._writer.note(plain, now=now)
-
-    def append(
-        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
-    ) -> None:
-        """Write the values of a tensor."""
-        sample, step = place
-        stored = self._writer.append(name, array, sample=sample, step=step, constant=constant, quant=quant)
-        if place not in self._stored:
-            self._stored[place] = {}
-        self._stored[place][name] = tuple(stored)
-
-    def append_kept(
-        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
-    ) -> None:
-        """Write what there is of a tensor that is not kept in full."""
-        sample, step = place
-        self._writer.append_kept(name, kept, sample=sample, step=step, constant=constant, quant=quant)
-
-    def read_back(self, name: str, place: Place) -> np.ndarray | None:
-        """Give values that were written, or None."""
-        stored = self._stored.get(place, {}).get(name)
-        return None if stored is None else self._writer.read_back(Stored(*stored))
-
-    def close(self, graph: Graph, info: RunInfo) -> None:
-        """Write the tables and give the file its name."""
-        self._writer.close(graph, info)
-
-    def leave(self) -> None:
-        """Leave file and journal as they are."""
-        self._writer.leave()
-
-    def discard(self) -> None:
-        """Remove the unfinished file."""
-        self._writer.discard()
 
 
 class MemorySink:
@@ -187,31 +121,31 @@ class MemorySink:
         """Do nothing: nobody reads it before it is finished."""
 
     def append(
-        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+        self,
+        name: str,
+        array: np.ndarray | Kept,
+        sample: int = 0,
+        step: int = 0,
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
     ) -> None:
-        """Copy the values of a tensor."""
+        """Copy the values of a tensor, or keep what there is of them."""
         del constant  # the graph knows
         self._check_open()
-        storable_dtype(name, array)
-        kept = np.array(array, order="C")
-        kept.flags.writeable = False
-        self._arrays[name, *place] = kept
+        place = name, sample, step
+        if isinstance(array, Kept):
+            self._partly[place] = array
+        else:
+            storable_dtype(name, array)
+            self._arrays[place] = np.array(array, order="C")
+            self._arrays[place].flags.writeable = False
         if quant is not None:
-            self._quants[name, *place] = quant
+            self._quants[place] = quant
 
-    def append_kept(
-        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
-    ) -> None:
-        """Keep what there is of a tensor that is not kept in full."""
-        del constant
-        self._check_open()
-        self._partly[name, *place] = kept
-        if quant is not None:
-            self._quants[name, *place] = quant
-
-    def read_back(self, name: str, place: Place) -> np.ndarray | None:
-        """Give values that were kept, or None."""
-        return self._arrays.get((name, *place))
+    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+        """Return values that were kept in full, or None."""
+        return self._arrays.get((name, sample, step))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Make the recording."""
@@ -272,23 +206,26 @@ class BackgroundSink:
         self._hand_on(0, partial(self.inner.note, dict(plain), now=now))
 
     def append(
-        self, name: str, array: np.ndarray, place: Place, *, constant: bool = False, quant: QuantParams | None = None
+        self,
+        name: str,
+        array: np.ndarray | Kept,
+        sample: int = 0,
+        step: int = 0,
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
     ) -> None:
-        """Copy the values of a tensor, to be written soon."""
-        copy = np.array(array, order="C")
-        self._hand_on(copy.nbytes, partial(self.inner.append, name, copy, place, constant=constant, quant=quant))
+        """Copy the values of a tensor, or take what there is of them, to be written soon."""
+        if isinstance(array, Kept):
+            size = 0 if array.values is None else array.values.nbytes
+        else:
+            array, size = np.array(array, order="C"), array.nbytes
+        self._hand_on(size, partial(self.inner.append, name, array, sample, step, constant=constant, quant=quant))
 
-    def append_kept(
-        self, name: str, kept: Kept, place: Place, *, constant: bool = False, quant: QuantParams | None = None
-    ) -> None:
-        """Take what there is of a tensor that is not kept in full, to be written soon."""
-        size = 0 if kept.values is None else kept.values.nbytes
-        self._hand_on(size, partial(self.inner.append_kept, name, kept, place, constant=constant, quant=quant))
-
-    def read_back(self, name: str, place: Place) -> np.ndarray | None:
-        """Give values that were kept, or None; waits until all is written."""
+    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+        """Return values that were kept in full, or None; waits until all is written."""
         self._drain()
-        return self.inner.read_back(name, place)
+        return self.inner.read_back(name, sample, step)
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Write all that is waiting, and finish."""

@@ -30,7 +30,7 @@ from typing import Self
 import numpy as np
 import xxhash
 
-import qdebug
+from qdebug import version
 from qdebug.model import Recording
 from qdebug.store.reader import FileRecording
 
@@ -147,11 +147,11 @@ def _identity(recording: FileRecording) -> str:
 
 def _code() -> list[str]:
     """Tell one state of the code from another: in a working copy the version alone does not."""
-    stamps = [f"qdebug {qdebug.__version__}", f"numpy {np.__version__}", platform.machine()]
+    stamps = [f"qdebug {version.__version__}", f"numpy {np.__version__}", platform.machine()]
     with contextlib.suppress(metadata.PackageNotFoundError):  # it replays some operators
         stamps.append(f"onnx {metadata.version('onnx')}")
     with contextlib.suppress(OSError):  # imported from an archive: its version must do
-        for path in sorted(Path(qdebug.__file__).parent.glob("**/*.py")):
+        for path in sorted(Path(version.__file__).parent.glob("**/*.py")):
             known = path.stat()
             stamps.append(f"{path.name} {known.st_size} {known.st_mtime_ns}")
     return stamps

@@ -96,11 +96,11 @@ def check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None:
         raise ValueError("the index does not say of which events all values were kept")
 
 
-_ROW = struct.Struct("<5IiHBBf8QQ16s6Q7d")  # one row of TABLES["index"], and the parts of it:
+# One row of TABLES["index"]: before the hash, and behind it.
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
-_ZEROS = (0,) * INDEX_DIMS
-_UNKNOWN = (math.nan,) * 2
+_UNKNOWN = math.nan
 """When an event began and how long it took: nobody measures it."""
+_ZEROS = (0,) * INDEX_DIMS
 
 
 class Place(NamedTuple):
@@ -133,11 +133,11 @@ def pack_row(seq: int, place: Place, stored: Stored, flags: Flag) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
-    """Give what stands before and behind the hash in the row of values that are kept in full."""
+    """Return what stands before the hash in the row of values, and behind it if they are kept in full."""
     extents, count = shape[:INDEX_DIMS], math.prod(shape)
     nbytes = count * physical_dtype(dtype).itemsize
-    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), math.nan, *extents, *_ZEROS[len(extents) :], nbytes)
-    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 7)
+    values = _VALUES.pack(DTYPE_CODES[dtype], len(shape), _UNKNOWN, *extents, *_ZEROS[len(extents) :], nbytes)
+    return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 6, _UNKNOWN)
 
 
 def pack_kept_row(seq: int, place: Place, partly: Partly) -> bytes:
@@ -152,23 +152,12 @@ def pack_kept_row(seq: int, place: Place, partly: Partly) -> bytes:
         (Flag.TRUNCATED, kept.truncated),
     ):
         flags |= flag if holds else Flag(0)
-    shape = kept.shape[:INDEX_DIMS]
-    return _ROW.pack(
-        seq,
-        *place,
-        NO_PAYLOAD,
-        -1,
-        int(flags),
-        DTYPE_CODES[kept.dtype],
-        len(kept.shape),
-        math.nan,
-        *shape,
-        *_ZEROS[len(shape) :],
-        found.count * physical_dtype(kept.dtype).itemsize,
-        kept.digest,
+    numbers = _NUMBERS.pack(
         *(found.count, found.nan, found.inf, found.zero, found.at_qmin, found.at_qmax),
-        *(found.low, found.high, found.absmax, found.mean, found.std, found.l2, math.nan),
+        *(found.low, found.high, found.absmax, found.mean, found.std, found.l2, _UNKNOWN),
     )
+    values, _ = _described(kept.dtype, kept.shape)
+    return b"".join((_EVENT.pack(seq, *place, NO_PAYLOAD, -1, flags), values, kept.digest, numbers))
 
 
 class IndexRows:
@@ -186,7 +175,7 @@ class IndexRows:
     @property
     def count(self) -> int:
         """Number of rows."""
-        return len(self._rows) // _ROW.size
+        return len(self._rows) // TABLES["index"].itemsize
 
     def place(self, name: str, sample: int, step: int, *, constant: bool) -> Place:
         """Give the place of the next event; the tensor is known from the moment its first row is added."""

@@ -68,7 +68,6 @@ __all__ = [
     "decode_tables",
     "encode_event",
     "encode_json",
-    "encode_kept_event",
     "encode_tables_body",
     "read_frames",
 ]
@@ -158,37 +157,30 @@ class JournalEvent:
         return bool(self.flags & (Flag.SAMPLED | Flag.STATS_ONLY))
 
 
-def encode_event(row: bytes, shape: Sequence[int], name: str, *, offset: int | None, constant: bool) -> bytes:
-    """Give the body of an event whose payload lies in NAME.part.
+def encode_event(
+    row: bytes, shape: Sequence[int], name: str, *, offset: int | None, constant: bool, partly: Partly | None = None
+) -> bytes:
+    """Return the body of an event.
 
     Args:
         row: The row of /index.
         shape: The tensor's shape.
         name: The tensor.
-        offset: Where the payload begins; None if it has no bytes.
+        offset: Where the payload begins in NAME.part; None if it has no bytes, or not all values were kept.
         constant: Whether the tensor is a constant.
+        partly: What was kept, if it was not all.
     """
-    return _encode(row, shape, name, offset=offset, constant=constant)
-
-
-def encode_kept_event(row: bytes, partly: Partly, name: str, *, constant: bool) -> bytes:
-    """Give the body of an event whose values are not kept in full; arguments as of `encode_event`."""
-    kept, values, positions = partly
-    parts = []
-    if values is not None and positions is not None:
-        count = values.shape[0]
-        parts += [_SAMPLED.pack(values.offset or 0, positions.offset or 0, count, values.digest, positions.digest)]
-    parts += [bins.astype("<u8").tobytes() for bins in (kept.statistics.negative, kept.statistics.positive)]
-    return _encode(row, kept.shape, name, offset=None, constant=constant, extra=b"".join(parts))
-
-
-def _encode(
-    row: bytes, shape: Sequence[int], name: str, *, offset: int | None, constant: bool, extra: bytes = b""
-) -> bytes:
     where = Where.NOWHERE if offset is None else Where.PART
-    tail = _TAIL.pack(offset or 0, where, HashKind.XXH3, constant, 0)
-    extents = struct.pack(f"<{len(shape)}Q", *shape) if len(shape) > INDEX_DIMS else b""
-    return b"".join((row, tail, extra, extents, name.encode("utf-8", "surrogatepass")))
+    parts = [row, _TAIL.pack(offset or 0, where, HashKind.XXH3, constant, 0)]
+    if partly is not None:
+        kept, values, positions = partly
+        if values is not None and positions is not None:
+            where_kept = (values.offset or 0, positions.offset or 0, values.shape[0])
+            parts.append(_SAMPLED.pack(*where_kept, values.digest, positions.digest))
+        parts += [bins.astype("<u8").tobytes() for bins in (kept.statistics.negative, kept.statistics.positive)]
+    if len(shape) > INDEX_DIMS:
+        parts.append(struct.pack(f"<{len(shape)}Q", *shape))
+    return b"".join((*parts, name.encode("utf-8", "surrogatepass")))
 
 
 def decode_event(body: bytes) -> JournalEvent:

@@ -20,7 +20,6 @@ import numpy as np
 import xxhash
 from h5py import h5d, h5f, h5g, h5p, h5s
 
-import qdebug
 from qdebug.model.dtypes import logical_dtype
 from qdebug.store.layout import (
     FORMAT_NAME,
@@ -36,6 +35,7 @@ from qdebug.store.layout import (
 )
 from qdebug.store.payload import from_physical, payload_hash, to_bytes
 from qdebug.store.safety import read_bytes
+from qdebug.version import __version__
 
 __all__ = ["PayloadFile", "PayloadStore", "Stored", "write_all"]
 
@@ -128,7 +128,7 @@ class PayloadFile:
         _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
         _write_attribute(self._file, b"format_version", np.int32(FORMAT_VERSION))
         _write_attribute(self._file, b"complete", np.uint8(complete))
-        _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {qdebug.__version__}"))
+        _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {__version__}"))
         _write_attribute(self._file, b"tables_hash", np.bytes_(digest.hexdigest()))
 
     def _write_table(self, name: str, table: np.ndarray) -> np.ndarray:

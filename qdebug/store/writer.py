@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-import qdebug
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.store.index_rows import IndexRows, Partly, pack_kept_row, pack_row
-from qdebug.store.journal import Journal, Kind, encode_event, encode_json, encode_kept_event, encode_tables_body
+from qdebug.store.journal import Journal, Kind, encode_event, encode_json, encode_tables_body
 from qdebug.store.payload import storable_dtype
 from qdebug.store.payload_store import PayloadStore, Stored
 from qdebug.store.reader import FileRecording
@@ -39,8 +38,9 @@ from qdebug.store.target import (
     recover_hint,
     unfinished,
 )
+from qdebug.version import __version__
 
-__all__ = ["RecordingWriter", "Stored", "begin", "check_finished", "give_name", "lacking_room"]
+__all__ = ["RecordingWriter", "begin", "check_finished", "give_name", "lacking_room"]
 
 
 def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) -> tuple[PayloadStore, Journal]:
@@ -62,7 +62,7 @@ def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) ->
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(journal_path, flags, 0o666)
         journal = Journal(fd)
-        head = {"journal": 1, "created_by": f"qdebug {qdebug.__version__}", "info": plain_facts(info)}
+        head = {"journal": 1, "created_by": f"qdebug {__version__}", "info": plain_facts(info)}
         journal.add(Kind.RUN, encode_json(head))
         if graph is not None:
             tables, *_ = encode_tables(graph, info, (), samples=1, steps=1)
@@ -159,6 +159,8 @@ class RecordingWriter:
             raise cannot_write(Path(path), exc) from None
         self._force = force
         self._index = IndexRows()
+        self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+        """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
         self._sync_every, self._synced = sync_every, time.monotonic()
         self.failure: str | None = None
         """Why nothing is written any more; None while all is well."""
@@ -215,14 +217,14 @@ class RecordingWriter:
     def append(
         self,
         name: str,
-        array: np.ndarray,
-        *,
+        array: np.ndarray | Kept,
         sample: int = 0,
         step: int = 0,
+        *,
         constant: bool = False,
         quant: QuantParams | None = None,
-    ) -> Stored:
-        """Store a tensor's values; when this returns they survive the process.
+    ) -> None:
+        """Store a tensor's values, or what is kept of them; when this returns they survive the process.
 
         Args:
             name: The tensor.
@@ -236,53 +238,35 @@ class RecordingWriter:
             RecordingError: The dtype cannot be stored, a number is out of range, the writer is closed or
                 belongs to another process, or the disk is full.
         """
-        self._check_place(name, sample, step)
-        logical = storable_dtype(name, array)
+        self._check_usable()
+        if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
+            raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
+        dtype = array.dtype if isinstance(array, Kept) else storable_dtype(name, array)
         place = self._index.place(name, sample, step, constant=constant)
+        partly = offset = None
         try:
-            stored, flags = self._payloads.store(array, logical)
-            row = pack_row(self.events, place, stored, flags)
-            event = encode_event(row, stored.shape, name, offset=stored.offset, constant=constant)
+            if isinstance(array, Kept):
+                partly = self._store_partly(array)
+                row = pack_kept_row(self.events, place, partly)
+            else:
+                stored, flags = self._payloads.store(array, dtype)
+                offset, row = stored.offset, pack_row(self.events, place, stored, flags)
+            event = encode_event(row, array.shape, name, offset=offset, constant=constant, partly=partly)
             self._journal.add(Kind.EVENT, event)
             self._journal.commit()
         except BaseException as exc:
             self.fail(f"Tensor {name!r}", exc)
             raise
-        self._index.add(row, name, place, logical, constant=constant, quant=quant)
-        self._sync()
-        return stored
-
-    def append_kept(
-        self,
-        name: str,
-        kept: Kept,
-        *,
-        sample: int = 0,
-        step: int = 0,
-        constant: bool = False,
-        quant: QuantParams | None = None,
-    ) -> None:
-        """Store what is kept of a tensor that is not kept in full. Arguments and errors as of `append`."""
-        self._check_place(name, sample, step)
-        place = self._index.place(name, sample, step, constant=constant)
-        try:
-            partly = Partly(kept)
-            if kept.values is not None and kept.positions is not None:
-                values, _ = self._payloads.store(kept.values, kept.dtype)
-                partly = Partly(kept, values, self._payloads.store(kept.positions, "int64")[0])
-            row = pack_kept_row(self.events, place, partly)
-            self._journal.add(Kind.EVENT, encode_kept_event(row, partly, name, constant=constant))
-            self._journal.commit()
-        except BaseException as exc:
-            self.fail(f"Tensor {name!r}", exc)
-            raise
-        self._index.add(row, name, place, kept.dtype, constant=constant, quant=quant, partly=partly)
+        if partly is None:
+            self._stored[name, place.sample, place.step] = tuple(stored)
+        self._index.add(row, name, place, dtype, constant=constant, quant=quant, partly=partly)
         self._sync()
 
-    def _check_place(self, name: str, sample: int, step: int) -> None:
-        self._check_usable()
-        if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
-            raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
+    def _store_partly(self, kept: Kept) -> Partly:
+        if kept.values is None or kept.positions is None:
+            return Partly(kept)
+        values, _ = self._payloads.store(kept.values, kept.dtype)
+        return Partly(kept, values, self._payloads.store(kept.positions, "int64")[0])
 
     def fail(self, what: str, exc: BaseException) -> None:
         """Take back what was begun; if it is the disk that is full or broken, remember that and say so.
@@ -307,15 +291,16 @@ class RecordingWriter:
             raise
         self._synced = time.monotonic()
 
-    def read_back(self, stored: Stored) -> np.ndarray:
-        """Give the values of an appended array.
+    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+        """Return values that were appended; None if there are none, or not all were kept.
 
         Raises:
             RecordingError: The writer is closed or belongs to another process, or the file cannot be read.
         """
         self._check_usable(failed=True)
+        stored = self._stored.get((name, sample, step))
         try:
-            return self._payloads.read_back(stored)
+            return None if stored is None else self._payloads.read_back(Stored(*stored))
         except (OSError, ValueError) as exc:
             raise RecordingError(f"{str(self._part)!r} cannot be read back: {cause(exc)}.") from None
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug import version
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.limits import Limits
 from qdebug.session import DiffSession, diff, open_recording
@@ -130,7 +131,7 @@ def test_results_of_another_version_are_computed_anew_and_that_is_known(pair, ex
     session = DiffSession(*map(open_recording, pair), cache=True)
     told = session.result().to_json()
     assert not session.outdated
-    monkeypatch.setattr(qdebug, "__version__", "0.0.0")
+    monkeypatch.setattr(version, "__version__", "0.0.0")
     del examined[:]
     again = DiffSession(*map(open_recording, pair), cache=True)
     assert again.result().to_json() == told

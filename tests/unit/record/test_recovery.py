@@ -188,8 +188,7 @@ def test_a_run_that_only_lacks_its_name_is_complete(tmp_path, monkeypatch):
 def test_values_that_were_put_twice_since_the_first_time_was_interrupted(tmp_path):
     def body(rec):
         rec.put("a", np.zeros(2))
-        writer = rec._ledger.sink._writer
-        writer.append("b", np.zeros(2))
+        rec._ledger.sink.append("b", np.zeros(2))
         rec.put("b", np.ones(2))
 
     path = left_behind(tmp_path / "run.h5", body)

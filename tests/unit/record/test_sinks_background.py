@@ -66,7 +66,7 @@ def test_put_waits_when_too_much_is_waiting():
 
     def fill():
         for number in range(6):
-            sink.append(f"t{number}", np.zeros(1000, np.uint8), (0, 0))
+            sink.append(f"t{number}", np.zeros(1000, np.uint8))
             reached.append(number)
 
     filler = threading.Thread(target=fill)
@@ -85,17 +85,17 @@ def test_an_array_larger_than_the_bound_waits_alone():
     memory = MemorySink()
     sink = BackgroundSink(memory, most=10)
     for number in range(3):
-        sink.append(f"t{number}", np.zeros(1000), (0, 0))
-    assert sink.read_back("t2", (0, 0)).size == 1000
+        sink.append(f"t{number}", np.zeros(1000))
+    assert sink.read_back("t2").size == 1000
     sink.discard()
 
 
 def test_an_error_is_raised_where_the_next_array_is_put():
     sink = BackgroundSink(MemorySink())
-    sink.append("odd", np.array(["text"]), (0, 0))
+    sink.append("odd", np.array(["text"]))
     with pytest.raises(RecordingError, match="'odd'"):
-        sink.read_back("odd", (0, 0))
-    sink.append("a", np.zeros(1), (0, 0))
+        sink.read_back("odd")
+    sink.append("a", np.zeros(1))
     sink.close(Graph(), RunInfo(backend="b"))
     assert sink.inner.recording.names == ("a",)
 

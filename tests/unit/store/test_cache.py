@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xxhash
 
-import qdebug
+from qdebug import version
 from qdebug.model import Graph, MemoryRecording
 from qdebug.store import cache as module
 from qdebug.store.cache import ColumnCache, user_folder
@@ -80,7 +80,7 @@ def test_values_changed_in_place_are_noticed(recorded):
     assert opened(recorded).read() is None
 
 
-@pytest.mark.parametrize(("owner", "name"), [(qdebug, "__version__"), (np, "__version__")])
+@pytest.mark.parametrize(("owner", "name"), [(version, "__version__"), (np, "__version__")])
 def test_another_version_is_another_key(recorded, monkeypatch, owner, name):
     written(recorded)
     monkeypatch.setattr(owner, name, "0.0.0")
@@ -91,7 +91,7 @@ def test_code_that_changed_is_another_key(recorded, tmp_path, monkeypatch):
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("first = 1\n")
-    monkeypatch.setattr(qdebug, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(version, "__file__", str(package / "version.py"))
     written(recorded)
     assert same(opened(recorded).read())
     (package / "__init__.py").write_text("second = 2\n")

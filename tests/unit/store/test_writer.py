@@ -137,16 +137,16 @@ class TestAppend:
     def test_values_are_in_the_file_before_append_returns(self, tmp_path):
         writer = RecordingWriter(tmp_path / "run.h5")
         array = np.arange(1000, dtype=np.int16)
-        stored = writer.append("x", array)
+        writer.append("x", array)
         array[:] = -1
-        part = (tmp_path / "run.h5.part").read_bytes()
-        assert part[stored.offset : stored.offset + 2000] == np.arange(1000, dtype="<i2").tobytes()
-        assert writer.read_back(stored).tolist() == list(range(1000))
+        assert np.arange(1000, dtype="<i2").tobytes() in (tmp_path / "run.h5.part").read_bytes()
+        assert writer.read_back("x").tolist() == list(range(1000))
         writer.discard()
 
     def test_empty_values_are_read_back(self, tmp_path):
         writer = RecordingWriter(tmp_path / "run.h5")
-        assert writer.read_back(writer.append("x", np.zeros((0, 3), np.int8))).shape == (0, 3)
+        writer.append("x", np.zeros((0, 3), np.int8))
+        assert writer.read_back("x").shape == (0, 3)
         writer.discard()
 
     @pytest.mark.parametrize("place", [{"sample": -1}, {"step": -1}, {"sample": 2**32}, {"step": 2**32}])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug import version
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.session import DiffSession, diff, open_recording
 from qdebug.tui.nodes import rows as node_rows
@@ -88,7 +89,7 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
     assert [result.to_dict() for result in opened.table.results] == [node.to_dict() for node in told.nodes]
     assert events[-1].result.to_json() == told.to_json()
     assert not any(isinstance(event, Said) for event in events)
-    monkeypatch.setattr(qdebug, "__version__", "0.0.0")
+    monkeypatch.setattr(version, "__version__", "0.0.0")
     reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))
     reader.run()
     assert [event.message for event in events if isinstance(event, Said)] == [
