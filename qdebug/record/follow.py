@@ -78,12 +78,6 @@ class FollowedRecording(Closable):
         self._target = journal.with_name(journal.name.removesuffix(".journal"))
         self._account = Account(self._reader)
         self._model = ""
-        self._events: dict[tuple[str, int, int], JournalEvent] = {}
-        self._partly: dict[tuple[str, int, int], JournalEvent] = {}
-        self._quants: dict[tuple[str, int, int], QuantParams] = {}
-        self._said: dict[str, Any] = {}
-        self._constants: set[str] = set()
-        self._extent = [0, 0]
         self._graph: Graph | None = None
         self.refresh()
 
@@ -106,23 +100,13 @@ class FollowedRecording(Closable):
         new: dict[str, None] = {}
         entries = self._reader.refresh()
         for entry in entries:
-            self._said |= self._account.take(entry)
+            self._account.take(entry)
             if isinstance(entry, JournalEvent):
-                self._take(entry)
                 new[entry.name] = None
         if entries:
             self._graph = None
             self._model = self._model or self.info.model
         return tuple(new)
-
-    def _take(self, event: JournalEvent) -> None:
-        key = (event.name, int(event.row["sample"]), int(event.row["step"]))
-        (self._partly if event.partly else self._events)[key] = event
-        if (quant := self._said.pop("quant", None)) is not None:
-            self._quants[key] = quant
-        if event.constant:
-            self._constants.add(event.name)
-        self._extent = [max(known, number) for known, number in zip(self._extent, key[1:], strict=True)]
 
     @property
     def state(self) -> FollowState:
@@ -165,7 +149,7 @@ class FollowedRecording(Closable):
         """Facts of the run so far; complete only when the recorder has closed it."""
         if self._reader is None:
             return self._whole().info
-        return self._account.info(complete=bool(self._reader.end and self._reader.end.get("complete")))
+        return self._account.info()
 
     @property
     def graph(self) -> Graph:
@@ -173,18 +157,18 @@ class FollowedRecording(Closable):
         if self._reader is None:
             return self._whole().graph
         if self._graph is None:
-            self._graph = self._account.builder.build(self._account.names, self._model)
+            self._graph = self._account.graph(self._model)
         return self._graph
 
     @property
     def samples(self) -> int:
         """Number of samples so far."""
-        return self._whole().samples if self._reader is None else self._extent[0] + 1
+        return self._whole().samples if self._reader is None else self._account.extent[0] + 1
 
     @property
     def steps(self) -> int:
         """Number of steps of a sample so far."""
-        return self._whole().steps if self._reader is None else self._extent[1] + 1
+        return self._whole().steps if self._reader is None else self._account.extent[1] + 1
 
     @property
     def names(self) -> Sequence[str]:
@@ -194,13 +178,14 @@ class FollowedRecording(Closable):
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
         """Quantization of values that do not have their tensor's, by tensor, sample and step."""
-        return self._whole().event_quants if self._reader is None else self._quants
+        return self._whole().event_quants if self._reader is None else self._account.quants
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
         if self._reader is None:
             return self._whole().has(tensor, sample, step)
-        return self._key(tensor, sample, step) in self._events
+        event = self._event(tensor, sample, step)
+        return event is not None and not event.partly
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Give the stored elements (codes, if quantized), read-only, in the logical dtype; checked against their hash.
@@ -210,31 +195,34 @@ class FollowedRecording(Closable):
         """
         if self._reader is None:
             return self._whole().load(tensor, sample, step)
-        event = self._events.get(self._key(tensor, sample, step))
-        if event is None and self._key(tensor, sample, step) in self._partly:
-            raise not_in_full(tensor, sample, step)
+        event = self._event(tensor, sample, step)
         if event is None:
             raise no_values(tensor, sample, step, self.names)
-        return self._reader.load(event)
+        values = self._reader.read(event)
+        if isinstance(values, Kept):
+            raise not_in_full(tensor, sample, step)
+        return values
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Give dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
         if self._reader is None:
             return self._whole().outline(tensor, sample, step)
-        event = self._events.get(self._key(tensor, sample, step))
-        if event is None or event.hash_kind is not HashKind.XXH3:
+        event = self._event(tensor, sample, step)
+        if event is None or event.partly or event.hash_kind is not HashKind.XXH3:
             return None
         return Outline(event.dtype, event.shape, event.row["hash"].tobytes())
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
         if self._reader is None:
             return self._whole().kept(tensor, sample, step)
-        event = self._partly.get(self._key(tensor, sample, step))
-        return None if event is None else self._reader.kept(event)
+        event = self._event(tensor, sample, step)
+        kept = None if event is None or not event.partly else self._reader.read(event)
+        return kept if isinstance(kept, Kept) else None
 
-    def _key(self, tensor: str, sample: int, step: int) -> tuple[str, int, int]:
-        return (tensor, 0, 0) if tensor in self._constants else (tensor, sample, step)
+    def _event(self, tensor: str, sample: int, step: int) -> JournalEvent | None:
+        constant = self._account.builder.is_constant(tensor)
+        return self._account.events.get((tensor, 0, 0) if constant else (tensor, sample, step))
 
     def _whole(self) -> FileRecording:
         if self._file is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError
-from qdebug.model import Fidelity, QuantParams, Role, RunInfo
+from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
 from qdebug.record.graph_builder import GraphBuilder, NodeFacts
 from qdebug.record.ledger import apply_put
 from qdebug.record.quantization import doubt_of
@@ -40,19 +40,29 @@ class Recovered:
 
 
 class Account:
-    """What a journal says of a run, entry after entry: the graph and the facts so far.
+    """What a journal says of a run, entry after entry: the values, the graph and the facts so far.
 
     Args:
         reader: The journal.
+
+    Attributes:
+        events: Where values are, by tensor, sample and step; those put last come last.
+        quants: Quantization of values that do not have their tensor's.
+        extent: The last sample and the last step.
+        names: Tensors that have values, in the order of recording.
+        lost: Tensors of which values are damaged or missing, with what is to be said of them.
     """
 
     def __init__(self, reader: JournalReader) -> None:
         self._reader = reader
         self._builder: GraphBuilder | None = None
-        self.lost: dict[str, str] = {}
-        """Tensors of which values are damaged or missing, with what is to be said of them."""
-        self._skipped: dict[str, str] = {}
+        self.events: dict[tuple[str, int, int], JournalEvent] = {}
+        self.quants: dict[tuple[str, int, int], QuantParams] = {}
         self.names: dict[str, None] = {}
+        self.lost: dict[str, str] = {}
+        self.extent = (0, 0)
+        self._quant: QuantParams | None = None
+        self._skipped: dict[str, str] = {}
         self._doubts: dict[str, str] = {}
         self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
 
@@ -63,39 +73,52 @@ class Account:
             self._builder = GraphBuilder(self._reader.graph)
         return self._builder
 
-    def take(self, entry: Entry) -> dict[str, Any]:
-        """Take an entry into account; give what it says of the values that come next, for `RecordingWriter.append`.
+    def graph(self, model: str) -> Graph:
+        """Put the graph together."""
+        return self.builder.build(self.names, model)
+
+    def take(self, entry: Entry) -> None:
+        """Take an entry into account.
 
         Raises:
             RecordingError: It contradicts earlier ones, or is something else.
         """
         try:
             if isinstance(entry, JournalEvent):
-                role = Role.CONSTANT if entry.constant else None
-                self.builder.note(entry.name, entry.shape, NodeFacts(), dtype=entry.dtype, role=role)
-                self.names.setdefault(entry.name)
-                self._skipped.pop(entry.name, None)  # the last word holds
-                return {}
-            return self._take_note(self.builder, entry)
+                self._take_event(entry)
+            else:
+                self._take_note(entry)
         except (TypeError, ValueError, GraphError) as exc:
             raise damaged(self._reader.path, exc) from None
 
-    def _take_note(self, builder: GraphBuilder, note: Mapping[str, Any]) -> dict[str, Any]:
+    def _take_event(self, event: JournalEvent) -> None:
+        role = Role.CONSTANT if event.constant else None
+        self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
+        self.names.setdefault(event.name)
+        self._skipped.pop(event.name, None)  # the last word holds
+        place = event.name, int(event.row["sample"]), int(event.row["step"])
+        self.events.pop(place, None)  # putting it was interrupted, and it is put once more
+        self.events[place] = event
+        self.extent = max(self.extent[0], place[1]), max(self.extent[1], place[2])
+        quant, self._quant = self._quant, None
+        if quant is not None:
+            self.quants[place] = quant
+
+    def _take_note(self, note: Mapping[str, Any]) -> None:
         if "put" in note:
-            noted = apply_put(builder, note)
-            if doubt := doubt_of(noted.quant or builder.quant(str(note["put"]))):
+            noted = apply_put(self.builder, note)
+            if doubt := doubt_of(noted.quant or self.builder.quant(str(note["put"]))):
                 self._doubts.setdefault(str(note["put"]), doubt)
-            return {"quant": noted.quant}
+            self._quant = noted.quant
         if "outputs" in note:
-            builder.outputs([str(name) for name in note["outputs"]])
+            self.builder.outputs([str(name) for name in note["outputs"]])
         if "skip" in note:
             self._skipped[str(note["skip"])] = str(note.get("reason", ""))
         if "fidelity" in note:
             self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
-        return {}
 
-    def info(self, *, complete: bool) -> RunInfo:
-        """Give the facts of the run.
+    def info(self) -> RunInfo:
+        """Return the facts of the run; it is complete if the journal ends so.
 
         Raises:
             RecordingError: They make no sense.
@@ -108,7 +131,7 @@ class Account:
         fidelity, detail = self._fidelity
         return replace(
             known,
-            complete=complete,
+            complete=bool(self._reader.end and self._reader.end.get("complete")),
             fidelity=fidelity,
             fidelity_detail=detail,
             skipped={**self._skipped, **self.lost},
@@ -198,69 +221,45 @@ def _info(path: Path) -> str:
 def _rebuilt(journal: Path, out: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
     reader = JournalReader(journal)
     try:
-        entries = reader.refresh()
-        total = sum(isinstance(entry, JournalEvent) for entry in entries)
-        if not total:
+        account = Account(reader)
+        for entry in reader.refresh():
+            account.take(entry)
+        if not account.events:
             raise NotARecordingError(
                 f"{str(journal)!r} tells of no tensor: the run did not get far.", hint="Record the run again."
             )
-        work = _Rebuilding(reader, RecordingWriter(out, force=force))
+        writer = RecordingWriter(out, force=force)
         try:
-            for done, _ in enumerate(work.steps(entries), start=1):
-                if progress is not None:
-                    progress(done, total)
-            return work.finish(out)
+            lost = _take_over(reader, account, writer, progress)
+            if not writer.events:
+                part = journal.with_suffix(".part")
+                gone = journal.suffix == ".journal" and not part.exists()
+                why = f", since {str(part)!r}, which held the values, is gone" if gone else ""
+                raise RecordingError(f"No tensor of {str(journal)!r} can be read{why}.", hint="Record the run again.")
+            known = account.info()
+            info = replace(known, complete=known.complete and not lost)
+            writer.close(account.graph(info.model), info)
         except BaseException:
-            work.writer.discard()
+            writer.discard()
             raise
     finally:
         reader.close()
+    return Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
 
 
-class _Rebuilding:
-    """A recording that is made of a journal."""
-
-    def __init__(self, reader: JournalReader, writer: RecordingWriter) -> None:
-        self.writer = writer
-        self._reader = reader
-        self._account = Account(reader)
-        self._lost: list[tuple[str, int, int]] = []
-
-    def steps(self, entries: Sequence[Entry]) -> Iterator[None]:
-        """Take over all entries, one array a step."""
-        last = {_place(entry): number for number, entry in enumerate(entries) if isinstance(entry, JournalEvent)}
-        said: dict[str, Any] = {}
-        for number, entry in enumerate(entries):
-            said |= self._account.take(entry)
-            if isinstance(entry, JournalEvent):
-                if last[_place(entry)] == number:  # else it was interrupted, and put once more
-                    self._take_over(entry, **said)
-                said = {}
-                yield
-
-    def _take_over(self, event: JournalEvent, *, quant: QuantParams | None = None) -> None:
-        name, sample, step = _place(event)
-        if not self._reader.is_whole(event):
-            self._lost.append((name, sample, step))
-            self._account.lost[name] = "its values were damaged or missing when the run was recovered"
-            return
-        facts: dict[str, Any] = {"sample": sample, "step": step, "constant": event.constant, "quant": quant}
-        kept = self._reader.kept(event)
-        self.writer.append(name, self._reader.load(event) if kept is None else kept, **facts)
-
-    def finish(self, out: Path) -> Recovered:
-        """Write the recording."""
-        if not self.writer.events:
-            journal = self._reader.path
-            part = journal.with_suffix(".part")
-            gone = journal.suffix == ".journal" and not part.exists()
-            why = f", since {str(part)!r}, which held the values, is gone" if gone else ""
-            raise RecordingError(f"No tensor of {str(journal)!r} can be read{why}.", hint="Record the run again.")
-        ended = self._reader.end
-        info = self._account.info(complete=bool(ended and ended.get("complete")) and not self._lost)
-        self.writer.close(self._account.builder.build(self._account.names, info.model), info)
-        return Recovered(path=out, tensors=self.writer.events, complete=info.complete, lost=tuple(self._lost))
-
-
-def _place(event: JournalEvent) -> tuple[str, int, int]:
-    return event.name, int(event.row["sample"]), int(event.row["step"])
+def _take_over(
+    reader: JournalReader, account: Account, writer: RecordingWriter, progress: Callable[[int, int], None] | None
+) -> tuple[tuple[str, int, int], ...]:
+    """Write all values that are there and are those that were written; return the places of the others."""
+    lost = []
+    for done, (place, event) in enumerate(account.events.items(), start=1):
+        try:
+            values = reader.read(event)
+        except RecordingError:
+            lost.append(place)
+            account.lost[event.name] = "its values were damaged or missing when the run was recovered"
+        else:
+            writer.append(event.name, values, *place[1:], constant=event.constant, quant=account.quants.get(place))
+        if progress is not None:
+            progress(done, len(account.events))
+    return tuple(lost)

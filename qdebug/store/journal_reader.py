@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.errors import NotARecordingError, RecordingError
+from qdebug.errors import NotARecordingError
 from qdebug.model import Graph
 from qdebug.model.kept import Kept
 from qdebug.numerics.large_arrays import Making
@@ -39,7 +39,7 @@ from qdebug.store.journal import (
 from qdebug.store.layout import Flag, physical_dtype
 from qdebug.store.payload import array_hash, from_physical, stretches
 from qdebug.store.safety import MAX_ROWS, read_bytes
-from qdebug.store.tables import TextTable, decode_graph, decode_run
+from qdebug.store.tables import decode_graph, decode_run
 from qdebug.store.target import journal_of, part_of
 
 __all__ = ["Entry", "JournalReader", "journal_at"]
@@ -138,7 +138,7 @@ class JournalReader:
         elif frame.kind == Kind.GRAPH:
             tables = decode_tables(frame.body)
             check_graph(tables)
-            self.graph = decode_graph(tables, TextTable(tables).shared(), decode_run(tables))
+            self.graph = decode_graph(tables, decode_run(tables))
         elif frame.kind == Kind.NOTE:
             entries.append(decode_json(frame.body))
         elif frame.kind == Kind.END:
@@ -175,77 +175,58 @@ class JournalReader:
         except OSError:
             return False
 
-    def load(self, event: JournalEvent) -> np.ndarray:
-        """Give the values of an event in their logical dtype, read-only.
+    def read(self, event: JournalEvent) -> np.ndarray | Kept:
+        """Return the values of an event in their logical dtype, read-only; what was kept of them if it was not all.
 
         Raises:
             RecordingError: They are not there, or not those that were written.
         """
-        fd = self._fd if event.where is Where.INLINE else self._part
-        raw = self._read(event, fd, event.offset, event.shape, physical_dtype(event.dtype))
+        try:
+            return self._kept(event) if event.partly else self._values(event)
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+
+    def _values(self, event: JournalEvent) -> np.ndarray:
+        raw = self._read(event, event.offset, event.shape, event.dtype)
         if not _is_whole(event, raw):
-            raise damaged(self.path, f"the values of {event.name!r} are not those recorded")
+            raise ValueError(f"the values of {event.name!r} are not those recorded")
         array = from_physical(raw, event.dtype)
         array.flags.writeable = False
         return array
 
-    def kept(self, event: JournalEvent) -> Kept | None:
-        """Give what was kept of an event whose values were not kept in full; None if they were.
-
-        Raises:
-            RecordingError: It is not there, or not what was written.
-        """
-        if not event.partly:
-            return None
+    def _kept(self, event: JournalEvent) -> Kept:
         positions = values = None
-        if event.sampled is not None:
-            where, shape = event.sampled, (event.sampled.size,)
-            positions = self._read(event, self._part, where.positions, shape, np.dtype("<i8"))
-            values = self._read(event, self._part, where.values, shape, physical_dtype(event.dtype))
-            try:
-                check_positions(positions, int(event.row["count"]))
-                if array_hash(positions) != where.check or array_hash(values) != where.digest:
-                    raise ValueError(f"the kept elements of {event.name!r} are not those recorded")
-            except ValueError as exc:
-                raise damaged(self.path, exc) from None
+        if (where := event.sampled) is not None:
+            positions = self._read(event, where.positions, (where.size,), "int64")
+            values = self._read(event, where.values, (where.size,), event.dtype)
+            check_positions(positions, int(event.row["count"]))
+            if array_hash(positions) != where.check or array_hash(values) != where.digest:
+                raise ValueError(f"the kept elements of {event.name!r} are not those recorded")
             values = from_physical(values, event.dtype)
         return Kept(
             dtype=event.dtype,
             shape=event.shape,
-            digest=bytes(event.row["hash"].tobytes()),
+            digest=event.row["hash"].tobytes(),
             statistics=statistics_of(event.row, event.bins),
             positions=positions,
             values=values,
             truncated=Flag.TRUNCATED in event.flags,
         )
 
-    def _read(
-        self, event: JournalEvent, fd: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> np.ndarray:
-        nbytes = math.prod(shape) * dtype.itemsize
-        try:
-            if nbytes and event.where is Where.NOWHERE and event.sampled is None:
-                raise ValueError(f"the values of {event.name!r} were not kept")
-            if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
-                raise ValueError(f"the values of {event.name!r} are not in the file")
-            making, count = Making(shape, dtype), math.prod(shape)
-            block = np.empty(min(count, _STRETCH), dtype)
-            for start in range(0, count, _STRETCH):
-                part = block[: count - start]
-                read_bytes(fd, offset + start * dtype.itemsize, part.view(np.uint8))
-                making.put_flat(start, part)
-        except BAD_FILE as exc:
-            raise damaged(self.path, exc) from None
+    def _read(self, event: JournalEvent, offset: int, shape: tuple[int, ...], logical: str) -> np.ndarray:
+        fd = self._fd if event.where is Where.INLINE and event.sampled is None else self._part
+        dtype, count = physical_dtype(logical), math.prod(shape)
+        nbytes = count * dtype.itemsize
+        if nbytes and event.where is Where.NOWHERE and event.sampled is None:
+            raise ValueError(f"the values of {event.name!r} were not kept")
+        if nbytes and (fd < 0 or offset + nbytes > os.fstat(fd).st_size):
+            raise ValueError(f"the values of {event.name!r} are not in the file")
+        making, block = Making(shape, dtype), np.empty(min(count, _STRETCH), dtype)
+        for start in range(0, count, _STRETCH):
+            part = block[: count - start]
+            read_bytes(fd, offset + start * dtype.itemsize, part.view(np.uint8))
+            making.put_flat(start, part)
         return making.done()
-
-    def is_whole(self, event: JournalEvent) -> bool:
-        """Tell whether the values of an event are there and are those that were written."""
-        try:
-            if self.kept(event) is None:
-                self.load(event)
-        except RecordingError:
-            return False
-        return True
 
     def close(self) -> None:
         """Close the files. Again does nothing."""

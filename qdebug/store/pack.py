@@ -16,7 +16,7 @@ from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.store.container import Container
 from qdebug.store.index_rows import PARTLY
-from qdebug.store.layout import INDEX_DIMS, hdf5_type, payload_key, physical_dtype
+from qdebug.store.layout import hdf5_type, payload_key
 from qdebug.store.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
 from qdebug.store.payload_reader import Expected, read_payload
 from qdebug.store.payload_store import PayloadFile, write_all
@@ -124,24 +124,12 @@ def _rewrite(path: Path, scratch: Path, codec: int, level: int, progress: Callab
 
 def _payloads(container: Container) -> dict[int, Expected]:
     """List all payloads, with those of kept elements and their positions."""
-    found: dict[int, Expected] = {}
     index = container.tables["index"]
-    for row in index[(index["flags"] & PARTLY) == 0]:
-        ndim = int(row["ndim"])
-        number = int(row["payload"])
-        found[number] = Expected(
-            number=number,
-            dtype=LOGICAL_DTYPES[row["dtype"]],
-            nbytes=int(row["nbytes"]),
-            ndim=ndim,
-            shape=tuple(int(size) for size in row["shape"][: min(ndim, INDEX_DIMS)]),
-        )
+    found = [Expected.of_event(row) for row in index[(index["flags"] & PARTLY) == 0]]
     for row in container.optional.get("samples", ()):
-        dtype, count = LOGICAL_DTYPES[index["dtype"][row["event"]]], int(row["count"])
-        for name, logical in (("values", dtype), ("positions", "int64")):
-            nbytes, number = count * physical_dtype(logical).itemsize, int(row[name])
-            found[number] = Expected(number=number, dtype=logical, nbytes=nbytes, ndim=1, shape=(count,))
-    return dict(sorted(found.items()))
+        for name, dtype in (("values", LOGICAL_DTYPES[index["dtype"][row["event"]]]), ("positions", "int64")):
+            found.append(Expected.of_elements(int(row[name]), dtype, int(row["count"])))
+    return {expected.number: expected for expected in sorted(found)}
 
 
 class _Packer:

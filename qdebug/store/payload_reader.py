@@ -6,12 +6,12 @@ import errno
 import math
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
 
+from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.numerics.large_arrays import Making
 from qdebug.store.container import Container
 from qdebug.store.layout import INDEX_DIMS, hdf5_type, physical_dtype
@@ -25,8 +25,7 @@ _MAP_FROM = 1 << 20
 _STRETCH = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(NamedTuple):
     """What the index says of a payload.
 
     Args:
@@ -42,6 +41,17 @@ class Expected:
     nbytes: int
     ndim: int
     shape: tuple[int, ...]
+
+    @classmethod
+    def of_event(cls, row: Any) -> Self:
+        """Return what a row of /index says."""
+        number, code, nbytes, ndim = (row[name].item() for name in ("payload", "dtype", "nbytes", "ndim"))
+        return cls(number, LOGICAL_DTYPES[code], nbytes, ndim, tuple(row["shape"][:ndim].tolist()))
+
+    @classmethod
+    def of_elements(cls, number: int, dtype: str, count: int) -> Self:
+        """Return what holds for so many elements that were kept of a tensor."""
+        return cls(number, dtype, count * physical_dtype(dtype).itemsize, 1, (count,))
 
 
 def read_payload(container: Container, expected: Expected) -> np.ndarray:

@@ -20,15 +20,13 @@ from qdebug.store.layout import DTYPE_CODES, ROLES, TABLES, UNKNOWN, Has, physic
 from qdebug.store.payload import from_physical, to_bytes
 
 __all__ = [
-    "TextTable",
     "check_storable",
-    "checked_quants",
     "decode_attrs",
     "decode_graph",
     "decode_info",
-    "decode_quant",
     "decode_quants",
     "decode_run",
+    "decode_texts",
     "encode_attrs",
     "encode_tables",
     "plain_facts",
@@ -124,56 +122,26 @@ _DECODERS: dict[str, Callable[[Any], AttrValue]] = {
 }
 
 
-class TextTable:
-    """The strings of a recording, decoded when they are asked for.
+def decode_texts(tables: Tables, rows: np.ndarray | None = None) -> list[str]:
+    """Return strings of a recording or a journal; recordings of one net share those that are the same in both.
 
     Args:
-        tables: The tables of a recording or of a journal.
+        tables: The tables.
+        rows: Rows of /strings; None for all of them in order.
 
     Raises:
-        ValueError: A row lies outside the text.
+        ValueError: A row lies outside the text, or is no UTF-8.
     """
-
-    def __init__(self, tables: Tables) -> None:
-        data = np.ascontiguousarray(tables["names"]).data
-        starts, lengths = (np.ascontiguousarray(tables["strings"][field]) for field in ("offset", "length"))
-        check_runs("strings", starts, lengths, len(data))
-        self._starts, self._stops = starts, starts + lengths
-        self._data, self._ascii = bytes(data), ""
-        if self._data.isascii():  # of all at once: one text is cut out of it in a third of the time
-            self._ascii = self._data.decode("ascii")
-
-    def at(self, rows: np.ndarray) -> list[str]:
-        """Return the strings of some rows; recordings of one net share those that are the same in both.
-
-        Raises:
-            ValueError: One is no UTF-8.
-        """
-        spans = zip(self._starts[rows].tolist(), self._stops[rows].tolist(), strict=True)
-        if self._ascii:
-            return [intern(self._ascii[start:stop]) for start, stop in spans]
-        return [intern(self._data[start:stop].decode("utf-8", "surrogatepass")) for start, stop in spans]
-
-    def shared(self, rows: np.ndarray | None = None, known: Sequence[str] = ()) -> list[str]:
-        """Return all strings.
-
-        Args:
-            rows: Rows that were asked for before.
-            known: What they hold.
-
-        Raises:
-            ValueError: One is no UTF-8.
-        """
-        texts = [""] * len(self._starts)
-        left = np.ones(len(texts), dtype=bool)
-        if rows is not None:
-            left[rows] = False
-            for row, text in zip(rows.tolist(), known, strict=True):
-                texts[row] = text
-        others = np.flatnonzero(left)
-        for row, text in zip(others.tolist(), self.at(others), strict=True):
-            texts[row] = text
-        return texts
+    data = tables["names"].tobytes()
+    starts, lengths = (np.ascontiguousarray(tables["strings"][field]) for field in ("offset", "length"))
+    check_runs("strings", starts, lengths, len(data))
+    if rows is not None:
+        starts, lengths = starts[rows], lengths[rows]
+    spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+    if data.isascii():  # of all at once: one text is cut out of it in a third of the time
+        text = data.decode("ascii")
+        return [intern(text[start:stop]) for start, stop in spans]
+    return [intern(data[start:stop].decode("utf-8", "surrogatepass")) for start, stop in spans]
 
 
 def encode_tables(
@@ -455,13 +423,14 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
         raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
 
 
-def decode_graph(tables: Tables, texts: Sequence[str], run: Mapping[str, Any]) -> Graph:
+def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
     """Make the graph out of checked tables, as objects.
 
     Raises:
-        ValueError: A quantization, shape or attribute makes no sense.
+        ValueError: A text, quantization, shape or attribute makes no sense.
         GraphError: The nodes form no graph.
     """
+    texts = decode_texts(tables)
     tensors = _decode_tensors(tables, texts)
     names = [tensor.name for tensor in tensors]
     facts = run["graph"]
@@ -535,30 +504,17 @@ def decode_quants(tables: Tables) -> list[QuantParams]:
     Raises:
         ValueError: One makes no sense.
     """
-    return list(checked_quants(tables))
-
-
-def checked_quants(tables: Tables) -> Iterator[QuantParams]:
-    """Make one quantization after the other out of checked tables.
-
-    Raises:
-        ValueError: One makes no sense.
-    """
-    used = 0
+    used, quants = 0, []
     for row in rows_of(tables["quants"]):
-        quant = decode_quant(row, tables)
+        quant = _decode_quant(row, tables)
         used += sum(part.size for part in (quant.zero_point, quant.multiplier, quant.shift) if part is not None)
         if used > len(tables["integers"]):
             raise ValueError("quantizations are more than their pool together")
-        yield quant
+        quants.append(quant)
+    return quants
 
 
-def decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
-    """Make a quantization out of its row in checked tables.
-
-    Raises:
-        ValueError: It makes no sense.
-    """
+def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
     (code, bits, ndim, multiplier_ndim, shift_ndim, axis, block_size, qmin, qmax, zero_point) = row[:10]
     (scale_off, scale_dims, multiplier_off, multiplier_dims, shift_off, shift_dims) = row[10:]
     has, dtype = Has(bits), LOGICAL_DTYPES[code]

@@ -132,7 +132,7 @@ def test_damage_is_noticed_after_what_was_right(recorder, followed, path):
 def test_damaged_values_are_refused(recorder, followed, path):
     recorder.put("a", np.arange(3.0))
     followed.refresh()
-    event = followed._events["a", 0, 0]
+    event = followed._account.events["a", 0, 0]
     with part_of(path).open("r+b") as file:
         file.seek(event.offset)
         file.write(b"\x01")
@@ -295,7 +295,7 @@ def test_what_is_known_of_values_is_told_without_reading_them(recorder, followed
     recorder.next_sample()
     recorder.put("x", np.arange(30_000, dtype=np.int8), scale=0.5)
     followed.refresh()
-    monkeypatch.setattr(JournalReader, "load", None)
+    monkeypatch.setattr(JournalReader, "read", None)
     seen = {place: outline_of(followed, *place) for place in (("w", 1), ("x", 0), ("x", 1), ("x", 2), ("y", 0))}
     assert seen["w", 1][:2] == ("float32", (2, 3))
     assert seen["x", 0] == seen["x", 1]

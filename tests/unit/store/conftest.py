@@ -90,7 +90,7 @@ def left_in():
 
     def values(path):
         reader = JournalReader(journal_of(path))
-        found = {event.name: reader.load(event).tolist() for event in reader.refresh()}
+        found = {event.name: reader.read(event).tolist() for event in reader.refresh()}
         reader.close()
         return found
 

@@ -52,10 +52,10 @@ def test_the_row_that_is_written_is_the_row_of_the_table():
         field = layout.TABLES["index"][name]
         kind = "16s" if name == "hash" else kinds[f"{field.base.kind}{field.base.itemsize}"]
         spelled += kind if name == "hash" else kind * (field.shape[0] if field.shape else 1)
-    packed = re.sub(
-        r"(?<!\d)(\d+)([A-Za-z])", lambda m: m[0] if m[2] == "s" else m[2] * int(m[1]), index_rows._ROW.format
-    )
-    assert packed == "<" + spelled
+    parts = index_rows._EVENT.format, index_rows._VALUES.format, "<16s", index_rows._NUMBERS.format
+    whole = "".join(part.removeprefix("<") for part in parts)
+    packed = re.sub(r"(?<!\d)(\d+)([A-Za-z])", lambda m: m[0] if m[2] == "s" else m[2] * int(m[1]), whole)
+    assert packed == spelled
 
 
 def test_the_specification_names_every_table_and_field():

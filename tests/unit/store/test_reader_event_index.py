@@ -43,21 +43,21 @@ def test_what_is_needed_to_read_values_is_kept():
     given_rows["nbytes"], given_rows["hash"][1], given_rows["dtype"][1] = (7, 2**40), 9, DTYPE_CODES["int8"]
     given_rows["flags"], given_rows["quant"] = (3, 1000), (-1, 5)
     index = EventIndex(given_rows, TENSORS)
-    assert index.tensors.tolist() == [0, 3]
-    for name in ("sample", "step", "payload", "quant", "flags", "dtype", "ndim", "nbytes"):
-        assert np.array_equal(index.columns[name], given_rows[name])
-    assert [index.shape(row) for row in (0, 1)] == [(0, 7), (1, 7)]
-    assert [index.nbytes(row) for row in (0, 1)] == [7, 2**40]
-    assert [index.flags(row) for row in (0, 1)] == [3, 1000]
-    assert (index.payload(1), index.ndim(1), index.dtype(1), index.digest(1)) == (101, 2, "int8", bytes([9] * 16))
+    for name in ("tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "nbytes"):
+        assert np.array_equal(index.rows[name], given_rows[name])
+    assert [index.expected(row).shape for row in (0, 1)] == [(0, 7), (1, 7)]
+    assert [index.expected(row).nbytes for row in (0, 1)] == [7, 2**40]
+    assert [index.is_partly(row) for row in (0, 1)] == [False, True]
+    assert index.expected(1) == (101, "int8", 2**40, 2, (1, 7))
+    assert index.digest(1) == bytes([9] * 16)
 
 
 def test_scalars_have_no_extents():
-    assert EventIndex(table([(0, 0, 0)], ndim=0), 1).shape(0) == ()
+    assert EventIndex(table([(0, 0, 0)], ndim=0), 1).expected(0).shape == ()
 
 
 def test_more_dimensions_than_the_table_has_room_for_keep_those_it_has():
-    assert EventIndex(table([(0, 0, 0)], ndim=12), 1).shape(0) == (0, 7, 0, 0, 0, 0, 0, 0)
+    assert EventIndex(table([(0, 0, 0)], ndim=12), 1).expected(0).shape == (0, 7, 0, 0, 0, 0, 0, 0)
 
 
 def test_an_outline_tells_dtype_shape_and_hash():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from qdebug.errors import GraphError
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.store import tables as decode
-from qdebug.store.tables import TextTable, decode_graph, decode_run, encode_tables
+from qdebug.store.tables import decode_graph, decode_run, encode_tables
 
 HOSTILE = ["", "x", "größe", "名前", "\ud800", "a\0b", "/t/../x", "\x1b[31m", "x" * 300]
 NAMES = st.sampled_from(HOSTILE) | st.text(st.characters(), max_size=3)
@@ -58,7 +58,7 @@ def tables_of(graph):
 
 
 def decoded(tables):
-    return decode_graph(tables, TextTable(tables).shared(), decode_run(tables))
+    return decode_graph(tables, decode_run(tables))
 
 
 def assert_alike(expected, found):
