@@ -11,18 +11,17 @@ import numpy as np
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.frozen import same_value
-from qdebug.store.tables import encode_attrs
+from qdebug.store.tables import decode_attrs, encode_attrs
 
 __all__ = [
     "NO_FACTS",
-    "UNKNOWN_OP",
     "GraphBuilder",
     "NodeFacts",
-    "Noted",
+    "apply_put",
     "check_texts",
     "in_short",
-    "merged_facts",
     "node_facts",
+    "put_note",
 ]
 
 _FACTS = ("op", "domain", "inputs", "attrs", "origin")
@@ -114,7 +113,7 @@ def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
             )
 
 
-def merged_facts(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
+def _merged(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
     """Give a node's facts with those newly said; the very same object if there is nothing new.
 
     Raises:
@@ -275,7 +274,7 @@ class GraphBuilder:
         if known is None:
             merged = facts if facts.outputs == (tensor,) else replace(facts, outputs=(tensor,))
         else:
-            merged = merged_facts(known, facts, facts.name or tensor)
+            merged = _merged(known, facts, facts.name or tensor)
             if tensor in known.outputs and merged.inputs == known.inputs:
                 self._nodes[key] = merged
                 return merged is not known
@@ -450,3 +449,69 @@ def _fits(declared: tuple[int | None, ...] | None, seen: tuple[int | None, ...] 
     if declared is None or seen is None or len(declared) != len(seen):
         return False
     return all(one is None or one == other for one, other in zip(declared, seen, strict=True))
+
+
+def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what was said with a tensor's values as a JSON object.
+
+    Args:
+        name: The tensor.
+        shape: Shape of the values.
+        facts: The node that makes it.
+        said: Fields of `TensorInfo`, None for what was not said.
+    """
+    note: dict[str, Any] = {"put": name, "shape": [int(extent) for extent in shape]}
+    note |= {key: value for key, value in said.items() if isinstance(value, str)}
+    if said.get("quant") is not None:
+        note["quant"] = _quant_text(said["quant"])
+    if facts:
+        note["node"] = {
+            "name": facts.name,
+            "op": facts.op,
+            "domain": facts.domain,
+            "inputs": facts.inputs,
+            "origin": facts.origin,
+            "attrs": encode_attrs(facts.attrs, facts.name or name).decode("ascii"),
+        }
+    return note
+
+
+def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> Noted:
+    """Tell a builder what a note of `put_note` says.
+
+    Raises:
+        RecordingError, GraphError: It contradicts earlier ones.
+        ValueError: It is something else.
+    """
+    try:
+        said = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}
+        facts = _facts(str(note["put"]), note["node"]) if "node" in note else NodeFacts()
+        quant = _quant(note["quant"]) if "quant" in note else None
+        role = Role(note["role"]) if "role" in note else None
+        shape = tuple(int(extent) for extent in note["shape"])
+        return builder.note(str(note["put"]), shape, facts, quant=quant, role=role, **said)
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"a note cannot be decoded: {exc!r}") from None
+
+
+def _facts(tensor: str, plain: Mapping[str, Any]) -> NodeFacts:
+    return NodeFacts(
+        name=None if plain["name"] is None else str(plain["name"]),
+        op=str(plain["op"]),
+        domain=str(plain["domain"]),
+        inputs=tuple(str(name) for name in plain["inputs"]),
+        origin=tuple(str(name) for name in plain["origin"]),
+        attrs=decode_attrs(str(plain["attrs"]).encode()),
+        outputs=(tensor,),
+    )
+
+
+def _quant_text(quant: QuantParams) -> str:
+    plain = {entry.name: getattr(quant, entry.name) for entry in fields(quant)}
+    return encode_attrs({name: value for name, value in plain.items() if value is not None}, "").decode("ascii")
+
+
+def _quant(text: Any) -> QuantParams:
+    known = {entry.name for entry in fields(QuantParams)}
+    plain: dict[str, Any] = {name: value for name, value in decode_attrs(str(text).encode()).items() if name in known}
+    return QuantParams(**plain)

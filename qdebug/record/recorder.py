@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import index
 from pathlib import Path
 from threading import RLock
@@ -19,67 +20,30 @@ from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, Ru
 from qdebug.model.dtypes import logical_name
 from qdebug.record.arrays import as_array
 from qdebug.record.environment import run_facts
-from qdebug.record.graph_builder import NO_FACTS, GraphBuilder, check_texts, in_short, node_facts
-from qdebug.record.ledger import Ledger
-from qdebug.record.policy import KeepPolicy, policy_of
-from qdebug.record.quantization import QuantFacts
-from qdebug.record.sinks import BackgroundSink, MemorySink, Sink
+from qdebug.record.fidelity import FidelityCheck
+from qdebug.record.graph_builder import (
+    NO_FACTS,
+    GraphBuilder,
+    NodeFacts,
+    check_texts,
+    in_short,
+    node_facts,
+    put_note,
+)
+from qdebug.record.policy import Keep, KeepPolicy, keep_partly, policy_of
+from qdebug.record.quantization import QuantFacts, doubt_of
+from qdebug.record.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
+from qdebug.store.layout import INDEX_DIMS
+from qdebug.store.payload import payload_hash, to_bytes
 from qdebug.store.tables import check_storable
 from qdebug.store.writer import RecordingWriter
 
-__all__ = ["Recorder", "check_kinds", "path_of", "said_of"]
+__all__ = ["Recorder"]
 
-
-def said_of(
-    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
-) -> dict[str, Any]:
-    """Give what was said of a tensor, as fields of `TensorInfo`; only what was.
-
-    Raises:
-        RecordingError: What should be text is not.
-    """
-    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
-    if quant is not None:
-        said["quant"] = quant
-    for title, text in (("layout", layout), ("stands_for", stands_for)):
-        if text is not None:
-            check_texts(name, title, (text,))
-            said[title] = text
-    return said
-
-
-def check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
-    """Refuse arguments of a wrong kind before the run.
-
-    Args:
-        said: What was said, by what it is called in a message.
-        kinds: Types that it may have.
-        expected: What those are, for the message.
-
-    Raises:
-        UsageError: One is something else.
-    """
-    for title, value in said.items():
-        if not isinstance(value, kinds):
-            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
-
-
-def path_of(path: str | os.PathLike[str]) -> Path:
-    """Give the path that a recorder was told to record to.
-
-    Raises:
-        UsageError: It is none.
-    """
-    try:
-        path = os.fsdecode(path)
-    except TypeError:
-        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
-    if path == "-":
-        raise UsageError(
-            "A recording cannot be written to standard output.",
-            hint="Name a file, such as run.h5.",
-        )
-    return Path(path)
+_Place = tuple[int, int]
+"""Sample and step; (0, 0) for a constant."""
+_TOLD = frozenset(("dtype", "role"))
+"""Facts of a tensor that the event of its values tells."""
 
 
 class Recorder:
@@ -139,13 +103,13 @@ class Recorder:
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
-        check_kinds(texts, (str,), "text")
-        check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
-        check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
-        check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
+        _check_kinds(texts, (str,), "text")
+        _check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
+        _check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
+        _check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
         if graph is not None:
             check_storable(graph)  # what a file could not take is refused here, not after the run
-        self.path = None if path is None else path_of(path)
+        self.path = None if path is None else _path_of(path)
         facts = run_facts(
             backend=backend,
             model=model,
@@ -155,16 +119,26 @@ class Recorder:
             options=options,
             flags=cpu_flags,
         )
-        sink = self._sink(facts, graph, force=force, durable=durable)
+        sink = self._sink_for(facts, graph, force=force, durable=durable)
         if background:
             sink = BackgroundSink(sink)
             weakref.finalize(self, sink.leave)  # at the interpreter's exit too, before it stops the thread
-        self._ledger = Ledger(sink, GraphBuilder(graph), facts, policy)
-        self._sample = self._step = 0
+        self._sink, self._facts, self._policy = sink, facts, policy
+        self._builder, self._checked = GraphBuilder(graph), FidelityCheck()
+        self._sample = self._step = self._used = 0
         self._owner = self._pid = os.getpid()
         self._lock = RLock()
+        self._open = True
+        self._any = self._discarded = self._warned = False
+        self._names: dict[str, str | None] = {}
+        """Tensors that were put, with the dtype that the caller gave."""
+        self._places: dict[_Place, set[str]] = {}
+        self._partly: dict[tuple[str, int, int], bytes] = {}
+        """Identity of values that were not kept in full."""
+        self._skipped: dict[str, str] = {}
+        self._doubts: dict[str, str] = {}
 
-    def _sink(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
+    def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
             return MemorySink()
         info = RunInfo(**facts, complete=False)
@@ -228,27 +202,27 @@ class Recorder:
         data = as_array(name, array, dtype)
         quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
         facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
-        said = said_of(name, data, quant, layout, stands_for)
+        said = _said(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step
-            if self._ledger.has(name, place):
+            if name in self._places.get(place, ()):
                 raise RecordingError(
                     f"Tensor {name!r} is put twice for sample {place[0]}, step {place[1]}.",
                     hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
                 )
-            if self._ledger.builder.is_constant(name):
+            if self._builder.is_constant(name):
                 raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
-            self._ledger.keep(name, data, place, facts=facts, said=said, dtype=dtype)
+            self._put(name, data, place, facts=facts, said=said, dtype=dtype)
 
     @property
     def failure(self) -> str | None:
         """Why recording stopped before the run did: a full or broken disk; None while all is well."""
-        return self._ledger.failure
+        return self._sink.failure
 
     @property
     def kept(self) -> int:
         """How many arrays are safe so far."""
-        return self._ledger.kept
+        return self._sink.events
 
     def constant(
         self,
@@ -273,12 +247,12 @@ class Recorder:
         self._check_open()
         data = as_array(name, array, dtype)
         quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
-        said = said_of(name, data, quant, layout, stands_for)
+        said = _said(name, data, quant, layout, stands_for)
         said["role"] = Role.CONSTANT
         with self._alone():
-            if self._ledger.knows(name):
+            if name in self._names:
                 raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
-            self._ledger.keep(name, data, None, facts=NO_FACTS, said=said, dtype=dtype)
+            self._put(name, data, None, facts=NO_FACTS, said=said, dtype=dtype)
 
     def next_sample(self) -> None:
         """Go on to the next sample, step 0."""
@@ -311,7 +285,8 @@ class Recorder:
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
         with self._alone():
-            self._ledger.skip(tensor, str(reason))
+            self._skipped[tensor] = str(reason)
+            self._note({"skip": tensor, "reason": str(reason)})
 
     def outputs(self, *names: str) -> None:
         """Say which tensors are the network's outputs; again adds to them.
@@ -324,7 +299,8 @@ class Recorder:
             if not isinstance(name, str) or not name:
                 raise UsageError(f"An output is named {name!r}; expected text.", hint="Write outputs('a', 'b').")
         with self._alone():
-            self._ledger.outputs(names)
+            self._builder.outputs(names)
+            self._note({"outputs": list(names)})
 
     def check(self, outputs: Mapping[str, Any]) -> None:
         """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
@@ -342,12 +318,15 @@ class Recorder:
                 "check() got no outputs by name.", hint="Pass the outputs of a run without recorder by name."
             )
         with self._alone():
-            self._ledger.check(outputs, (self._sample, self._step))
+            for name, value in outputs.items():
+                if not self._check_output(name, value, (self._sample, self._step)):
+                    return
+            self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
 
     @property
     def fidelity(self) -> Fidelity:
         """What the checks made so far say."""
-        return self._ledger.checked.fidelity
+        return self._checked.fidelity
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -358,8 +337,7 @@ class Recorder:
         Raises:
             UsageError: The recorder has a path, or is not closed.
         """
-        sink = self._ledger.sink
-        sink = sink.inner if isinstance(sink, BackgroundSink) else sink
+        sink = self._sink.inner if isinstance(self._sink, BackgroundSink) else self._sink
         recording = sink.recording if isinstance(sink, MemorySink) else None
         if recording is None:
             where = "still open" if self.path is None else f"recording to {str(self.path)!r}"
@@ -372,7 +350,7 @@ class Recorder:
     @property
     def holds_anything(self) -> bool:
         """Whether there is a recording, or will be once the recorder closes: something was put and not discarded."""
-        return self._ledger.holds_anything
+        return bool(self._places) and not self._discarded
 
     def close(self, *, complete: bool = True) -> None:
         """Finish the recording.
@@ -387,13 +365,15 @@ class Recorder:
             RecordingError: Nothing was recorded, or the file cannot be finished.
         """
         with self._alone():
-            if self._ledger.open:
-                self._ledger.close(complete=complete)
+            if self._open:
+                self._finish(complete=complete)
 
     def discard(self) -> None:
         """Close and leave nothing behind. Again, or after `close`, does nothing."""
         with self._alone():
-            self._ledger.discard()
+            if self._open:
+                self._open, self._discarded = False, True
+                self._sink.discard()
 
     def __reduce__(self) -> NoReturn:
         raise RecordingError(
@@ -408,17 +388,163 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._ledger.open or (self.path is not None and os.getpid() != self._owner):
+        if not self._open or (self.path is not None and os.getpid() != self._owner):
             return  # it is closed, or the process that forked this one goes on with it
         if error is None:
             self.close()
-        elif not self._ledger.kept:
+        elif not self.kept:
             self.discard()
         else:
             try:
                 self.close(complete=False)
             except QdebugError as failure:
                 error.add_note(f"The recording could not be finished either: {failure}")
+
+    def _put(
+        self,
+        name: str,
+        data: np.ndarray,
+        place: _Place | None,
+        *,
+        facts: NodeFacts,
+        said: Mapping[str, Any],
+        dtype: str | None,
+    ) -> None:
+        """Keep values and what was said of them; nothing happens once recording has stopped.
+
+        Args:
+            name: The tensor.
+            data: Its values.
+            place: Sample and step; None for a constant.
+            facts: The node that makes it.
+            said: Fields of `TensorInfo`, those that were said.
+            dtype: Logical dtype as the caller gave it.
+
+        Raises:
+            RecordingError: The facts contradict earlier ones, or the array cannot be stored.
+            GraphError: The node would read what is made of its own output.
+        """
+        if self._has_stopped():
+            return
+        sample = None if place is None else place[0]
+        wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
+        keep = self._policy.without_room(wanted, self._used, data.nbytes)
+        new, quant = self._builder.note(name, data.shape, facts, **said)
+        if new and "quant" in said and (doubt := doubt_of(said["quant"])):
+            self._doubts.setdefault(name, doubt)
+        try:
+            if new and (facts or not keep.anything or not said.keys() <= _TOLD):
+                self._sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
+            if keep.anything:
+                self._keep_values(name, data, place, keep, quant, truncated=keep is not wanted)
+                self._skipped.pop(name, None)
+            self._names.setdefault(name, dtype)
+            if place is not None:
+                if place not in self._places:
+                    self._places[place] = set()
+                self._places[place].add(name)
+        except RecordingError as error:
+            self._stop_at(error)
+
+    def _keep_values(
+        self,
+        name: str,
+        data: np.ndarray,
+        place: _Place | None,
+        keep: Keep,
+        quant: QuantParams | None,
+        *,
+        truncated: bool,
+    ) -> None:
+        """Write as much of an array as is to be kept."""
+        where, constant, self._any = place or (0, 0), place is None, True
+        # The index has no room for further extents, and without values nothing else would tell them.
+        if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
+            self._sink.append(name, data, *where, constant=constant, quant=quant)
+            self._used += data.nbytes
+            return
+        info = self._builder.quant(name) if quant is None else quant
+        kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
+        self._partly[name, *where] = _identity(data)
+        self._sink.append(name, kept, *where, constant=constant, quant=quant)
+        self._used += 0 if kept.values is None else kept.values.nbytes
+
+    def _note(self, plain: Mapping[str, Any]) -> None:
+        """Write down what was said of the run."""
+        if not self._has_stopped():
+            try:
+                self._sink.note(plain)
+            except RecordingError as error:
+                self._stop_at(error)
+
+    def _stop_at(self, error: RecordingError) -> None:
+        """Raise an error, but if it is the disk's: that is no concern of the program that is being recorded."""
+        if self.failure is None:
+            raise error
+        if not self._warned:
+            warn_stopped(error)
+        self._warned = True
+
+    def _has_stopped(self) -> bool:
+        """Tell whether recording has stopped, and warn of it if nobody did."""
+        if self.failure is not None:
+            self._stop_at(RecordingError(self.failure))
+        return self.failure is not None
+
+    def _check_output(self, name: str, value: Any, place: _Place) -> bool:
+        """Compare an output of a plain run with what was put; False if recording had stopped before it came."""
+        key = (name, *((0, 0) if self._builder.is_constant(name) else place))
+        recorded = self._sink.read_back(*key)
+        if recorded is not None:
+            self._checked.compare(name, recorded, as_array(name, value, self._names[name]), place)
+        elif self.failure is not None:
+            return False
+        elif key in self._partly:
+            plain = _identity(as_array(name, value, self._names[name]))
+            self._checked.compare_hash(name, self._partly[key], plain, place)
+        elif name not in self._places.get(place, ()):  # else nothing of it was to be kept
+            raise RecordingError(
+                f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
+                hint="Put it before check(), under the same name.",
+            )
+        return True
+
+    def _detail(self) -> str:
+        return self._checked.detail(len(self._places), self._builder.output_names)
+
+    def _finish(self, *, complete: bool) -> None:
+        if self._has_stopped() and not self.kept:
+            self.discard()
+            return
+        if not self._places and self.failure is None:
+            self.discard()
+            raise RecordingError(
+                "Nothing was recorded: no tensor was put.",
+                hint="Call put() for each tensor before the recorder closes.",
+            )
+        if not self._any and self.failure is None:
+            self.discard()
+            raise RecordingError(
+                "Nothing was kept: what was said about how much to keep leaves out every tensor.",
+                hint="Keep something of one, such as keep='stats' (qdebug record --keep stats).",
+            )
+        self._open = False
+        missing = [name for name in self._builder.output_names if name not in self._names]
+        try:
+            info = RunInfo(
+                **self._facts,
+                complete=complete,
+                fidelity=self.fidelity,
+                fidelity_detail=self._detail(),
+                doubts=self._doubts,
+                skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
+            )
+            self._sink.close(self._builder.build(self._names, info.model), info)
+        except RecordingError as error:
+            self._stop_at(error)
+        finally:
+            with suppress(RecordingError):
+                self._sink.leave()
 
     def _alone(self) -> RLock:
         """Keep other threads out. A forked child has a lock of its own: nobody there lets go of the other one."""
@@ -427,5 +553,63 @@ class Recorder:
         return self._lock
 
     def _check_open(self) -> None:
-        if not self._ledger.open:
+        if not self._open:
             raise RecordingError("The recorder is closed.", hint="Open a new one.")
+
+
+def _said(
+    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
+) -> dict[str, Any]:
+    """Give what was said of a tensor, as fields of `TensorInfo`; only what was.
+
+    Raises:
+        RecordingError: What should be text is not.
+    """
+    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
+    if quant is not None:
+        said["quant"] = quant
+    for title, text in (("layout", layout), ("stands_for", stands_for)):
+        if text is not None:
+            check_texts(name, title, (text,))
+            said[title] = text
+    return said
+
+
+def _check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
+    """Refuse arguments of a wrong kind before the run.
+
+    Args:
+        said: What was said, by what it is called in a message.
+        kinds: Types that it may have.
+        expected: What those are, for the message.
+
+    Raises:
+        UsageError: One is something else.
+    """
+    for title, value in said.items():
+        if not isinstance(value, kinds):
+            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
+
+
+def _path_of(path: str | os.PathLike[str]) -> Path:
+    """Give the path that a recorder was told to record to.
+
+    Raises:
+        UsageError: It is none.
+    """
+    try:
+        path = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
+    if path == "-":
+        raise UsageError(
+            "A recording cannot be written to standard output.",
+            hint="Name a file, such as run.h5.",
+        )
+    return Path(path)
+
+
+def _identity(array: np.ndarray) -> bytes:
+    """Give a hash of an array's dtype, shape and bits."""
+    dtype = logical_name(array.dtype)
+    return payload_hash(f"{dtype} {array.shape}".encode() + payload_hash(to_bytes(array, dtype)))

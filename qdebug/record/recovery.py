@@ -9,8 +9,7 @@ from typing import Any
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError
 from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
-from qdebug.record.graph_builder import GraphBuilder, NodeFacts
-from qdebug.record.ledger import apply_put
+from qdebug.record.graph_builder import GraphBuilder, NodeFacts, apply_put
 from qdebug.record.quantization import doubt_of
 from qdebug.store.container import damaged
 from qdebug.store.journal import JournalEvent

@@ -37,15 +37,8 @@ class RecordingStopped(UserWarning):
     """Recording stopped since the disk is full or broken; the program that is being recorded goes on."""
 
 
-def warn_stopped(error: QdebugError, *, warned: bool) -> None:
-    """Warn that recording stopped, unless that was said already.
-
-    Args:
-        error: Why.
-        warned: Whether it was said.
-    """
-    if warned:
-        return
+def warn_stopped(error: QdebugError) -> None:
+    """Warn that recording stopped, and why."""
     try:
         warnings.warn(f"Recording stopped: {error}", RecordingStopped, stacklevel=_host_level())
     except RecordingStopped:

@@ -25,7 +25,7 @@ def left(tmp_path):
     rec.put("s", np.arange(50.0))
     rec.put("e", np.arange(50.0))
     rec.outputs("a")
-    rec._ledger.sink.leave()
+    rec._sink.leave()
     return tmp_path / "run.h5"
 
 

@@ -72,7 +72,7 @@ def left_behind(path):
     rec = Recorder(path, backend="b")
     rec.put("a", np.full(3, 7.5))
     rec.put("b", np.arange(4.0))
-    rec._ledger.sink.leave()
+    rec._sink.leave()
     return path
 
 

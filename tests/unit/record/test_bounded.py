@@ -30,7 +30,7 @@ def record(request, tmp_path):
         recorder = qdebug.Recorder(None if request.param == "memory" else path, backend="test", **keys)
         body(recorder)
         if request.param == "recovered":
-            recorder._ledger.sink.leave()
+            recorder._sink.leave()
             recover(path)
         elif request.param == "followed":
             opened.append(qdebug.open_recording(path, follow=True))

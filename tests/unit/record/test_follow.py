@@ -112,7 +112,7 @@ def test_a_discarded_recording_has_stopped(recorder, followed):
 def test_a_recording_that_another_replaces_has_stopped(recorder, followed, path):
     recorder.put("x", np.arange(3))
     followed.refresh()
-    recorder._ledger.sink.leave()
+    recorder._sink.leave()
     other = Recorder(path, backend="b", force=True)
     other.put("x", np.arange(4))
     assert followed.state is FollowState.STOPPED
@@ -123,7 +123,7 @@ def test_a_recording_that_another_replaces_has_stopped(recorder, followed, path)
 
 def test_damage_is_noticed_after_what_was_right(recorder, followed, path):
     recorder.put("a", np.arange(3))
-    recorder._ledger.sink.note({"outputs": 3})
+    recorder._sink.note({"outputs": 3})
     with pytest.raises(RecordingError, match="damaged"):
         followed.refresh()
     assert followed.load("a").tolist() == [0, 1, 2]

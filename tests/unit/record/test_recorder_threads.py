@@ -87,11 +87,11 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path):
         inside, go_on = threading.Event(), threading.Event()
         recorder = qdebug.Recorder("run.h5", backend="test")
         recorder.put("a", np.ones(3))
-        keep = recorder._ledger.keep
+        keep = recorder._put
         def slow(*said, **facts):
             inside.set(); go_on.wait()
             keep(*said, **facts)
-        recorder._ledger.keep = slow
+        recorder._put = slow
         thread = threading.Thread(target=recorder.put, args=("b", np.ones(4)))
         thread.start(); inside.wait()
         child = os.fork()

@@ -55,7 +55,7 @@ def left_behind(path, what=fill, **options):
     """Record and stop as a killed process does, but for the lock."""
     rec = Recorder(path, backend="npu", model="net", options={"opt": 1}, **options)
     what(rec)
-    rec._ledger.sink.leave()
+    rec._sink.leave()
     return path
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_only_lacks_its_name_is_complete(tmp_path, monkeypatch):
 def test_values_that_were_put_twice_since_the_first_time_was_interrupted(tmp_path):
     def body(rec):
         rec.put("a", np.zeros(2))
-        rec._ledger.sink.append("b", np.zeros(2))
+        rec._sink.append("b", np.zeros(2))
         rec.put("b", np.ones(2))
 
     path = left_behind(tmp_path / "run.h5", body)
@@ -231,7 +231,7 @@ def test_nothing_that_can_be_read(tmp_path):
 def test_a_note_that_makes_no_sense_is_damage(tmp_path, note):
     def body(rec):
         rec.put("a", np.zeros(1))
-        rec._ledger.sink.note(note)
+        rec._sink.note(note)
 
     with pytest.raises(RecordingError, match="damaged"):
         recover(left_behind(tmp_path / "run.h5", body))

@@ -103,7 +103,7 @@ def test_an_error_is_raised_where_the_next_array_is_put():
 def test_a_full_disk_is_warned_of_once(tmp_path, monkeypatch):
     rec = qdebug.Recorder(tmp_path / "run.h5", backend="b", background=True)
     rec.put("a", np.arange(4))
-    rec._ledger.sink._drain()
+    rec._sink._drain()
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -114,7 +114,7 @@ def test_a_full_disk_is_warned_of_once(tmp_path, monkeypatch):
             patch.setattr(os, "pwrite", full)
             for number in range(50):
                 rec.put(f"t{number}", np.full(1000, number))
-            rec._ledger.sink._thread.join(0.2)
+            rec._sink._thread.join(0.2)
         rec.close()
     assert [each.category for each in caught] == [RecordingStopped]
     assert "no space" in rec.failure
@@ -131,7 +131,7 @@ def test_what_was_written_survives_a_kill(tmp_path):
         rec = qdebug.Recorder(sys.argv[1], backend="b", background=True)
         for number in range(20):
             rec.put(f"t{number}", np.full(100, number))
-        rec._ledger.sink._drain()
+        rec._sink._drain()
         os.kill(os.getpid(), signal.SIGKILL)
     """
     path = tmp_path / "run.h5"

@@ -55,7 +55,7 @@ def main():
     pack(folder / "recording-1.h5", folder / "packed-1.h5")
     rec = Recorder(folder / "unfinished-1.h5", **facts)
     fill(rec)
-    rec._ledger.sink.leave()
+    rec._sink.leave()
     for what in ("part", "journal"):
         (folder / f"unfinished-1.h5.{what}").rename(folder / f"unfinished-1-{what}.h5")
 
