@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.errors import GraphError, RecordingError
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.frozen import same_value
-from qdebug.store.tables import decode_attrs, encode_attrs
+from qdebug.store.facts import decode_attrs, encode_attrs
 
 __all__ = [
     "NO_FACTS",

@@ -35,7 +35,7 @@ from qdebug.record.quantization import QuantFacts, doubt_of
 from qdebug.record.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
 from qdebug.store.layout import INDEX_DIMS
 from qdebug.store.payload import payload_hash, to_bytes
-from qdebug.store.tables import check_storable
+from qdebug.store.table_writing import check_storable
 from qdebug.store.writer import RecordingWriter
 
 __all__ = ["Recorder"]

@@ -12,9 +12,9 @@ from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
 from qdebug.record.graph_builder import GraphBuilder, NodeFacts, apply_put
 from qdebug.record.quantization import doubt_of
 from qdebug.store.container import damaged
+from qdebug.store.facts import decode_info, plain_facts
 from qdebug.store.journal import JournalEvent
 from qdebug.store.journal_reader import Entry, JournalReader, journal_at
-from qdebug.store.tables import decode_info, plain_facts
 from qdebug.store.target import WriterLock, part_of
 from qdebug.store.writer import RecordingWriter
 

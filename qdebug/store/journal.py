@@ -49,8 +49,8 @@ import numpy as np
 
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import EXPONENT_BINS
-from qdebug.store.index_rows import Partly
 from qdebug.store.layout import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
+from qdebug.store.table_writing import Partly
 
 __all__ = [
     "MAGIC",

@@ -22,9 +22,7 @@ from qdebug.errors import NotARecordingError
 from qdebug.model import Graph
 from qdebug.model.kept import Kept
 from qdebug.numerics.large_arrays import Making
-from qdebug.store.check_tables import check_graph
 from qdebug.store.container import BAD_FILE, damaged
-from qdebug.store.index_rows import check_positions, statistics_of
 from qdebug.store.journal import (
     Frame,
     HashKind,
@@ -39,7 +37,7 @@ from qdebug.store.journal import (
 from qdebug.store.layout import Flag, physical_dtype
 from qdebug.store.payload import array_hash, from_physical, stretches
 from qdebug.store.safety import MAX_ROWS, read_bytes
-from qdebug.store.tables import decode_graph, decode_run
+from qdebug.store.table_reading import check_graph, check_positions, decode_graph, decode_run, statistics_of
 from qdebug.store.target import journal_of, part_of
 
 __all__ = ["Entry", "JournalReader", "journal_at"]

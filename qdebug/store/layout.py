@@ -114,7 +114,9 @@ __all__ = [
     "INDEX_DIMS",
     "MAX_NDIM",
     "NO_PAYLOAD",
+    "OPTIONAL_FACTS",
     "OPTIONAL_TABLES",
+    "PARTLY",
     "PAYLOADS",
     "ROLES",
     "TABLES",
@@ -171,6 +173,11 @@ class Has(IntFlag):
     SHIFT = 32
     SCALE64 = 64
 
+
+OPTIONAL_FACTS = {bit: str(bit.name).lower() for bit in Has if bit is not Has.SCALE64}
+"""Fields of a quantization that it may lack, by their bit."""
+PARTLY = int(Flag.SAMPLED | Flag.STATS_ONLY)
+"""Flags of events of which not all values were kept."""
 
 _DTYPE = h5py.enum_dtype({**DTYPE_CODES, "unknown": UNKNOWN}, basetype="u1")
 _ROLE = h5py.enum_dtype({str(role): code for code, role in enumerate(ROLES)}, basetype="u1")

@@ -44,9 +44,11 @@ class Expected(NamedTuple):
 
     @classmethod
     def of_event(cls, row: Any) -> Self:
-        """Return what a row of /index says."""
-        number, code, nbytes, ndim = (row[name].item() for name in ("payload", "dtype", "nbytes", "ndim"))
-        return cls(number, LOGICAL_DTYPES[code], nbytes, ndim, tuple(row["shape"][:ndim].tolist()))
+        """Return what a row of /index says, or one of some of its columns."""
+        found = dict(zip(row.dtype.names, row.item(), strict=True))  # all at once: a field takes as long alone
+        ndim = found["ndim"]
+        shape = tuple(found["shape"][:ndim].tolist())
+        return cls(found["payload"], LOGICAL_DTYPES[found["dtype"]], found["nbytes"], ndim, shape)
 
     @classmethod
     def of_elements(cls, number: int, dtype: str, count: int) -> Self:

@@ -21,14 +21,24 @@ from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
-from qdebug.store.check_tables import Tables, check_graph, check_index, constant_tensors
 from qdebug.store.container import BAD_FILE, Container, damaged
-from qdebug.store.index_rows import PARTLY, check_optional, check_positions, statistics_of
-from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, TABLES, Flag
+from qdebug.store.facts import decode_info
+from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
 from qdebug.store.lifetime import Closable
 from qdebug.store.payload import from_physical
 from qdebug.store.payload_reader import Expected, payload_digest, read_payload
-from qdebug.store.tables import decode_graph, decode_info, decode_quants, decode_run, decode_texts
+from qdebug.store.table_reading import (
+    Tables,
+    check_graph,
+    check_index,
+    check_positions,
+    constant_tensors,
+    decode_graph,
+    decode_quants,
+    decode_run,
+    decode_texts,
+    statistics_of,
+)
 
 __all__ = ["Event", "EventIndex", "FileRecording", "open_file"]
 
@@ -194,8 +204,7 @@ class FileRecording(Closable):
         tables = self._container.take_tables()
         try:
             run = decode_run(tables)
-            check_index(tables, run, self._container.payloads)
-            check_optional(self._container.optional, tables["index"])
+            check_index(tables, self._container.optional, run, self._container.payloads)
             check_graph(tables)
             self.info: RunInfo = decode_info(run, complete=self._container.complete)
             self._names = decode_texts(tables, tables["tensors"]["name"])

@@ -21,12 +21,12 @@ import numpy as np
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.kept import Kept
-from qdebug.store.index_rows import IndexRows, Partly, pack_kept_row, pack_row
+from qdebug.store.facts import plain_facts
 from qdebug.store.journal import Journal, Kind, encode_event, encode_json, encode_tables_body
 from qdebug.store.payload import storable_dtype
 from qdebug.store.payload_store import PayloadStore, Stored
 from qdebug.store.reader import FileRecording
-from qdebug.store.tables import encode_tables, plain_facts
+from qdebug.store.table_writing import IndexRows, Partly, encode_tables, pack_kept_row, pack_row
 from qdebug.store.target import (
     WriterLock,
     cannot_write,

@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.model import Role
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
-from qdebug.store import index_rows, layout
+from qdebug.store import layout, table_writing
 
 ORDER = [
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
@@ -52,7 +52,7 @@ def test_the_row_that_is_written_is_the_row_of_the_table():
         field = layout.TABLES["index"][name]
         kind = "16s" if name == "hash" else kinds[f"{field.base.kind}{field.base.itemsize}"]
         spelled += kind if name == "hash" else kind * (field.shape[0] if field.shape else 1)
-    parts = index_rows._EVENT.format, index_rows._VALUES.format, "<16s", index_rows._NUMBERS.format
+    parts = table_writing._EVENT.format, table_writing._VALUES.format, "<16s", table_writing._NUMBERS.format
     whole = "".join(part.removeprefix("<") for part in parts)
     packed = re.sub(r"(?<!\d)(\d+)([A-Za-z])", lambda m: m[0] if m[2] == "s" else m[2] * int(m[1]), whole)
     assert packed == spelled

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from qdebug.errors import GraphError
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.store import tables as decode
-from qdebug.store.tables import decode_graph, decode_run, encode_tables
+from qdebug.store import table_reading as decode
+from qdebug.store.table_reading import decode_graph, decode_run
+from qdebug.store.table_writing import encode_tables
 
 HOSTILE = ["", "x", "größe", "名前", "\ud800", "a\0b", "/t/../x", "\x1b[31m", "x" * 300]
 NAMES = st.sampled_from(HOSTILE) | st.text(st.characters(), max_size=3)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qdebug.store.layout import TABLES
-from qdebug.store.tables import decode_texts
+from qdebug.store.table_reading import decode_texts
 
 PLAIN = ["conv1", "", "a" * 300, "conv1/weight"]
 ODD = ["größe", "名前", "\ud800", "conv1"]
