@@ -18,8 +18,7 @@ from qdebug.model.recording import no_values, not_in_full
 from qdebug.record.recovery import Account
 from qdebug.store.journal import HashKind, JournalEvent
 from qdebug.store.journal_reader import JournalReader, journal_at
-from qdebug.store.lifetime import Closable
-from qdebug.store.reader import FileRecording
+from qdebug.store.reader import Closable, FileRecording
 from qdebug.store.target import journal_of, lock_holder, part_of
 
 __all__ = ["FollowState", "FollowedRecording"]

@@ -27,8 +27,7 @@ from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, Tens
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
-from qdebug.store.lifetime import Closable
-from qdebug.store.reader import FileRecording
+from qdebug.store.reader import Closable, FileRecording
 from qdebug.store.target import check_target, whole_file
 
 __all__ = ["JoinedRecording", "Part", "is_manifest", "join", "read_manifest"]

@@ -6,10 +6,8 @@ checked against the file's size and against the hash they were written with.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.errors import NotARecordingError
 from qdebug.model import Graph
 from qdebug.model.kept import Kept
 from qdebug.numerics.large_arrays import Making
-from qdebug.store.container import BAD_FILE, damaged
+from qdebug.store.container import BAD_FILE, MAX_ROWS, damaged
 from qdebug.store.journal import (
     Frame,
     HashKind,
@@ -35,10 +32,9 @@ from qdebug.store.journal import (
     read_frames,
 )
 from qdebug.store.layout import Flag, physical_dtype
-from qdebug.store.payload import array_hash, from_physical, stretches
-from qdebug.store.safety import MAX_ROWS, read_bytes
+from qdebug.store.payload import array_hash, from_physical, read_bytes, stretches
 from qdebug.store.table_reading import check_graph, check_positions, decode_graph, decode_run, statistics_of
-from qdebug.store.target import journal_of, part_of
+from qdebug.store.target import journal_of, open_regular, part_of
 
 __all__ = ["Entry", "JournalReader", "journal_at"]
 
@@ -63,7 +59,7 @@ def journal_at(path: Path) -> Path | None:
         return journal_of(target)
     if not path.is_file():
         return None
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd = open_regular(path)
     try:
         return path if os.pread(fd, 4, 0) == b"QDJ1" else None
     except OSError:
@@ -85,7 +81,7 @@ class JournalReader:
 
     def __init__(self, journal: Path) -> None:
         self.path = journal
-        self._fd = _open(journal)
+        self._fd = open_regular(journal)
         self._part = -1
         self._end = self._payloads = 0
         self._rows = self._noted = 0
@@ -249,29 +245,6 @@ def _is_whole(event: JournalEvent, raw: np.ndarray) -> bool:
     return True
 
 
-def _open(path: Path) -> int:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as exc:
-        reason = os.strerror(exc.errno).lower() if isinstance(exc, OSError) and exc.errno else str(exc)
-        raise NotARecordingError(f"{str(path)!r} cannot be opened: {reason}.", hint="Check the path.") from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise NotARecordingError(f"{str(path)!r} is no regular file.", hint="Give the path of a recording.")
-    return fd
-
-
 def _open_part(path: Path) -> int:
     """Open the file with the payloads; -1 if there is none, which is so for a journal that has them itself."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError as exc:
-        if exc.errno in (errno.ENOENT, errno.ELOOP):
-            return -1
-        raise NotARecordingError(
-            f"{str(path)!r} cannot be opened: {os.strerror(exc.errno or 0).lower()}.", hint="Check its permissions."
-        ) from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return -1
-    return fd
+    return -1 if path.is_symlink() or not path.is_file() else open_regular(path, flags=os.O_NOFOLLOW)

@@ -14,10 +14,9 @@ from h5py import h5d, h5p, h5s, h5z
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.store.container import Container
+from qdebug.store.container import Container, Expected, read_payload
 from qdebug.store.layout import PARTLY, hdf5_type, payload_key
 from qdebug.store.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
-from qdebug.store.payload_reader import Expected, read_payload
 from qdebug.store.payload_store import PayloadFile, write_all
 from qdebug.store.reader import FileRecording
 from qdebug.store.target import WriterLock, cannot_write, check_target

@@ -7,6 +7,7 @@ it is decompressed.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -31,6 +32,7 @@ __all__ = [
     "decompress",
     "from_physical",
     "payload_hash",
+    "read_bytes",
     "storable_dtype",
     "stretches",
     "to_bytes",
@@ -143,6 +145,26 @@ def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
         if pages is not None:
             pages.read_up_to(start)
         yield flat[start : start + step]
+
+
+def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
+    """Fill an array with the bytes at an offset of a file.
+
+    Args:
+        fd: Open file.
+        offset: Where to begin.
+        out: Contiguous uint8 array to fill.
+
+    Raises:
+        ValueError: The file ends before.
+    """
+    view = out.data
+    while view:
+        count = os.preadv(fd, [view[: 1 << 30]], offset)
+        if count == 0:
+            raise ValueError("it ends too early")
+        view = view[count:]
+        offset += count
 
 
 def array_hash(stored: np.ndarray) -> bytes:

@@ -33,8 +33,7 @@ from qdebug.store.layout import (
     payload_key,
     physical_dtype,
 )
-from qdebug.store.payload import from_physical, payload_hash, to_bytes
-from qdebug.store.safety import read_bytes
+from qdebug.store.payload import from_physical, payload_hash, read_bytes, to_bytes
 from qdebug.version import __version__
 
 __all__ = ["PayloadFile", "PayloadStore", "Stored", "write_all"]

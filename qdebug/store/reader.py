@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import xxhash
@@ -21,12 +21,10 @@ from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
-from qdebug.store.container import BAD_FILE, Container, damaged
+from qdebug.store.container import BAD_FILE, Container, Expected, damaged, payload_digest, read_payload
 from qdebug.store.facts import decode_info
 from qdebug.store.layout import INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
-from qdebug.store.lifetime import Closable
 from qdebug.store.payload import from_physical
-from qdebug.store.payload_reader import Expected, payload_digest, read_payload
 from qdebug.store.table_reading import (
     Tables,
     check_graph,
@@ -40,7 +38,22 @@ from qdebug.store.table_reading import (
     statistics_of,
 )
 
-__all__ = ["Event", "EventIndex", "FileRecording", "open_file"]
+__all__ = ["Closable", "Event", "EventIndex", "FileRecording", "open_file"]
+
+
+class Closable:
+    """A thing that is closed at the end of the block that opens it, however that ends."""
+
+    def close(self) -> None:
+        """Let go of what is held. Again does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
 
 _COLUMNS = ("tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash")
 

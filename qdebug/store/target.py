@@ -6,16 +6,18 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qdebug.errors import OutputExistsError, QdebugError, RecordingError
+from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
 from qdebug.store.journal import Kind, read_frames
 
 __all__ = [
+    "HOW_TO_RECORD",
     "WriterLock",
     "cannot_write",
     "cause",
@@ -23,6 +25,7 @@ __all__ = [
     "exists",
     "journal_of",
     "lock_holder",
+    "open_regular",
     "part_of",
     "recover_command",
     "recover_hint",
@@ -62,6 +65,34 @@ def _mode(target: Path) -> int:
     mask = os.umask(0)  # it can be read only by setting it
     os.umask(mask)
     return 0o666 & ~mask
+
+
+HOW_TO_RECORD = "Record a run first: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5."
+"""Hint where there is no recording."""
+
+
+def open_regular(path: Path, *, flags: int = 0) -> int:
+    """Open a file for reading; return its descriptor.
+
+    Args:
+        path: The file.
+        flags: Further flags of `os.open`.
+
+    Raises:
+        NotARecordingError: It is missing, cannot be read, or is no regular file.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    except FileNotFoundError:
+        raise NotARecordingError(
+            f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
+        ) from None
+    except (OSError, ValueError) as exc:
+        raise NotARecordingError(f"{str(path)!r} cannot be opened: {cause(exc)}.", hint=HOW_TO_RECORD) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotARecordingError(f"{str(path)!r} is no regular file.", hint=HOW_TO_RECORD)
+    return fd
 
 
 _TRIES, _PAUSE = 3, 0.005
@@ -182,8 +213,8 @@ def journal_of(path: Path) -> Path:
 def unfinished(path: Path) -> bool:
     """Tell whether a run that recorded to a path has left values there without finishing."""
     try:
-        fd = os.open(journal_of(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+        fd = open_regular(journal_of(path))
+    except NotARecordingError:
         return False
     try:
         return any(frame.kind == Kind.EVENT for frame in read_frames(fd)) and part_of(path).exists()
