@@ -218,7 +218,7 @@ def _join(arguments: argparse.Namespace) -> int:
             f"{len(options.prefix)} prefixes are given for {len(options.files)} recordings.",
             hint="Give --prefix once for each recording, in order.",
         )
-    from qdebug.store.joined import JoinedRecording, join, read_manifest
+    from qdebug.record.opening import JoinedRecording, join, read_manifest
 
     join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
     with JoinedRecording(read_manifest(options.output), options.output) as whole:

@@ -37,14 +37,10 @@ class FidelityCheck:
             plain: What a run without recorder gave.
             place: Sample and step.
         """
-        self._names.add(name)
-        self._places.add(place)
         if recorded.dtype == plain.dtype and recorded.shape == plain.shape and _bits_equal(recorded, plain):
-            return
-        self._differing.add(place)
-        found = _difference(f"output {name!r} of sample {place[0]}", recorded, plain)
-        if found.size > self._worst.size:
-            self._worst = found
+            self._note(name, place, None)
+        else:
+            self._note(name, place, _difference(f"output {name!r} of sample {place[0]}", recorded, plain))
 
     def compare_hash(self, name: str, recorded: bytes, plain: bytes, place: tuple[int, int]) -> None:
         """Compare one output of which not all values were kept, by the hash of all of them.
@@ -55,14 +51,15 @@ class FidelityCheck:
             plain: The same of what a run without recorder gave.
             place: Sample and step.
         """
+        told = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
+        self._note(name, place, None if recorded == plain else _Difference(0.0, told))
+
+    def _note(self, name: str, place: tuple[int, int], found: _Difference | None) -> None:
         self._names.add(name)
         self._places.add(place)
-        if recorded != plain:
+        if found is not None:
             self._differing.add(place)
-            told = _Difference(
-                0.0, f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
-            )
-            self._worst = max(self._worst, told, key=lambda found: found.size)
+            self._worst = max(self._worst, found, key=lambda each: each.size)
 
     @property
     def fidelity(self) -> Fidelity:

@@ -216,8 +216,8 @@ class GraphBuilder:
         """Fields of `TensorInfo` as far as they were said; none is changed, and tensors of one dtype share one."""
         self._bare: dict[str, dict[str, Any]] = {}
         for name, info in graph.tensors.items() if graph is not None else ():
-            said = {key: getattr(info, key) for key in _FIELDS}
-            self._tensors[name] = {key: value for key, value in said.items() if value is not None}
+            said = ((key, getattr(info, key)) for key in _FIELDS)
+            self._tensors[name] = {key: value for key, value in said if value is not None}
         self._shapes: dict[str, tuple[int | None, ...] | None] = {}
         self._nodes: dict[_Key, NodeFacts] = {}
         self._owner: dict[str, _Key] = {}
@@ -389,7 +389,8 @@ class GraphBuilder:
                 number += 1
                 title = f"{name}#{number}"
             taken.add(title)
-            result.append(_node(title, facts))
+            rest = {fact: getattr(facts, fact) for fact in ("domain", "inputs", "outputs", "attrs", "origin")}
+            result.append(Node(name=title, op=facts.op or UNKNOWN_OP, **rest))
         return result
 
     def _built_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:
@@ -425,18 +426,6 @@ def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> di
     return new
 
 
-def _node(name: str, facts: NodeFacts) -> Node:
-    return Node(
-        name=name,
-        op=facts.op or UNKNOWN_OP,
-        domain=facts.domain,
-        inputs=facts.inputs,
-        outputs=facts.outputs,
-        attrs=facts.attrs,
-        origin=facts.origin,
-    )
-
-
 def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...]) -> tuple[int | None, ...] | None:
     """Give what two shapes have in common: None for an extent that varies, None as a whole for the rank."""
     if first is None or len(first) != len(second):
@@ -465,14 +454,9 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[
     if said.get("quant") is not None:
         note["quant"] = _quant_text(said["quant"])
     if facts:
-        note["node"] = {
-            "name": facts.name,
-            "op": facts.op,
-            "domain": facts.domain,
-            "inputs": facts.inputs,
-            "origin": facts.origin,
-            "attrs": encode_attrs(facts.attrs, facts.name or name).decode("ascii"),
-        }
+        attrs = encode_attrs(facts.attrs, facts.name or name).decode("ascii")
+        note["node"] = {fact: getattr(facts, fact) for fact in ("name", "op", "domain", "inputs", "origin")}
+        note["node"]["attrs"] = attrs
     return note
 
 

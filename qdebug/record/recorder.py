@@ -18,7 +18,7 @@ import numpy.typing as npt
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
 from qdebug.model.dtypes import logical_name
-from qdebug.record.arrays import as_array
+from qdebug.record.arguments import QuantFacts, as_array, doubt_of
 from qdebug.record.environment import run_facts
 from qdebug.record.fidelity import FidelityCheck
 from qdebug.record.graph_builder import (
@@ -31,17 +31,14 @@ from qdebug.record.graph_builder import (
     put_note,
 )
 from qdebug.record.policy import Keep, KeepPolicy, keep_partly, policy_of
-from qdebug.record.quantization import QuantFacts, doubt_of
 from qdebug.record.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
 from qdebug.store.layout import INDEX_DIMS
 from qdebug.store.payload import payload_hash, to_bytes
 from qdebug.store.table_writing import check_storable
-from qdebug.store.writer import RecordingWriter
+from qdebug.store.writer import At, RecordingWriter
 
 __all__ = ["Recorder"]
 
-_Place = tuple[int, int]
-"""Sample and step; (0, 0) for a constant."""
 _TOLD = frozenset(("dtype", "role"))
 """Facts of a tensor that the event of its values tells."""
 
@@ -132,7 +129,7 @@ class Recorder:
         self._any = self._discarded = self._warned = False
         self._names: dict[str, str | None] = {}
         """Tensors that were put, with the dtype that the caller gave."""
-        self._places: dict[_Place, set[str]] = {}
+        self._places: dict[At, set[str]] = {}
         self._partly: dict[tuple[str, int, int], bytes] = {}
         """Identity of values that were not kept in full."""
         self._skipped: dict[str, str] = {}
@@ -404,7 +401,7 @@ class Recorder:
         self,
         name: str,
         data: np.ndarray,
-        place: _Place | None,
+        place: At | None,
         *,
         facts: NodeFacts,
         said: Mapping[str, Any],
@@ -450,7 +447,7 @@ class Recorder:
         self,
         name: str,
         data: np.ndarray,
-        place: _Place | None,
+        place: At | None,
         keep: Keep,
         quant: QuantParams | None,
         *,
@@ -460,13 +457,13 @@ class Recorder:
         where, constant, self._any = place or (0, 0), place is None, True
         # The index has no room for further extents, and without values nothing else would tell them.
         if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
-            self._sink.append(name, data, *where, constant=constant, quant=quant)
+            self._sink.append(name, data, where, constant=constant, quant=quant)
             self._used += data.nbytes
             return
         info = self._builder.quant(name) if quant is None else quant
         kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
         self._partly[name, *where] = _identity(data)
-        self._sink.append(name, kept, *where, constant=constant, quant=quant)
+        self._sink.append(name, kept, where, constant=constant, quant=quant)
         self._used += 0 if kept.values is None else kept.values.nbytes
 
     def _note(self, plain: Mapping[str, Any]) -> None:
@@ -491,10 +488,10 @@ class Recorder:
             self._stop_at(RecordingError(self.failure))
         return self.failure is not None
 
-    def _check_output(self, name: str, value: Any, place: _Place) -> bool:
+    def _check_output(self, name: str, value: Any, place: At) -> bool:
         """Compare an output of a plain run with what was put; False if recording had stopped before it came."""
-        key = (name, *((0, 0) if self._builder.is_constant(name) else place))
-        recorded = self._sink.read_back(*key)
+        where = (0, 0) if self._builder.is_constant(name) else place
+        key, recorded = (name, *where), self._sink.read_back(name, where)
         if recorded is not None:
             self._checked.compare(name, recorded, as_array(name, value, self._names[name]), place)
         elif self.failure is not None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError
 from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
+from qdebug.record.arguments import doubt_of
 from qdebug.record.graph_builder import GraphBuilder, NodeFacts, apply_put
-from qdebug.record.quantization import doubt_of
 from qdebug.store.container import damaged
 from qdebug.store.facts import decode_info, plain_facts
 from qdebug.store.journal import JournalEvent
@@ -258,7 +258,7 @@ def _take_over(
             lost.append(place)
             account.lost[event.name] = "its values were damaged or missing when the run was recovered"
         else:
-            writer.append(event.name, values, *place[1:], constant=event.constant, quant=account.quants.get(place))
+            writer.append(event.name, values, place[1:], constant=event.constant, quant=account.quants.get(place))
         if progress is not None:
             progress(done, len(account.events))
     return tuple(lost)

@@ -22,6 +22,7 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, MemoryRecording, QuantParams, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.store.payload import storable_dtype
+from qdebug.store.writer import At, Values
 
 __all__ = [
     "MOST_WAITING",
@@ -70,18 +71,11 @@ class Sink(Protocol):
         """Keep what was said, for whoever reads the recording before it is finished."""
 
     def append(
-        self,
-        name: str,
-        array: np.ndarray | Kept,
-        sample: int = 0,
-        step: int = 0,
-        *,
-        constant: bool = False,
-        quant: QuantParams | None = None,
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
         """Keep the values of a tensor, or what there is of them; the caller may change the array afterwards."""
 
-    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
         """Return values that were kept in full, or None."""
 
     def close(self, graph: Graph, info: RunInfo) -> object:
@@ -114,31 +108,24 @@ class MemorySink:
         """Do nothing: nobody reads it before it is finished."""
 
     def append(
-        self,
-        name: str,
-        array: np.ndarray | Kept,
-        sample: int = 0,
-        step: int = 0,
-        *,
-        constant: bool = False,
-        quant: QuantParams | None = None,
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
         """Copy the values of a tensor, or keep what there is of them."""
         del constant  # the graph knows
         self._check_open()
-        place = name, sample, step
         if isinstance(array, Kept):
-            self._partly[place] = array
+            self._partly[name, *place] = array
         else:
             storable_dtype(name, array)
-            self._arrays[place] = np.array(array, order="C")
-            self._arrays[place].flags.writeable = False
+            kept = np.array(array, order="C")
+            kept.flags.writeable = False
+            self._arrays[name, *place] = kept
         if quant is not None:
-            self._quants[place] = quant
+            self._quants[name, *place] = quant
 
-    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
         """Return values that were kept in full, or None."""
-        return self._arrays.get((name, sample, step))
+        return self._arrays.get((name, *place))
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Make the recording."""
@@ -199,26 +186,19 @@ class BackgroundSink:
         self._hand_on(0, partial(self.inner.note, dict(plain), now=now))
 
     def append(
-        self,
-        name: str,
-        array: np.ndarray | Kept,
-        sample: int = 0,
-        step: int = 0,
-        *,
-        constant: bool = False,
-        quant: QuantParams | None = None,
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
         """Copy the values of a tensor, or take what there is of them, to be written soon."""
         if isinstance(array, Kept):
             size = 0 if array.values is None else array.values.nbytes
         else:
             array, size = np.array(array, order="C"), array.nbytes
-        self._hand_on(size, partial(self.inner.append, name, array, sample, step, constant=constant, quant=quant))
+        self._hand_on(size, partial(self.inner.append, name, array, place, constant=constant, quant=quant))
 
-    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
         """Return values that were kept in full, or None; waits until all is written."""
         self._drain()
-        return self.inner.read_back(name, sample, step)
+        return self.inner.read_back(name, place)
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Write all that is waiting, and finish."""

@@ -21,7 +21,7 @@ import stat
 import struct
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -105,12 +105,13 @@ class ColumnCache:
         Args:
             columns: One-dimensional arrays of float64, int64 or uint8.
         """
-        header = _header(columns)
-        if header is None:
+        header = json.dumps([[name, column.dtype.str, column.size] for name, column in columns.items()]).encode()
+        if len(header) + sum(column.nbytes for column in columns.values()) >= _MOST_BYTES - _OTHER_BYTES:
             return
+        content = [self._key, _LENGTH.pack(len(header)), header, *(column.tobytes() for column in columns.values())]
         for folder, most in self._folders():
             try:
-                _write_atomically(folder, self._key.hex(), _content(columns, header, self._key))
+                _write_atomically(folder, self._key.hex(), content)
             except OSError:
                 continue
             _drop_oldest(folder, most)
@@ -132,10 +133,14 @@ def user_folder() -> Path | None:
 
 
 def _digest(facts: Iterable[str]) -> bytes:
+    coded = [fact.encode("utf-8", "surrogatepass") for fact in facts]
+    return _digest_of(_LENGTH.pack(len(fact)) + fact for fact in coded)
+
+
+def _digest_of(pieces: Iterable[bytes]) -> bytes:
     digest = xxhash.xxh3_128()
-    for fact in facts:
-        coded = fact.encode("utf-8", "surrogatepass")
-        digest.update(_LENGTH.pack(len(coded)) + coded)
+    for piece in pieces:
+        digest.update(piece)
     return digest.digest()
 
 
@@ -157,23 +162,6 @@ def _code() -> list[str]:
     return stamps
 
 
-def _header(columns: Mapping[str, np.ndarray]) -> bytes | None:
-    """Describe columns; None if they are too large to be kept."""
-    rows, total = [], 0
-    for name, column in columns.items():
-        rows.append([name, column.dtype.str, column.size])
-        total += column.nbytes
-    header = json.dumps(rows).encode()
-    return header if total + len(header) < _MOST_BYTES - _OTHER_BYTES else None
-
-
-def _content(columns: Mapping[str, np.ndarray], header: bytes, key: bytes) -> Iterator[bytes]:
-    """Give what follows the digest in a file, piece by piece."""
-    yield key + _LENGTH.pack(len(header)) + header
-    for column in columns.values():
-        yield column.tobytes()
-
-
 def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
     """Take a file apart.
 
@@ -191,40 +179,28 @@ def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
         raise ValueError("it has no header")
     (length,) = _LENGTH.unpack_from(content, start)
     start += _LENGTH.size
-    try:
-        header = json.loads(content[start : start + length])
-    except RecursionError as error:
-        raise ValueError("its header is too deep") from error
-    start += length
+    header, start = content[start : start + length], start + length
     columns: dict[str, np.ndarray] = {}
-    for name, dtype, size in _checked(header):
-        end = start + size * np.dtype(dtype).itemsize
-        if end > len(content):
-            raise ValueError(f"column {name!r} is cut off")
-        columns[name] = np.frombuffer(view[start:end], dtype)
-        start = end
+    try:
+        for name, dtype, size in json.loads(header):
+            if (
+                not isinstance(name, str)
+                or name in columns
+                or dtype not in _DTYPES
+                or type(size) is not int
+                or size < 0
+            ):
+                raise ValueError("its header describes no column, or one twice")
+            end = start + size * np.dtype(dtype).itemsize
+            if end > len(content):
+                raise ValueError(f"column {name!r} is cut off")
+            columns[name] = np.frombuffer(view[start:end], dtype)
+            start = end
+    except (TypeError, RecursionError) as error:
+        raise ValueError("its header is no list of columns") from error
     if start != len(content):
         raise ValueError("there is something after the last column")
     return columns
-
-
-def _checked(header: object) -> list[tuple[str, str, int]]:
-    """Check what a header says.
-
-    Raises:
-        ValueError: It is no list of different names, known dtypes and sizes.
-    """
-    if not isinstance(header, list):
-        raise ValueError("its header is no list")
-    found: dict[str, tuple[str, str, int]] = {}
-    for row in header:
-        if not (isinstance(row, list) and [type(part) for part in row] == [str, str, int]):
-            raise ValueError("its header has a row that describes no column")
-        name, dtype, size = row
-        if name in found or dtype not in _DTYPES or not 0 <= size <= _MOST_BYTES:
-            raise ValueError(f"its header describes column {name!r} wrongly")
-        found[name] = (name, dtype, size)
-    return list(found.values())
 
 
 def _read_own(path: Path) -> bytes:
@@ -242,7 +218,7 @@ def _read_own(path: Path) -> bytes:
         return file.read(_MOST_BYTES)
 
 
-def _write_atomically(folder: Path, name: str, content: Iterable[bytes]) -> None:
+def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None:
     """Write a digest and what it is of into a file under another name, and give it its own when it is complete.
 
     Raises:
@@ -254,13 +230,8 @@ def _write_atomically(folder: Path, name: str, content: Iterable[bytes]) -> None
     descriptor, temporary = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor has no path
-            digest = xxhash.xxh3_128()
-            file.write(_MAGIC + digest.digest())
-            for piece in content:
-                digest.update(piece)
-                file.write(piece)
-            file.seek(len(_MAGIC))
-            file.write(digest.digest())
+            file.write(_MAGIC + _digest_of(content))
+            file.writelines(content)
         Path(temporary).replace(folder / name)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -32,7 +32,7 @@ from qdebug.store.layout import (
     OPTIONAL_TABLES,
     PAYLOADS,
     TABLES,
-    TablesHash,
+    hash_of_tables,
     hdf5_type,
     payload_key,
     physical_dtype,
@@ -192,10 +192,7 @@ class Container:
 
     def hash_tables(self) -> str:
         """Give the hash of the tables as they lie in the file, in hexadecimal."""
-        digest = TablesHash()
-        for name in (*TABLES, *self.optional):
-            digest.add(name, self._raw(name)[0])
-        return digest.hexdigest()
+        return hash_of_tables((name, self._raw(name)[0]) for name in (*TABLES, *self.optional))
 
     def open_payload(self, number: int) -> tuple[Any, Extent]:
         """Open a payload's dataset (h5py DatasetID), checked.

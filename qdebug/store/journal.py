@@ -43,6 +43,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,18 +190,24 @@ def decode_event(body: bytes) -> JournalEvent:
     Raises:
         ValueError: It is none.
     """
-    rest = _Rest(body)
-    row = np.frombuffer(rest.take(_ROW_BYTES), dtype=TABLES["index"])[0]
-    offset, where, hash_kind, constant, _ = _TAIL.unpack(rest.take(_TAIL.size))
+    rest = BytesIO(body)
+
+    def take(size: int) -> bytes:
+        if len(part := rest.read(size)) < size:
+            raise ValueError("an event is too short")
+        return part
+
+    row = np.frombuffer(take(_ROW_BYTES), dtype=TABLES["index"])[0]
+    offset, where, hash_kind, constant, _ = _TAIL.unpack(take(_TAIL.size))
     flags, ndim = Flag(int(row["flags"])), int(row["ndim"])
     if int(row["dtype"]) >= len(LOGICAL_DTYPES) or ndim > MAX_NDIM:
         raise ValueError("an event has an impossible dtype or shape")
-    sampled = Sampled(*_SAMPLED.unpack(rest.take(_SAMPLED.size))) if Flag.SAMPLED in flags else None
-    bins = np.frombuffer(rest.take(_BINS.nbytes), "<u8").reshape(_BINS.shape) if Flag.HISTOGRAM in flags else None
+    sampled = Sampled(*_SAMPLED.unpack(take(_SAMPLED.size))) if Flag.SAMPLED in flags else None
+    bins = np.frombuffer(take(_BINS.nbytes), "<u8").reshape(_BINS.shape) if Flag.HISTOGRAM in flags else None
     shape = tuple(int(extent) for extent in row["shape"][: min(ndim, INDEX_DIMS)])
     if ndim > INDEX_DIMS:
-        shape = struct.unpack(f"<{ndim}Q", rest.take(8 * ndim))
-    name = rest.take(len(body))
+        shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
+    name = rest.read()
     if not 0 < len(name) <= MAX_NAME:
         raise ValueError("an event has no name, or one that is too long")
     event = JournalEvent(
@@ -216,22 +223,6 @@ def decode_event(body: bytes) -> JournalEvent:
     )
     _check_size(event)
     return event
-
-
-class _Rest:
-    """Bytes that are taken from the front."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        """Take so many bytes, or all that are left if fewer are, where that is allowed: at the end."""
-        part = self._body[self._at : self._at + size]
-        if len(part) < size and size != len(self._body):
-            raise ValueError("an event is too short")
-        self._at += len(part)
-        return part
 
 
 def _check_size(event: JournalEvent) -> None:

@@ -95,6 +95,7 @@ format_version; a reader ignores those it does not know. It refuses a file that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntFlag
 from functools import cache
 from typing import Any
@@ -123,7 +124,7 @@ __all__ = [
     "UNKNOWN",
     "Flag",
     "Has",
-    "TablesHash",
+    "hash_of_tables",
     "hdf5_type",
     "payload_key",
     "physical_dtype",
@@ -263,20 +264,13 @@ OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
 """Row type of the tables that only some recordings have."""
 
 
-class TablesHash:
-    """The hash of a file's tables, which are added in the order of the specification."""
-
-    def __init__(self) -> None:
-        self._digest = xxhash.xxh3_128()
-
-    def add(self, name: str, raw: np.ndarray) -> None:
-        """Add a table: its name, and its bytes as uint8."""
-        self._digest.update(name.encode("ascii") + b"\0")
-        self._digest.update(np.ascontiguousarray(raw).data)
-
-    def hexdigest(self) -> str:
-        """Give the hash in hexadecimal."""
-        return str(self._digest.hexdigest())
+def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
+    """Return the hash of a file's tables in hexadecimal: of names, and bytes as uint8, in the specified order."""
+    digest = xxhash.xxh3_128()
+    for name, raw in tables:
+        digest.update(name.encode("ascii") + b"\0")
+        digest.update(np.ascontiguousarray(raw).data)
+    return str(digest.hexdigest())
 
 
 def payload_key(number: int) -> bytes:

@@ -108,7 +108,7 @@ def _rewrite(path: Path, scratch: Path, codec: int, level: int, progress: Callab
     try:
         payloads = list(_payloads(container).values())
         for done, expected in enumerate(payloads, start=1):
-            _Packer(file, codec, level).add(expected, read_payload(container, expected))
+            _add(file, expected, read_payload(container, expected), codec, level)
             if progress is not None:
                 progress(done, len(payloads))
         file.write_tables({**container.tables, **container.optional}, complete=container.complete)
@@ -130,69 +130,52 @@ def _payloads(container: Container) -> dict[int, Expected]:
     return {expected.number: expected for expected in sorted(found)}
 
 
-class _Packer:
-    """Writes payloads into a file, compressed where that makes them smaller."""
+def _add(file: PayloadFile, expected: Expected, array: np.ndarray, wanted: int, level: int) -> None:
+    """Write a payload into a file under its number, compressed if that makes it smaller."""
+    if array.nbytes > _SMALL and array.ndim:
+        chunk = chunk_shape(array.shape, array.itemsize)
+        for codec in dict.fromkeys((wanted, h5z.FILTER_DEFLATE)):
+            shuffle = _shuffles(array, chunk, codec, level)
+            chunks = [
+                (place, compress(part, codec=codec, shuffle=shuffle, level=level)) for place, part in _cut(array, chunk)
+            ]
+            size = sum(len(data) for _, data in chunks)
+            if array.nbytes <= _MOST_RATIO * size:
+                break
+        if size < array.nbytes:
+            plist = _filters(chunk, codec, shuffle=shuffle, level=level)
+            kind, space = hdf5_type(expected.dtype), h5s.create_simple(array.shape)
+            dataset = h5d.create(file.group, payload_key(expected.number), kind, space, plist)
+            for place, data in chunks:
+                dataset.write_direct_chunk(place, data)
+            return
+    offset = file.allocate(expected.number, expected.dtype, array.shape)
+    if offset is not None:
+        write_all(file.fd, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, offset)
 
-    def __init__(self, file: PayloadFile, codec: int, level: int) -> None:
-        self._file, self._codec, self._level = file, codec, level
 
-    def add(self, expected: Expected, array: np.ndarray) -> None:
-        """Write a payload under its number."""
-        if array.nbytes > _SMALL and array.ndim:
-            chunk = chunk_shape(array.shape, array.itemsize)
-            for codec in dict.fromkeys((self._codec, h5z.FILTER_DEFLATE)):
-                shuffle = self._shuffles(array, chunk, codec)
-                chunks = [
-                    (place, compress(part, codec=codec, shuffle=shuffle, level=self._level))
-                    for place, part in _cut(array, chunk)
-                ]
-                size = sum(len(data) for _, data in chunks)
-                if array.nbytes <= _MOST_RATIO * size:
-                    break
-            if size < array.nbytes:
-                self._write(expected, array, chunk, chunks, codec=codec, shuffle=shuffle)
-                return
-        offset = self._file.allocate(expected.number, expected.dtype, array.shape)
-        if offset is not None:
-            write_all(self._file.fd, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, offset)
+def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:
+    """Find out on the first chunk whether shuffling helps; it does not for real values on a coarse grid."""
+    if array.itemsize == 1:
+        return False
+    _, first = next(_cut(array, chunk))
+    sizes = [len(compress(first, codec=codec, shuffle=shuffle, level=level)) for shuffle in (True, False)]
+    return sizes[0] <= sizes[1]
 
-    def _shuffles(self, array: np.ndarray, chunk: tuple[int, ...], codec: int) -> bool:
-        """Find out on the first chunk whether shuffling helps; it does not for real values on a coarse grid."""
-        if array.itemsize == 1:
-            return False
-        _, first = next(_cut(array, chunk))
-        sizes = [len(compress(first, codec=codec, shuffle=shuffle, level=self._level)) for shuffle in (True, False)]
-        return sizes[0] <= sizes[1]
 
-    def _write(
-        self,
-        expected: Expected,
-        array: np.ndarray,
-        chunk: tuple[int, ...],
-        chunks: list[tuple[tuple[int, ...], bytes]],
-        *,
-        codec: int,
-        shuffle: bool,
-    ) -> None:
-        plist = h5p.create(h5p.DATASET_CREATE)
-        plist.set_chunk(chunk)
-        plist.set_fill_time(h5d.FILL_TIME_NEVER)
-        plist.set_obj_track_times(False)
-        if shuffle:
-            plist.set_shuffle()
-        if codec == ZSTD:
-            plist.set_filter(ZSTD, h5z.FLAG_OPTIONAL, (self._level,))
-        else:
-            plist.set_deflate(self._level)
-        dataset = h5d.create(
-            self._file.group,
-            payload_key(expected.number),
-            hdf5_type(expected.dtype),
-            h5s.create_simple(array.shape),
-            plist,
-        )
-        for place, data in chunks:
-            dataset.write_direct_chunk(place, data)
+def _filters(chunk: tuple[int, ...], codec: int, *, shuffle: bool, level: int) -> Any:
+    """Return how a dataset is made whose chunks are compressed (an h5py PropDCID)."""
+    plist = h5p.create(h5p.DATASET_CREATE)
+    plist.set_chunk(chunk)
+    plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    plist.set_obj_track_times(False)
+    if shuffle:
+        plist.set_shuffle()
+    if codec == ZSTD:
+        plist.set_filter(ZSTD, h5z.FLAG_OPTIONAL, (level,))
+    else:
+        plist.set_deflate(level)
+    return plist
 
 
 def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:

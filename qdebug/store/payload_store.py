@@ -28,7 +28,7 @@ from qdebug.store.layout import (
     PAYLOADS,
     TABLES,
     Flag,
-    TablesHash,
+    hash_of_tables,
     hdf5_type,
     payload_key,
     physical_dtype,
@@ -120,15 +120,13 @@ class PayloadFile:
         Raises:
             OSError, RuntimeError: The disk is full, or it broke.
         """
-        digest = TablesHash()
-        for name in (*TABLES, *OPTIONAL_TABLES):
-            if name in tables:
-                digest.add(name, self._write_table(name, tables[name]))
+        names = [name for name in (*TABLES, *OPTIONAL_TABLES) if name in tables]
+        digest = hash_of_tables((name, self._write_table(name, tables[name])) for name in names)
         _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
         _write_attribute(self._file, b"format_version", np.int32(FORMAT_VERSION))
         _write_attribute(self._file, b"complete", np.uint8(complete))
         _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {__version__}"))
-        _write_attribute(self._file, b"tables_hash", np.bytes_(digest.hexdigest()))
+        _write_attribute(self._file, b"tables_hash", np.bytes_(digest))
 
     def _write_table(self, name: str, table: np.ndarray) -> np.ndarray:
         """Write a table, and give its bytes."""

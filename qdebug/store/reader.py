@@ -38,7 +38,7 @@ from qdebug.store.table_reading import (
     statistics_of,
 )
 
-__all__ = ["Closable", "Event", "EventIndex", "FileRecording", "open_file"]
+__all__ = ["Closable", "Event", "EventIndex", "FileRecording"]
 
 
 class Closable:
@@ -184,17 +184,6 @@ class Event:
     nbytes: int
     digest: str
     payload: int
-
-
-def open_file(path: str | os.PathLike[str]) -> FileRecording:
-    """Open a recording file.
-
-    Raises:
-        NotARecordingError: The file is missing or is something else.
-        FormatVersionError: A newer qdebug wrote it.
-        RecordingError: It is damaged, or holds what a recording never does.
-    """
-    return FileRecording(path)
 
 
 class FileRecording(Closable):

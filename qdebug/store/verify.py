@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from qdebug.errors import RecordingError, UsageError
+from qdebug.record.opening import is_manifest, read_manifest
 from qdebug.store.container import damaged
-from qdebug.store.joined import is_manifest, read_manifest
 
 __all__ = ["Verified", "main", "verify"]
 

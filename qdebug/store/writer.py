@@ -40,7 +40,7 @@ from qdebug.store.target import (
 )
 from qdebug.version import __version__
 
-__all__ = ["RecordingWriter", "begin", "check_finished", "give_name", "lacking_room"]
+__all__ = ["At", "RecordingWriter", "Values", "begin", "check_finished", "give_name", "lacking_room"]
 
 
 def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) -> tuple[PayloadStore, Journal]:
@@ -120,6 +120,11 @@ def give_name(part: Path, path: Path, *, force: bool) -> None:
 
 
 _MAX_NUMBER = 2**32 - 1
+
+At = tuple[int, int]
+"""Sample and step; (0, 0) for a constant."""
+Values = np.ndarray | Kept
+"""All values of a tensor, or what is kept of them."""
 
 
 class RecordingWriter:
@@ -215,22 +220,14 @@ class RecordingWriter:
                 raise
 
     def append(
-        self,
-        name: str,
-        array: np.ndarray | Kept,
-        sample: int = 0,
-        step: int = 0,
-        *,
-        constant: bool = False,
-        quant: QuantParams | None = None,
+        self, name: str, array: Values, place: At = (0, 0), *, constant: bool = False, quant: QuantParams | None = None
     ) -> None:
         """Store a tensor's values, or what is kept of them; when this returns they survive the process.
 
         Args:
             name: The tensor.
             array: Its values, of any dtype that has a logical name.
-            sample: The sample they belong to.
-            step: The step of a stateful net.
+            place: Sample and step that they belong to.
             constant: Whether the tensor is a constant, whose values hold for every sample and step.
             quant: The quantization of these values, where it is not their tensor's.
 
@@ -239,18 +236,19 @@ class RecordingWriter:
                 belongs to another process, or the disk is full.
         """
         self._check_usable()
+        sample, step = place
         if not (0 <= sample < _MAX_NUMBER and 0 <= step < _MAX_NUMBER):
             raise RecordingError(f"Tensor {name!r} is put at sample {sample}, step {step}, which no file can hold.")
         dtype = array.dtype if isinstance(array, Kept) else storable_dtype(name, array)
-        place = self._index.place(name, sample, step, constant=constant)
+        where = self._index.place(name, sample, step, constant=constant)
         partly = offset = None
         try:
             if isinstance(array, Kept):
                 partly = self._store_partly(array)
-                row = pack_kept_row(self.events, place, partly)
+                row = pack_kept_row(self.events, where, partly)
             else:
                 stored, flags = self._payloads.store(array, dtype)
-                offset, row = stored.offset, pack_row(self.events, place, stored, flags)
+                offset, row = stored.offset, pack_row(self.events, where, stored, flags)
             event = encode_event(row, array.shape, name, offset=offset, constant=constant, partly=partly)
             self._journal.add(Kind.EVENT, event)
             self._journal.commit()
@@ -258,8 +256,8 @@ class RecordingWriter:
             self.fail(f"Tensor {name!r}", exc)
             raise
         if partly is None:
-            self._stored[name, place.sample, place.step] = tuple(stored)
-        self._index.add(row, name, place, dtype, constant=constant, quant=quant, partly=partly)
+            self._stored[name, *where[1:]] = tuple(stored)
+        self._index.add(row, name, where, dtype, constant=constant, quant=quant, partly=partly)
         self._sync()
 
     def _store_partly(self, kept: Kept) -> Partly:
@@ -291,14 +289,14 @@ class RecordingWriter:
             raise
         self._synced = time.monotonic()
 
-    def read_back(self, name: str, sample: int = 0, step: int = 0) -> np.ndarray | None:
+    def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
         """Return values that were appended; None if there are none, or not all were kept.
 
         Raises:
             RecordingError: The writer is closed or belongs to another process, or the file cannot be read.
         """
         self._check_usable(failed=True)
-        stored = self._stored.get((name, sample, step))
+        stored = self._stored.get((name, *place))
         try:
             return None if stored is None else self._payloads.read_back(Stored(*stored))
         except (OSError, ValueError) as exc:

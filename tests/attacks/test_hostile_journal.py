@@ -12,7 +12,7 @@ from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
 from qdebug.store.journal import Journal, Kind, encode_json
 from qdebug.store.journal_reader import JournalReader
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 from qdebug.store.target import journal_of, part_of
 
 
@@ -41,7 +41,7 @@ def use(path, out):
         recover(path, out, force=True)
     except RecordingError as error:
         return "refused" if error.hint and "\n" not in str(error) else f"badly said: {error}"
-    with open_file(out) as recording:
+    with FileRecording(out) as recording:
         for event in range(recording.event_count):
             recording.check_payload(event)
     return "read"

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from qdebug.model import Graph, Node, RunInfo
 from qdebug.record.recorder import Recorder
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 from qdebug.store.writer import RecordingWriter
 
 Writer = Callable[[Path, Sequence[np.ndarray]], None]
@@ -177,7 +177,7 @@ def reading(folder: Path, rounds: int, count: int) -> Table:
     best = dict.fromkeys(steps, float("inf"))
     for _ in range(rounds):
         times = [time.perf_counter()]
-        recording = open_file(path)
+        recording = FileRecording(path)
         times.append(time.perf_counter())
         names = recording.names
         times.append(time.perf_counter())

@@ -16,7 +16,7 @@ import numpy as np
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 
 SIZES = [3, 700, 0, 5000, 1, 20_000, 17, 9000]
 
@@ -66,7 +66,7 @@ def judge(path, kept):
             recover(path)
     except NotARecordingError:
         return {"way": "lost", "wrong": kept}
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         names = [f"t{number}" for number in range(kept)]
         wrong = set(recording.names) != set(names)
         for number, name in enumerate(names):

@@ -17,7 +17,7 @@ import numpy as np
 from qdebug.errors import NotARecordingError
 from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 
 WORKLOADS = {"large": (400, 256, 2 << 20), "tiny": (5000, 16, 1000)}
 
@@ -69,7 +69,7 @@ def judge(path, workload, acknowledged):
     except NotARecordingError:
         return {"acknowledged": acknowledged, "back": 0, "wrong": acknowledged, "finished": finished}
     wrong = 0 if finished else len(done.lost)
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         back = set(recording.names)
         for number, size in enumerate(sizes(workload)):
             name = f"t{number}"

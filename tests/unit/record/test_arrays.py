@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qdebug.errors import RecordingError
-from qdebug.record.arrays import as_array
+from qdebug.record.arguments import as_array
 
 
 class OnlyArray:

@@ -14,7 +14,7 @@ from qdebug.model.quant import QuantParams
 from qdebug.numerics.summary import take_statistics
 from qdebug.record.policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
 from qdebug.record.recovery import recover
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 from qdebug.store.verify import verify
 
 VALUES = np.random.default_rng(0).standard_normal((4, 50, 50)).astype(np.float32)
@@ -41,7 +41,7 @@ def record(request, tmp_path):
         if request.param == "memory":
             return recorder.recording
         verify(path)
-        opened.append(open_file(path))
+        opened.append(FileRecording(path))
         return opened[0]
 
     yield run
@@ -249,12 +249,12 @@ def test_elements_that_rot_are_refused(tmp_path):
     with qdebug.Recorder(tmp_path / "run.h5", backend="b", keep="elements:64") as rec:
         rec.put("x", VALUES)
     content = (tmp_path / "run.h5").read_bytes()
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         kept = recording.kept("x")
     for part in (kept.values.tobytes(), kept.positions.astype("<i8").tobytes()):
         at = content.index(part)
         (tmp_path / "bad.h5").write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with open_file(tmp_path / "bad.h5") as recording, pytest.raises(RecordingError, match="not those recorded"):
+        with FileRecording(tmp_path / "bad.h5") as recording, pytest.raises(RecordingError, match="not those recorded"):
             recording.kept("x")
         with pytest.raises(RecordingError, match="'x'"):
             verify(tmp_path / "bad.h5")

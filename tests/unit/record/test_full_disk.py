@@ -15,7 +15,7 @@ from qdebug.errors import RecordingError
 from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
 from qdebug.record.sinks import RecordingStopped
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 
 PROGRAM = Path(__file__).with_name("full_disk_run.py")
 
@@ -102,7 +102,7 @@ def test_any_write_of_a_run_fails(tmp_path, monkeypatch, number, lasting):
         ways.add(way)
         if way == "recovered":
             recover(path)
-        with open_file(path) as recording:
+        with FileRecording(path) as recording:
             assert recording.info.complete is (rec.failure is None)
             assert sorted(recording.names) == [f"t{number}" for number in range(rec.kept)]
             for number_, name in enumerate(sorted(recording.names)):
@@ -137,7 +137,7 @@ def test_a_check_of_what_came_too_late_is_passed_over(tmp_path, monkeypatch):
     rec.put("c", np.ones(4))
     assert rec.kept == 1
     rec.close()
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert (recording.names, recording.info.complete) == (("a",), False)
 
 

@@ -6,7 +6,7 @@ import pytest
 import qdebug
 from qdebug.errors import RecordingError
 from qdebug.model import QuantParams
-from qdebug.record.quantization import QuantFacts
+from qdebug.record.arguments import QuantFacts
 
 CODES = np.zeros((4, 2, 3), dtype=np.int8)
 

@@ -16,7 +16,7 @@ from qdebug.record.recorder import Recorder
 from qdebug.record.recovery import recover
 from qdebug.store import writer as writer_module
 from qdebug.store.journal_reader import JournalReader
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 from qdebug.store.target import journal_of, part_of
 
 
@@ -60,7 +60,7 @@ def left_behind(path, what=fill, **options):
 
 
 def same_recording(path, other):
-    with open_file(path) as one, open_file(other) as two:
+    with FileRecording(path) as one, FileRecording(other) as two:
         assert one.graph.nodes == two.graph.nodes
         assert one.graph.outputs == two.graph.outputs
         assert one.graph.tensors == two.graph.tensors
@@ -86,7 +86,7 @@ def test_everything_that_was_said_comes_back(tmp_path):
     assert (rescued.backend, rescued.model, dict(rescued.options)) == ("npu", "net", {"opt": 1})
     assert rescued.skipped == whole.skipped == {"z": "too large"}
     assert rescued.versions == whole.versions
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.graph.tensors["w"].role is Role.CONSTANT
         assert [float(quant_of(recording, "y", sample).scale[0]) for sample in range(2)] == [0.5, 0.25]
 
@@ -95,7 +95,7 @@ def test_a_graph_that_was_given_comes_back(tmp_path):
     graph = Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",), name="g")
     left_behind(tmp_path / "run.h5", lambda rec: rec.put("y", np.zeros(3)), graph=graph)
     recover(tmp_path / "run.h5")
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.graph.nodes == graph.nodes
         assert (recording.graph.name, recording.graph.outputs) == ("g", ("y",))
 
@@ -124,10 +124,10 @@ def test_an_older_recording_in_the_place_is_replaced_only_on_demand(tmp_path):
     with pytest.raises(RecordingError, match="exists") as caught:
         recover(tmp_path / "run.h5")
     assert "--force" in caught.value.hint
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.info.backend == "old"
     recover(tmp_path / "run.h5", force=True)
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.info.backend == "npu"
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
 
@@ -138,7 +138,7 @@ def test_not_while_the_run_goes_on(tmp_path):
     with pytest.raises(RecordingError, match=f"being written by process {os.getpid()}"):
         recover(tmp_path / "run.h5")
     with pytest.raises(RecordingError, match="being written") as caught:
-        open_file(tmp_path / "run.h5")
+        FileRecording(tmp_path / "run.h5")
     assert "follow=True" in caught.value.hint
     rec.discard()
 
@@ -153,7 +153,7 @@ def test_damaged_values_are_left_out_and_named(tmp_path):
         file.write(b"\x55")
     done = recover(path)
     assert done.lost == (("y", 0, 0),)
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         assert not recording.has("y", 0)
         assert recording.load("y", 1).tolist() == [[1, 1, 1, 1]]
         assert "damaged" in recording.info.skipped["y"]
@@ -163,7 +163,7 @@ def test_damaged_values_are_left_out_and_named(tmp_path):
 def test_whoever_opens_it_is_told_what_to_do(tmp_path, name):
     left_behind(tmp_path / "run.h5")
     with pytest.raises(RecordingError, match="did not finish") as caught:
-        open_file(tmp_path / name)
+        FileRecording(tmp_path / name)
     assert "qdebug file recover" in caught.value.hint
 
 
@@ -181,7 +181,7 @@ def test_a_run_that_only_lacks_its_name_is_complete(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert not path.exists()
     assert recover(path).complete
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         assert recording.info.complete
 
 
@@ -193,7 +193,7 @@ def test_values_that_were_put_twice_since_the_first_time_was_interrupted(tmp_pat
 
     path = left_behind(tmp_path / "run.h5", body)
     assert recover(path).tensors == 2
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         assert recording.load("b").tolist() == [1, 1]
 
 
@@ -265,7 +265,7 @@ def test_a_journal_of_a_program_without_hdf5(tmp_path):
     assert "-o" in caught.value.hint
     done = recover(tmp_path / "dump.qdj", tmp_path / "run.h5")
     assert (done.tensors, done.complete) == (3, True)
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.info.backend == "firmware"
         assert recording.graph.producer("y").op == "Relu"
         assert recording.load("x", 1).tolist() == (values + 1).tolist()
@@ -290,7 +290,7 @@ def test_values_without_their_journal_are_not_recovered(tmp_path):
         with pytest.raises(NotARecordingError, match=r"run\.h5\.part' lies there without its journal"):
             recover(name)
     with pytest.raises(RecordingError, match="did not finish, and its journal is missing"):
-        open_file(part_of(path))
+        FileRecording(part_of(path))
 
 
 def test_a_journal_without_the_values_says_what_is_gone(tmp_path):

@@ -19,11 +19,11 @@ def sink(request, tmp_path):
 
 def test_values_come_back_while_it_is_open(sink):
     values = np.array([[1.5, np.nan]], np.float32)
-    sink.append("a", values, 1, 2)
+    sink.append("a", values, (1, 2))
     sink.append("w", np.array(7, np.int8), constant=True)
     sink.append("empty", np.zeros((0, 3)))
     values[:] = 0
-    back = sink.read_back("a", 1, 2)
+    back = sink.read_back("a", (1, 2))
     assert (back.dtype, back.shape) == (np.float32, (1, 2))
     assert back[0, 0] == 1.5
     assert np.isnan(back[0, 1])

@@ -16,7 +16,7 @@ from qdebug.errors import RecordingError
 from qdebug.model import Graph, RunInfo
 from qdebug.record.recovery import recover
 from qdebug.record.sinks import BackgroundSink, MemorySink, RecordingStopped
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -25,7 +25,7 @@ def record(request, tmp_path):
         path = tmp_path / "run.h5" if request.param == "file" else None
         with qdebug.Recorder(path, backend="b", background=True, **keys) as rec:
             body(rec)
-        return rec.recording if path is None else open_file(path)
+        return rec.recording if path is None else FileRecording(path)
 
     return run
 
@@ -118,7 +118,7 @@ def test_a_full_disk_is_warned_of_once(tmp_path, monkeypatch):
         rec.close()
     assert [each.category for each in caught] == [RecordingStopped]
     assert "no space" in rec.failure
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.names == ("a",)
         assert not recording.info.complete
 
@@ -201,5 +201,5 @@ def test_a_dropped_recorder_lets_its_path_go(tmp_path):
     del rec
     with qdebug.Recorder(tmp_path / "run.h5", backend="b", force=True) as rec:
         rec.put("b", [2.0])
-    with open_file(tmp_path / "run.h5") as recording:
+    with FileRecording(tmp_path / "run.h5") as recording:
         assert recording.names == ("b",)

@@ -59,10 +59,10 @@ def recorded(tmp_path, graph, info):
     writer = RecordingWriter(path)
     writer.append("w", np.arange(6, dtype=np.int8).reshape(2, 3), constant=True)
     for sample in range(2):
-        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, sample=sample)
-        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3), sample=sample)
-        writer.append("z", np.full((4, 3), sample, dtype=np.float64), sample=sample)
-        writer.append("big", np.arange(1 << 18, dtype=np.float32) + sample, sample=sample)
+        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, (sample, 0))
+        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3), (sample, 0))
+        writer.append("z", np.full((4, 3), sample, dtype=np.float64), (sample, 0))
+        writer.append("big", np.arange(1 << 18, dtype=np.float32) + sample, (sample, 0))
     writer.close(graph, info)
     return path
 

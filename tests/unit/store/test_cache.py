@@ -13,7 +13,7 @@ from qdebug import version
 from qdebug.model import Graph, MemoryRecording
 from qdebug.store import cache as module
 from qdebug.store.cache import ColumnCache, user_folder
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 
 COLUMNS = {"a": np.array([1.5, np.nan, -0.0]), "b": np.array([2**62], np.int64), "c": np.zeros(0, np.uint8)}
 
@@ -27,7 +27,7 @@ def home(tmp_path, monkeypatch):
 
 
 def opened(path, *, facts=("limits",)):
-    recording = open_file(path)
+    recording = FileRecording(path)
     return ColumnCache.of(recording, recording, facts=facts)
 
 
@@ -57,12 +57,12 @@ def test_columns_come_back_bit_for_bit(recorded):
 
 
 def test_only_recordings_in_files_have_a_cache(recorded):
-    assert ColumnCache.of(MemoryRecording.single(Graph(), {}), open_file(recorded), facts=()) is None
-    assert ColumnCache.of(open_file(recorded), MemoryRecording.single(Graph(), {}), facts=()) is None
+    assert ColumnCache.of(MemoryRecording.single(Graph(), {}), FileRecording(recorded), facts=()) is None
+    assert ColumnCache.of(FileRecording(recorded), MemoryRecording.single(Graph(), {}), facts=()) is None
 
 
 def test_a_recording_that_is_gone_has_no_cache(recorded):
-    recording = open_file(recorded)
+    recording = FileRecording(recorded)
     recorded.unlink()
     assert ColumnCache.of(recording, recording, facts=()) is None
 
@@ -104,7 +104,7 @@ def test_the_two_sides_are_not_the_same_side(recorded, tmp_path, graph, info):
     with_one = RecordingWriter(tmp_path / "other.h5")
     with_one.append("x", np.zeros(3, np.float32))
     with_one.close(graph, info)
-    one, other = open_file(recorded), open_file(tmp_path / "other.h5")
+    one, other = FileRecording(recorded), FileRecording(tmp_path / "other.h5")
     ColumnCache.of(one, other, facts=()).write(COLUMNS)
     assert same(ColumnCache.of(one, other, facts=()).read())
     assert ColumnCache.of(other, one, facts=()).read() is None

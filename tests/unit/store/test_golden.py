@@ -11,7 +11,7 @@ from qdebug.model import Role
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.recording import quant_of
 from qdebug.record.recovery import recover
-from qdebug.store.reader import open_file
+from qdebug.store.reader import FileRecording
 from qdebug.store.verify import verify
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -32,7 +32,7 @@ def path(request, tmp_path):
 
 def test_all_of_it_is_read(path):
     verify(path)
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         info = recording.info
         assert (info.backend, info.model, info.cpu_flags, dict(info.options)) == ("golden", "net", ("fma",), {"opt": 1})
         assert dict(info.skipped) == {"z": "too large"}
@@ -51,7 +51,7 @@ def test_all_of_it_is_read(path):
 
 
 def test_all_values_are_read(path):
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         for sample in range(2):
             assert recording.load("x", sample).tolist() == [[1.5 + sample] * 3]
             assert recording.load("y", sample).tolist() == [[-3 + sample] * 2]

@@ -10,8 +10,8 @@ import qdebug
 from qdebug.cli.main import main
 from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Role
+from qdebug.record.opening import join
 from qdebug.record.recorder import Recorder
-from qdebug.store.joined import join
 from qdebug.store.verify import verify
 
 

@@ -23,8 +23,8 @@ def left(tmp_path):
     writer = RecordingWriter(tmp_path / "run.h5", info=RunInfo(backend="b"), graph=Graph([Node(name="n", op="Relu")]))
     for number in range(5):
         writer.note({"put": f"t{number}"}, now=False)
-        writer.append(f"t{number}", np.arange(number * 3, dtype=np.int16), sample=number)
-    writer.append("t0", np.arange(3, dtype=np.int16), sample=7)
+        writer.append(f"t{number}", np.arange(number * 3, dtype=np.int16), (number, 0))
+    writer.append("t0", np.arange(3, dtype=np.int16), (7, 0))
     writer.leave()
     return tmp_path / "run.h5"
 

@@ -16,7 +16,7 @@ import pytest
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.model import Graph, Recording, RunInfo
 from qdebug.store.layout import TABLES
-from qdebug.store.reader import FileRecording, open_file
+from qdebug.store.reader import FileRecording
 from qdebug.store.writer import RecordingWriter
 
 
@@ -27,7 +27,7 @@ def open_descriptors():
 class TestWhatIsNoRecording:
     def test_no_file(self, tmp_path):
         with pytest.raises(NotARecordingError, match="There is no file") as caught:
-            open_file(tmp_path / "no.h5")
+            FileRecording(tmp_path / "no.h5")
         assert caught.value.hint
 
     @pytest.mark.parametrize(
@@ -36,40 +36,40 @@ class TestWhatIsNoRecording:
     def test_other_contents(self, tmp_path, content):
         (tmp_path / "x.h5").write_bytes(content)
         with pytest.raises(RecordingError) as caught:
-            open_file(tmp_path / "x.h5")
+            FileRecording(tmp_path / "x.h5")
         assert str(tmp_path / "x.h5") in str(caught.value)
         assert caught.value.hint
 
     def test_a_folder(self, tmp_path):
         with pytest.raises(NotARecordingError, match="no regular file"):
-            open_file(tmp_path)
+            FileRecording(tmp_path)
 
     def test_a_pipe_does_not_block(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(NotARecordingError, match="no regular file"):
-            open_file(tmp_path / "pipe")
+            FileRecording(tmp_path / "pipe")
 
     def test_a_name_with_nul(self, tmp_path):
         with pytest.raises(NotARecordingError, match="cannot be opened"):
-            open_file(f"{tmp_path}/a\0b")
+            FileRecording(f"{tmp_path}/a\0b")
 
     def test_other_hdf5(self, tmp_path):
         with h5py.File(tmp_path / "x.h5", "w") as file:
             file["data"] = np.zeros(3)
         with pytest.raises(NotARecordingError, match="HDF5 file but no qdebug recording"):
-            open_file(tmp_path / "x.h5")
+            FileRecording(tmp_path / "x.h5")
 
     def test_hdf5_behind_a_user_block(self, tmp_path):
         with h5py.File(tmp_path / "x.h5", "w", userblock_size=512) as file:
             file["data"] = np.zeros(3)
         with pytest.raises(NotARecordingError):
-            open_file(tmp_path / "x.h5")
+            FileRecording(tmp_path / "x.h5")
 
     def test_an_unfinished_part(self, tmp_path):
         writer = RecordingWriter(tmp_path / "run.h5")
         writer.append("x", np.zeros(3))
         with pytest.raises(RecordingError):
-            open_file(tmp_path / "run.h5.part")
+            FileRecording(tmp_path / "run.h5.part")
         writer.discard()
 
     def test_a_journal_without_its_values(self, tmp_path):
@@ -80,19 +80,19 @@ class TestWhatIsNoRecording:
         with pytest.raises(
             RecordingError, match=r"journal of a run that did not finish.*run\.h5\.part.*missing"
         ) as error:
-            open_file(tmp_path / "run.h5.journal")
+            FileRecording(tmp_path / "run.h5.journal")
         assert "Put that file back" in error.value.hint
         assert "qdebug file recover" in error.value.hint
         (tmp_path / "run.h5.journal").rename(tmp_path / "odd.name")
         with pytest.raises(RecordingError, match="is the journal of a recording, not the recording") as error:
-            open_file(tmp_path / "odd.name")
+            FileRecording(tmp_path / "odd.name")
         assert "odd.name' -o OUT.h5" in error.value.hint
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_an_unreadable_file(self, recorded):
         recorded.chmod(0)
         with pytest.raises(NotARecordingError, match="permission denied"):
-            open_file(recorded)
+            FileRecording(recorded)
 
 
 class TestVersions:
@@ -101,7 +101,7 @@ class TestVersions:
         with h5py.File(recorded, "a") as file:
             file.attrs.modify("format_version", np.int32(version))
         with pytest.raises(FormatVersionError, match=rf"\b{version}\b.*\b1\b") as caught:
-            open_file(recorded)
+            FileRecording(recorded)
         assert "pip install" in caught.value.hint
 
     def test_a_newer_format_is_refused_before_its_tables_are_looked_at(self, recorded):
@@ -110,7 +110,7 @@ class TestVersions:
             for table in (*TABLES, "t"):
                 del file[table]
         with pytest.raises(FormatVersionError):
-            open_file(recorded)
+            FileRecording(recorded)
 
     @pytest.mark.parametrize("value", [np.int32(0), np.int32(-1), np.float64(1), np.array([1]), "1", np.bytes_("1")])
     def test_versions_that_are_none(self, recorded, value):
@@ -118,14 +118,14 @@ class TestVersions:
             del file.attrs["format_version"]
             file.attrs["format_version"] = value
         with pytest.raises(RecordingError):
-            open_file(recorded)
+            FileRecording(recorded)
 
     @pytest.mark.parametrize("attribute", ["format_version", "complete"])
     def test_a_missing_attribute_is_named(self, recorded, attribute):
         with h5py.File(recorded, "a") as file:
             del file.attrs[attribute]
         with pytest.raises(RecordingError, match=attribute):
-            open_file(recorded)
+            FileRecording(recorded)
 
     def test_what_later_versions_may_add_is_ignored(self, recorded):
         with h5py.File(recorded, "a") as file:
@@ -140,7 +140,7 @@ class TestVersions:
                     wider[field] = table[field]
                 del file[name]
                 file[name] = wider
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             assert recording.load("z", 1)[0, 0] == 1.0
             assert recording.graph.nodes[0].name == "conv"
 
@@ -149,7 +149,7 @@ class TestVersions:
         with h5py.File(recorded, "a") as file:
             del file[table]
         with pytest.raises(RecordingError, match=f"/{table}"):
-            open_file(recorded)
+            FileRecording(recorded)
 
     @pytest.mark.parametrize(("table", "field"), [(n, f) for n, d in TABLES.items() for f in d.names or ()])
     def test_a_missing_field_is_refused(self, recorded, table, field):
@@ -159,12 +159,12 @@ class TestVersions:
             del file[table]
             file[table] = rows[kept].astype([(name, rows.dtype[name]) for name in kept])
         with pytest.raises(RecordingError, match=field):
-            open_file(recorded)
+            FileRecording(recorded)
 
 
 class TestReading:
     def test_it_is_a_recording(self, recorded):
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             assert isinstance(recording, Recording)
             assert (recording.samples, recording.steps) == (2, 1)
             assert recording.names == ("w", "x", "y", "z", "big")
@@ -175,16 +175,16 @@ class TestReading:
         recorded.chmod(0o400)
         recorded.parent.chmod(0o500)
         try:
-            with open_file(recorded) as recording:
+            with FileRecording(recorded) as recording:
                 assert recording.load("x").shape == (4, 3)
         finally:
             recorded.parent.chmod(0o700)
 
     def test_several_readers_at_once(self, recorded):
-        with open_file(recorded) as first, open_file(recorded) as second, h5py.File(recorded, "r") as third:
+        with FileRecording(recorded) as first, FileRecording(recorded) as second, h5py.File(recorded, "r") as third:
             assert np.array_equal(first.load("x"), second.load("x"))
             assert third.attrs["format_version"] == 1
-            code = "import sys; from qdebug.store.reader import open_file; print(open_file(sys.argv[1]).names)"
+            code = "import sys; from qdebug.store.reader import FileRecording; print(FileRecording(sys.argv[1]).names)"
             result = subprocess.run(
                 [sys.executable, "-c", code, recorded], capture_output=True, text=True, timeout=60, check=True
             )
@@ -194,13 +194,13 @@ class TestReading:
         descriptor = os.open(recorded, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
-            with open_file(recorded) as recording:
+            with FileRecording(recorded) as recording:
                 assert recording.load("x").shape == (4, 3)
         finally:
             os.close(descriptor)
 
     def test_large_values_are_mapped_and_small_ones_copied(self, recorded):
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             big, small = recording.load("big"), recording.load("x")
         roots = []
         for array in (big, small):
@@ -213,13 +213,13 @@ class TestReading:
 
     @pytest.mark.parametrize("name", ["big", "x"])
     def test_values_are_read_only(self, recorded, name):
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             array = recording.load(name)
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
 
     def test_values_outlive_the_file_being_closed_and_removed(self, recorded):
-        recording = open_file(recorded)
+        recording = FileRecording(recorded)
         big, small = recording.load("big", 1), recording.load("x", 1)
         recording.close()
         recording.close()
@@ -230,7 +230,7 @@ class TestReading:
         assert small[0].tolist() == [1, 2, 3]
 
     def test_a_closed_recording_says_so(self, recorded):
-        recording = open_file(recorded)
+        recording = FileRecording(recorded)
         recording.close()
         with pytest.raises(RecordingError, match="is closed"):
             recording.load("x")
@@ -241,12 +241,12 @@ class TestReading:
         (tmp_path / "junk.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
 
         def use():
-            with open_file(recorded) as recording:
+            with FileRecording(recorded) as recording:
                 recording.load("big")
-            open_file(recorded).load("x")
+            FileRecording(recorded).load("x")
             for other in ("junk.h5", "none.h5"):
                 with pytest.raises(RecordingError):
-                    open_file(tmp_path / other)
+                    FileRecording(tmp_path / other)
 
         use()
         gc.collect()
@@ -264,7 +264,7 @@ class TestReading:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 30, limits[1]))
         try:
-            with open_file(tmp_path / "run.h5") as recording:
+            with FileRecording(tmp_path / "run.h5") as recording:
                 loaded = [recording.load(name) for name in recording.names]
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -272,7 +272,7 @@ class TestReading:
 
     def test_it_can_be_handed_to_another_process(self, recorded, monkeypatch, tmp_path):
         monkeypatch.chdir(recorded.parent)
-        with open_file(recorded.name) as recording:
+        with FileRecording(recorded.name) as recording:
             pickled = pickle.dumps(recording)
         monkeypatch.chdir("/")
         with pickle.loads(pickled) as again:  # noqa: S301  our own
@@ -282,7 +282,7 @@ class TestReading:
             assert another.graph.nodes
 
     def test_a_compressed_rewrite_reads_the_same(self, recorded):
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             before = {name: recording.load(name, 1).copy() for name in recording.names}
         with h5py.File(recorded, "a") as file:
             for key in list(file["t"]):
@@ -291,7 +291,7 @@ class TestReading:
                 file["t"].create_dataset(
                     key, data=data, dtype=h5py.Datatype(kind), compression="gzip", shuffle=True, fletcher32=True
                 ) if data.ndim else file["t"].create_dataset(key, data=data)
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             for name, array in before.items():
                 assert np.array_equal(recording.load(name, 1), array)
             for event in range(recording.event_count):
@@ -308,25 +308,25 @@ class TestReading:
 
         monkeypatch.setattr(h5py.h5f, "open", swap)
         with pytest.raises(RecordingError, match="replaced while it was opened"):
-            open_file(recorded)
+            FileRecording(recorded)
 
 
 class TestCheckPayload:
     def test_intact_values_pass(self, recorded):
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             for event in range(recording.event_count):
                 recording.check_payload(event)
 
     @pytest.mark.parametrize("name", ["w", "x", "big"])
     def test_one_flipped_bit_is_found_and_named(self, recorded, name):
-        with h5py.File(recorded, "r") as file, open_file(recorded) as recording:
+        with h5py.File(recorded, "r") as file, FileRecording(recorded) as recording:
             number, event = next((e.payload, row) for row, e in enumerate(recording.events()) if e.tensor == name)
             dataset = file[f"t/{number:08d}"]
             place = dataset.id.get_offset() + dataset.id.get_storage_size() - 1
         content = bytearray(recorded.read_bytes())
         content[place] ^= 0x10
         recorded.write_bytes(content)
-        with open_file(recorded) as recording:
+        with FileRecording(recorded) as recording:
             with pytest.raises(RecordingError, match=repr(name)):
                 recording.check_payload(event)
             others = [row for row, e in enumerate(recording.events()) if e.payload != number]
@@ -340,7 +340,7 @@ class TestContentHash:
             writer = RecordingWriter(tmp_path / name)
             writer.append("x", np.asarray(value))
             writer.close(Graph(), info or RunInfo(backend="t"))
-            with open_file(tmp_path / name) as recording:
+            with FileRecording(tmp_path / name) as recording:
                 return recording.content_hash
 
         first = write("a.h5", np.zeros(4))
@@ -430,5 +430,5 @@ def h5dump():
 
 
 def test_opening_the_same_path_gives_a_file_recording(recorded):
-    with open_file(str(recorded)) as recording:
+    with FileRecording(str(recorded)) as recording:
         assert isinstance(recording, FileRecording)

@@ -274,7 +274,7 @@ def test_samples_steps_and_constants(tmp_path):
     graph = Graph(tensors=[TensorInfo(name="w", role=Role.CONSTANT)])
     writer.append("w", np.array(5), constant=True)
     for sample, step in [(2, 1), (0, 0), (0, 1)]:
-        writer.append("x", np.array([sample, step]), sample=sample, step=step)
+        writer.append("x", np.array([sample, step]), (sample, step))
     writer.close(graph, INFO)
     with FileRecording(tmp_path / "run.h5") as recording:
         assert (recording.samples, recording.steps) == (3, 2)

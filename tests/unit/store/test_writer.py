@@ -149,11 +149,11 @@ class TestAppend:
         assert writer.read_back("x").shape == (0, 3)
         writer.discard()
 
-    @pytest.mark.parametrize("place", [{"sample": -1}, {"step": -1}, {"sample": 2**32}, {"step": 2**32}])
+    @pytest.mark.parametrize("place", [(-1, 0), (0, -1), (2**32, 0), (0, 2**32)])
     def test_numbers_that_no_file_can_hold(self, tmp_path, place):
         writer = RecordingWriter(tmp_path / "run.h5")
         with pytest.raises(RecordingError, match="no file can hold"):
-            writer.append("x", np.zeros(1), **place)
+            writer.append("x", np.zeros(1), place)
         assert writer.events == 0
         finish(writer)
 
