@@ -176,9 +176,7 @@ def recover(
     if target is None or not in_place:
         return _rebuilt(journal, out or path, force=force, progress=progress)
     if target.exists() and not part_of(target).exists():
-        raise NotARecordingError(
-            f"{str(target)!r} is finished; there is nothing to recover.", hint=f"Use it: {_info(target)}."
-        )
+        raise _finished(target)
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         scratch = target.with_name(target.name + ".recovered")
@@ -203,9 +201,7 @@ def _check_unfinished(path: Path) -> None:
     ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
     target = path.with_name(path.name.removesuffix(ending))
     if target.is_file() and not part_of(target).exists():
-        raise NotARecordingError(
-            f"{str(target)!r} is finished; there is nothing to recover.", hint=f"Use it: {_info(target)}."
-        )
+        raise _finished(target)
     if part_of(target).is_file():
         raise NotARecordingError(
             f"{str(part_of(target))!r} lies there without its journal, and nothing can be read without it.",
@@ -213,8 +209,9 @@ def _check_unfinished(path: Path) -> None:
         )
 
 
-def _info(path: Path) -> str:
-    return f"qdebug info {str(path)!r}"
+def _finished(path: Path) -> NotARecordingError:
+    hint = f"Use it: qdebug info {str(path)!r}."
+    return NotARecordingError(f"{str(path)!r} is finished; there is nothing to recover.", hint=hint)
 
 
 def _rebuilt(journal: Path, out: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:

@@ -120,6 +120,7 @@ __all__ = [
     "PARTLY",
     "PAYLOADS",
     "ROLES",
+    "STATISTICS",
     "TABLES",
     "UNKNOWN",
     "Flag",
@@ -177,6 +178,15 @@ class Has(IntFlag):
 
 OPTIONAL_FACTS = {bit: str(bit.name).lower() for bit in Has if bit is not Has.SCALE64}
 """Fields of a quantization that it may lack, by their bit."""
+STATISTICS = {
+    **{name: (name, Flag.COUNTS) for name in ("nan", "inf", "zero")},
+    "sat_lo": ("at_qmin", Flag.RAILS),
+    "sat_hi": ("at_qmax", Flag.RAILS),
+    "min": ("low", Flag.EXTREMES),
+    "max": ("high", Flag.EXTREMES),
+    **{name: (name, Flag.SUMMARY) for name in ("absmax", "mean", "std", "l2")},
+}
+"""Field of `qdebug.model.kept.Statistics` by column of the index, in its order, and the flag if it is valid."""
 PARTLY = int(Flag.SAMPLED | Flag.STATS_ONLY)
 """Flags of events of which not all values were kept."""
 

@@ -23,6 +23,7 @@ from qdebug.store.layout import (
     OPTIONAL_TABLES,
     PARTLY,
     ROLES,
+    STATISTICS,
     TABLES,
     UNKNOWN,
     Flag,
@@ -206,26 +207,12 @@ def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
         row: Its row of /index.
         bins: Its histogram; None if it has none.
     """
-    flags = Flag(int(row["flags"]))
-    extremes, counts, rails = (flag in flags for flag in (Flag.EXTREMES, Flag.COUNTS, Flag.RAILS))
-    summary = Flag.SUMMARY in flags
+    values: dict[str, Any] = {}
+    for column, (name, flag) in STATISTICS.items():
+        missing = 0 if row.dtype[column].kind == "u" else math.nan
+        values[name] = row[column].item() if row["flags"] & flag else missing
     negative, positive = np.zeros((2, EXPONENT_BINS), np.uint64) if bins is None else bins
-    return Statistics(
-        count=int(row["count"]),
-        nan=int(row["nan"]) if counts else 0,
-        inf=int(row["inf"]) if counts else 0,
-        zero=int(row["zero"]) if counts else 0,
-        low=float(row["min"]) if extremes else math.nan,
-        high=float(row["max"]) if extremes else math.nan,
-        at_qmin=int(row["sat_lo"]) if rails else 0,
-        at_qmax=int(row["sat_hi"]) if rails else 0,
-        absmax=float(row["absmax"]) if summary else math.nan,
-        mean=float(row["mean"]) if summary else math.nan,
-        std=float(row["std"]) if summary else math.nan,
-        l2=float(row["l2"]) if summary else math.nan,
-        negative=negative,
-        positive=positive,
-    )
+    return Statistics(count=int(row["count"]), **values, negative=negative, positive=positive)
 
 
 def decode_texts(tables: Tables, rows: np.ndarray | None = None) -> list[str]:

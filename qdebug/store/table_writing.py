@@ -22,6 +22,7 @@ from qdebug.store.layout import (
     OPTIONAL_FACTS,
     OPTIONAL_TABLES,
     ROLES,
+    STATISTICS,
     TABLES,
     UNKNOWN,
     Flag,
@@ -88,10 +89,7 @@ def pack_kept_row(seq: int, place: Place, partly: Partly) -> bytes:
         (Flag.TRUNCATED, kept.truncated),
     ):
         flags |= flag if holds else Flag(0)
-    numbers = _NUMBERS.pack(
-        *(found.count, found.nan, found.inf, found.zero, found.at_qmin, found.at_qmax),
-        *(found.low, found.high, found.absmax, found.mean, found.std, found.l2, _UNKNOWN),
-    )
+    numbers = _NUMBERS.pack(found.count, *(getattr(found, name) for name, _ in STATISTICS.values()), _UNKNOWN)
     values, _ = _described(kept.dtype, kept.shape)
     return b"".join((_EVENT.pack(seq, *place, NO_PAYLOAD, -1, flags), values, kept.digest, numbers))
 

@@ -378,28 +378,24 @@ class RecordingWriter:
 
         In a forked child nothing happens but that the child lets go.
         """
-        if not self._open or self._pid != os.getpid():
-            return
-        if not self.events:
-            self.discard()  # there is nothing to recover
-            return
-        self._open = False
-        self._payloads.file.abandon()
-        self._journal.close()
-        self._lock.release()
+        self._stop(remove=not self.events)  # else there is nothing to recover
 
     def discard(self) -> None:
         """Close and remove everything. Again, or after `close`, does nothing.
 
         In a forked child nothing happens but that the child lets go.
         """
+        self._stop(remove=True)
+
+    def _stop(self, *, remove: bool) -> None:
         if not self._open or self._pid != os.getpid():
             return
         self._open = False
         self._payloads.file.abandon()
         self._journal.close()
-        self._part.unlink(missing_ok=True)
-        self._journal_path.unlink(missing_ok=True)
+        if remove:
+            self._part.unlink(missing_ok=True)
+            self._journal_path.unlink(missing_ok=True)
         self._lock.release()
 
     def __del__(self) -> None:
