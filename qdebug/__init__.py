@@ -13,8 +13,8 @@ _HOME = {
     "Limits": "qdebug.compare.result.limits",
     "load_limits": "qdebug.workflow.limits_file",
     "Explanation": "qdebug.compare.explaining.explanation",
-    "open_recording": "qdebug.record.opening",
-    "Recorder": "qdebug.record.recorder",
+    "open_recording": "qdebug.recording.opening",
+    "Recorder": "qdebug.recording.recorder",
     "DiffResult": "qdebug.compare.result.result",
     "NodeResult": "qdebug.compare.result.result",
     "QdebugError": "qdebug.errors",
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from qdebug.model import Role as Role
     from qdebug.model import RunInfo as RunInfo
     from qdebug.model import TensorInfo as TensorInfo
-    from qdebug.record.opening import open_recording as open_recording
-    from qdebug.record.recorder import Recorder as Recorder
+    from qdebug.recording.opening import open_recording as open_recording
+    from qdebug.recording.recorder import Recorder as Recorder
     from qdebug.session import diff as diff
     from qdebug.workflow.explain import explain as explain
     from qdebug.workflow.limits_file import load_limits as load_limits

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.store.reader import FileRecording
-from qdebug.store.writer import RecordingWriter
+from qdebug.recording.read import FileRecording
+from qdebug.recording.write import RecordingWriter
 
 CHILD = Path(__file__).with_name("open_files.py")
 

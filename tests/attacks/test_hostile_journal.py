@@ -8,12 +8,12 @@ import pytest
 
 import qdebug
 from qdebug.errors import RecordingError
-from qdebug.record.recorder import Recorder
-from qdebug.record.recovery import recover
-from qdebug.store.journal import Journal, Kind, encode_json
-from qdebug.store.journal_reader import JournalReader
-from qdebug.store.reader import FileRecording
-from qdebug.store.target import journal_of, part_of
+from qdebug.recording.journal import Journal, Kind, encode_json
+from qdebug.recording.journal_reader import JournalReader
+from qdebug.recording.read import FileRecording
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.recovery import recover
+from qdebug.recording.target import journal_of, part_of
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from qdebug.cli.main import main
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.session import diff
 from qdebug.view.failure import failure_lines
 from qdebug.workflow.limits_file import acknowledge

@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from qdebug.model import Graph, Node, RunInfo
-from qdebug.record.recorder import Recorder
-from qdebug.store.reader import FileRecording
-from qdebug.store.writer import RecordingWriter
+from qdebug.recording.read import FileRecording
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.write import RecordingWriter
 
 Writer = Callable[[Path, Sequence[np.ndarray]], None]
 INFO = RunInfo(backend="bench")

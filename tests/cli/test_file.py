@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 
 
 @pytest.fixture

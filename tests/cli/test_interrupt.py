@@ -16,9 +16,9 @@ import pytest
 
 from qdebug.cli.interrupts import Interrupts, interrupts_kept
 from qdebug.cli.main import main
-from qdebug.record.recovery import recover
-from qdebug.store.reader import FileRecording
-from qdebug.store.target import journal_of
+from qdebug.recording.read import FileRecording
+from qdebug.recording.recovery import recover
+from qdebug.recording.target import journal_of
 
 SAMPLES = 60
 

@@ -12,8 +12,8 @@ import qdebug
 from qdebug import version
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.limits import Limits
+from qdebug.recording.format import PAYLOADS
 from qdebug.session import DiffSession, diff, open_recording
-from qdebug.store.layout import PAYLOADS
 
 
 @pytest.fixture(autouse=True)
