@@ -45,32 +45,17 @@ def _version(package: str) -> str | None:
 
 
 def run_facts(
-    *,
-    backend: str,
-    model: str,
-    model_sha256: str,
-    taps: str,
-    versions: Mapping[str, str] | None,
-    options: Mapping[str, Any] | None,
-    flags: Sequence[str] | None,
+    versions: Mapping[str, str] | None, options: Mapping[str, Any] | None, flags: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Give the facts of a run that starts now, as fields of `RunInfo`; what is None is found out here.
+    """Return what is to be said of the machine and the moment of a run that starts now, as fields of `RunInfo`.
 
     Args:
-        backend: Name of what runs the network.
-        model: File name or title of the network.
-        model_sha256: Hash of the model file in hexadecimal.
-        taps: How tensors are tapped.
         versions: Versions of further packages that take part.
         options: Backend options in force.
         flags: Instruction sets that matter; read from this machine if None.
     """
     further = {name: str(each) for name, each in (versions or {}).items()}
     return {
-        "backend": str(backend),
-        "model": str(model),
-        "model_sha256": str(model_sha256),
-        "taps": str(taps),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {**package_versions(), **machine(), **further},
         "cpu_flags": tuple(cpu_flags() if flags is None else flags),

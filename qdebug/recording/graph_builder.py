@@ -210,12 +210,13 @@ class GraphBuilder:
     """
 
     def __init__(self, graph: Graph | None = None) -> None:
-        self._graph = graph
-        self._given_nodes = frozenset(node.name for node in graph.nodes) if graph is not None else frozenset()
+        self._given = Graph() if graph is None else graph
+        self._name = None if graph is None else graph.name
+        self._given_nodes = frozenset(node.name for node in self._given.nodes)
         self._tensors: dict[str, dict[str, Any]] = {}
         """Fields of `TensorInfo` as far as they were said; none is changed, and tensors of one dtype share one."""
         self._bare: dict[str, dict[str, Any]] = {}
-        for name, info in graph.tensors.items() if graph is not None else ():
+        for name, info in self._given.tensors.items():
             said = ((key, getattr(info, key)) for key in _FIELDS)
             self._tensors[name] = {key: value for key, value in said if value is not None}
         self._shapes: dict[str, tuple[int | None, ...] | None] = {}
@@ -266,8 +267,8 @@ class GraphBuilder:
 
     def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
         """Note a node, and tell whether anything of it is new."""
-        if self._graph is not None and (tensor in self._graph.tensors or facts.name in self._given_nodes):
-            self._check_given(self._graph, tensor, facts)
+        if tensor in self._given.tensors or facts.name in self._given_nodes:
+            self._check_given(tensor, facts)
             return False
         key = self._key(tensor, facts)
         known = self._nodes.get(key)
@@ -314,10 +315,9 @@ class GraphBuilder:
                     hint="Give the state of a step a name of its own, such as 'h_in' and 'h_out'.",
                 )
 
-    @staticmethod
-    def _check_given(graph: Graph, tensor: str, facts: NodeFacts) -> None:
+    def _check_given(self, tensor: str, facts: NodeFacts) -> None:
         """Compare what is said of a node with the graph that was given."""
-        node = graph.producer(tensor)
+        node = self._given.producer(tensor)
         if node is None:
             raise RecordingError(
                 f"Tensor {tensor!r} is put as an output of node {facts.name or facts.op!r}; in the graph no node "
@@ -350,26 +350,22 @@ class GraphBuilder:
         Raises:
             GraphError: The nodes form no graph.
         """
-        given = self._graph
+        given = self._given
         loose = [
             tensor
             for tensor in recorded
-            if tensor not in self._owner
-            and not self.is_constant(tensor)
-            and (given is None or tensor not in given.tensors)
+            if tensor not in self._owner and not self.is_constant(tensor) and tensor not in given.tensors
         ]
-        inputs = [tensor for tensor in loose if tensor in self._readers]
         bare = {tensor: NodeFacts(op=UNKNOWN_OP, outputs=(tensor,)) for tensor in loose if tensor not in self._readers}
-        if given is not None:
-            inputs = [*given.inputs, *inputs]
-        outputs = self.output_names or (() if given is None else given.outputs)
+        inputs = [*given.inputs, *(tensor for tensor in loose if tensor in self._readers)]
+        outputs = self.output_names or given.outputs
         return Graph(
-            [*(() if given is None else given.nodes), *self._built_nodes(recorded, bare)],
+            [*given.nodes, *self._built_nodes(recorded, bare)],
             tensors=self._built_tensors(inputs, outputs),
             inputs=inputs,
             outputs=outputs,
-            name=name if given is None else given.name,
-            opset=None if given is None else given.opset,
+            name=name if self._name is None else self._name,
+            opset=given.opset,
         )
 
     def _built_nodes(self, recorded: Iterable[str], bare: Mapping[str, NodeFacts]) -> list[Node]:

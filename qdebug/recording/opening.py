@@ -297,21 +297,6 @@ class JoinedRecording(Closable):
             for (name, sample, step), quant in file.event_quants.items()
         }
 
-    @property
-    def content_hash(self) -> str:
-        """Hash of what was recorded, in hexadecimal."""
-        return "-".join(f"{file.content_hash}:{part.prefix}:{part.first_sample}" for part, file in self._parts)
-
-    @property
-    def event_count(self) -> int:
-        """Number of arrays in all parts."""
-        return sum(file.event_count for _, file in self._parts)
-
-    @property
-    def tensor_bytes(self) -> int:
-        """Bytes of all values."""
-        return sum(file.tensor_bytes for _, file in self._parts)
-
     def close(self) -> None:
         """Close the files. Again does nothing."""
         for _, file in self._parts:

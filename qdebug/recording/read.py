@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -163,8 +162,7 @@ _AT_ONCE = 8192
 """Rows of the index that are hashed at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """One row of the index: a tensor's values at one sample and step.
 
     Args:
@@ -297,15 +295,8 @@ class FileRecording(Closable):
         """List the rows of the index in the order of recording."""
         for row, (tensor, sample, step) in enumerate(self._places(self._index.rows)):
             what = self._index.expected(row)
-            yield Event(
-                tensor=tensor,
-                sample=sample,
-                step=step,
-                dtype=what.dtype,
-                nbytes=what.nbytes,
-                digest=self._index.digest(row).hex(),
-                payload=what.number,
-            )
+            digest = self._index.digest(row).hex()
+            yield Event(tensor, sample, step, what.dtype, what.nbytes, digest, what.number)
 
     # -- values
 

@@ -107,15 +107,7 @@ class Recorder:
         if graph is not None:
             check_storable(graph)  # what a file could not take is refused here, not after the run
         self.path = None if path is None else _path_of(path)
-        facts = run_facts(
-            backend=backend,
-            model=model,
-            model_sha256=model_sha256,
-            taps=taps,
-            versions=versions,
-            options=options,
-            flags=cpu_flags,
-        )
+        facts = {**texts, **run_facts(versions, options, cpu_flags)}
         sink = self._sink_for(facts, graph, force=force, durable=durable)
         if background:
             sink = BackgroundSink(sink)

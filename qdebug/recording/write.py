@@ -2,8 +2,8 @@
 
 While it is written the file is called NAME.part, and NAME.journal tells what is in it (`qdebug.recording.journal`).
 When `append` returns, payload and frame are with the operating system and survive the process however it dies. A
-simpler scheme would do without HDF5 until the end, but then all payloads would have to be copied into the file once more; one
-that lets HDF5 flush after each tensor costs ten times as much, and can leave a file behind that no reader opens.
+simpler scheme would do without HDF5 until the end, but then all payloads would have to be copied into the file once
+more; one that lets HDF5 flush after each tensor costs ten times as much, and can leave a file that no reader opens.
 """
 
 from __future__ import annotations
@@ -176,11 +176,10 @@ class RecordingWriter:
         self._part, self._journal_path = part_of(self.path), journal_of(self.path)
         try:
             self._start(info or RunInfo(backend=""), graph)
-        except OSError as exc:
+        except BaseException as exc:
             self._lock.release()
-            raise exc if isinstance(exc, QdebugError) else cannot_write(self.path, exc) from None
-        except BaseException:
-            self._lock.release()
+            if isinstance(exc, OSError) and not isinstance(exc, QdebugError):
+                raise cannot_write(self.path, exc) from None
             raise
         self._open = True
         _WRITERS.add(self)
