@@ -456,11 +456,10 @@ class Expected(NamedTuple):
 
     @classmethod
     def of_event(cls, row: Any) -> Self:
-        """Return what a row of /index says, or one of some of its columns."""
-        found = dict(zip(row.dtype.names, row.item(), strict=True))  # all at once: a field takes as long alone
-        ndim = found["ndim"]
-        shape = tuple(found["shape"][:ndim].tolist())
-        return cls(found["payload"], LOGICAL_DTYPES[found["dtype"]], found["nbytes"], ndim, shape)
+        """Return what a row of /index says."""
+        ndim = int(row["ndim"])
+        shape = tuple(row["shape"][:ndim].tolist())
+        return cls(int(row["payload"]), LOGICAL_DTYPES[row["dtype"]], int(row["nbytes"]), ndim, shape)
 
     @classmethod
     def of_elements(cls, number: int, dtype: str, count: int) -> Self:
