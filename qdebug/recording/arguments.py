@@ -22,7 +22,7 @@ _BITS = {"float6": 6, "float4": 4}
 
 
 def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
-    """Give a tensor as a numpy array that a recording can hold; no copy is made where none is needed.
+    """Return a tensor as a numpy array that a recording can hold; no copy is made where none is needed.
 
     Args:
         name: The tensor, for errors.
@@ -71,7 +71,7 @@ def _from_anything(name: str, value: Any) -> np.ndarray:
 
 
 def _from_torch(tensor: Any) -> np.ndarray:
-    """Give a torch tensor's elements; formats that numpy lacks go through their bit patterns."""
+    """Return a torch tensor's elements; formats that numpy lacks go through their bit patterns."""
     tensor = tensor.detach().cpu()
     try:
         return np.asarray(tensor.numpy())
@@ -183,7 +183,7 @@ class QuantFacts(NamedTuple):
         return quant
 
     def _axis(self, ndim: int) -> int | None:
-        """Give the axis counted from the front, as it is stored."""
+        """Return the axis counted from the front, as it is stored."""
         axis = _whole("axis", self.axis)
         if axis is None:
             return None
@@ -230,7 +230,7 @@ def _integers(title: str, values: npt.ArrayLike) -> np.ndarray:
 
 
 def _whole(title: str, value: float | None) -> int | None:
-    """Give a whole number as an int, whatever type it has."""
+    """Return a whole number as an int, whatever type it has."""
     if value is None:
         return None
     whole = int(value)

@@ -63,7 +63,7 @@ class ColumnCache:
     def of(
         cls, reference: Recording, backend: Recording, *, facts: Iterable[str], versions: Sequence[str] = ()
     ) -> Self | None:
-        """Give the cache of two recordings; None if one of them is no file.
+        """Return the cache of two recordings; None if one of them is no file.
 
         Args:
             reference: The reference run.
@@ -81,7 +81,7 @@ class ColumnCache:
         return cls(backend.path, asked[:_ASKED] + _digest([asked.hex(), *_code(), *versions])[_ASKED:])
 
     def read(self) -> dict[str, np.ndarray] | None:
-        """Give the columns that were written for this key; None if there are none that can be used."""
+        """Return the columns that were written for this key; None if there are none that can be used."""
         for folder, _ in self._folders():
             try:
                 return _unpacked(_read_own(folder / self._key.hex()), self._key)
@@ -118,13 +118,13 @@ class ColumnCache:
             return
 
     def _folders(self) -> Sequence[tuple[Path, int]]:
-        """Give the folders that come into question, and how many files each may hold."""
+        """Return the folders that come into question, and how many files each may hold."""
         home = user_folder()
         return [(self._beside, _KEPT_BESIDE), *([(home, _KEPT_AT_HOME)] if home else [])]
 
 
 def user_folder() -> Path | None:
-    """Give the folder for what cannot be kept next to a recording; None if the user has no home."""
+    """Return the folder for what cannot be kept next to a recording; None if the user has no home."""
     try:
         home = Path.home()
     except RuntimeError:

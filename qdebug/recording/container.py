@@ -191,7 +191,7 @@ class Container:
         return raw, stored
 
     def hash_tables(self) -> str:
-        """Give the hash of the tables as they lie in the file, in hexadecimal."""
+        """Return the hash of the tables as they lie in the file, in hexadecimal."""
         return hash_of_tables((name, self._raw(name)[0]) for name in (*TABLES, *self.optional))
 
     def open_payload(self, number: int) -> tuple[Any, Extent]:
@@ -307,7 +307,7 @@ def _row_type(name: str) -> np.dtype[Any]:
 
 
 def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Give a table with this version's fields, whatever the order and further fields of the file."""
+    """Return a table with this version's fields, whatever the order and further fields of the file."""
     if table.dtype == dtype:
         return table
     known = np.zeros(len(table), dtype=dtype)
@@ -468,7 +468,7 @@ class Expected(NamedTuple):
 
 
 def read_payload(container: Container, expected: Expected) -> np.ndarray:
-    """Give a payload's elements as they lie in the file; a large contiguous one is a view of the file.
+    """Return a payload's elements as they lie in the file; a large contiguous one is a view of the file.
 
     A large compressed one is unpacked into a temporary file, and is a view of that.
 
@@ -492,7 +492,7 @@ def read_payload(container: Container, expected: Expected) -> np.ndarray:
 
 
 def payload_digest(container: Container, expected: Expected) -> bytes:
-    """Give the xxh3-128 digest of a payload, with little memory however large it is.
+    """Return the xxh3-128 digest of a payload, with little memory however large it is.
 
     Raises:
         ValueError, OSError: It is not what the index says, or is damaged.
@@ -519,7 +519,7 @@ def _check_chunks(dataset: Any, extent: Extent) -> None:
 
 
 def _chunks(dataset: Any, extent: Extent) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Give the place and the bytes of each chunk; the last axis counts bytes of elements."""
+    """List the place and the bytes of each chunk; the last axis counts bytes of elements."""
     chunk = extent.chunk or ()
     nbytes = math.prod(chunk) * extent.itemsize
     raw = np.dtype(f"V{extent.itemsize}")

@@ -29,7 +29,7 @@ _PACKAGES = ("numpy", "h5py", "ml_dtypes")
 
 
 def package_versions(*packages: str) -> dict[str, str]:
-    """Give the versions of Python, qdebug, its numeric packages and those named; missing ones are left out."""
+    """Return the versions of Python, qdebug, its numeric packages and those named; missing ones are left out."""
     found = {"python": platform.python_version(), "qdebug": __version__}
     known = {package: _version(package) for package in (*_PACKAGES, *packages)}
     return found | {package: each for package, each in known.items() if each is not None}
@@ -37,7 +37,7 @@ def package_versions(*packages: str) -> dict[str, str]:
 
 @cache
 def _version(package: str) -> str | None:
-    """Give the version of a package; looking it up reads files, so it is done once."""
+    """Return the version of a package; looking it up reads files, so it is done once."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -64,7 +64,7 @@ def run_facts(
 
 
 def recorded_facts(run: object) -> dict[str, Any]:
-    """Give the facts of a run as arguments of `Recorder`.
+    """Return the facts of a run as arguments of `Recorder`.
 
     Args:
         run: What has them as attributes: a `RunInfo`, or what an adapter says of a run.
@@ -74,20 +74,20 @@ def recorded_facts(run: object) -> dict[str, Any]:
 
 @cache
 def machine() -> Mapping[str, str]:
-    """Give the operating system and the processor, which a result may depend on as much as on a version."""
+    """Return the operating system and the processor, which a result may depend on as much as on a version."""
     return MappingProxyType({"platform": f"{platform.system()} {platform.machine()}", "cpu": cpu_model()})
 
 
 @cache
 def cpu_flags() -> tuple[str, ...]:
-    """Give the instruction sets of this processor that matter to arithmetic; empty where they cannot be read."""
+    """Return the instruction sets of this processor that matter to arithmetic; empty where they cannot be read."""
     present = set(_linux_flags() if sys.platform == "linux" else _macos_flags())
     return tuple(flag for flag in _ARITHMETIC_FLAGS if flag in present)
 
 
 @cache
 def cpu_model() -> str:
-    """Give the processor's name, or the architecture where it cannot be read."""
+    """Return the processor's name, or the architecture where it cannot be read."""
     for line in _cpuinfo():
         if line.lower().startswith(("model name", "hardware")):
             return line.partition(":")[2].strip()

@@ -20,7 +20,7 @@ __all__ = ["decode_attrs", "decode_info", "encode_attrs", "plain_facts"]
 
 
 def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
-    """Give attributes as JSON in UTF-8; nothing at all for no attributes.
+    """Return attributes as JSON in UTF-8; nothing at all for no attributes.
 
     Raises:
         RecordingError: An attribute's type cannot be stored; the message names node and attribute.
@@ -37,7 +37,7 @@ def encode_attrs(attrs: Mapping[str, AttrValue], node: str) -> bytes:
 
 
 def decode_attrs(text: bytes) -> dict[str, AttrValue]:
-    """Give the attributes that `encode_attrs` wrote.
+    """Return the attributes that `encode_attrs` wrote.
 
     Raises:
         ValueError: The text is no such JSON object.
@@ -108,7 +108,7 @@ _DECODERS: dict[str, Callable[[Any], AttrValue]] = {
 
 
 def plain_facts(info: RunInfo) -> dict[str, Any]:
-    """Give the facts of a run as JSON can hold them."""
+    """Return the facts of a run as JSON can hold them."""
     plain = info.to_dict()
     plain["options"] = {str(name): _plain_option(value) for name, value in plain["options"].items()}
     return plain
@@ -130,7 +130,7 @@ def _plain_option(value: Any) -> Any:
 
 
 def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
-    """Give the run facts; unknown keys are ignored.
+    """Return the run facts; unknown keys are ignored.
 
     Raises:
         ValueError: A fact has a wrong type.

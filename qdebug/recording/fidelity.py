@@ -114,7 +114,7 @@ def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Differe
 
 
 def _distance(recorded: np.ndarray, plain: np.ndarray) -> np.ndarray:
-    """Give the distance of elements whose bits differ; 0 of two NaN or zeros, infinite of a number to a NaN."""
+    """Return the distance of elements whose bits differ; 0 of two NaN or zeros, infinite of a number to a NaN."""
     kind: Any = np.complex128 if recorded.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         one, other = recorded.astype(kind), plain.astype(kind)

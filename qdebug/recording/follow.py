@@ -187,7 +187,7 @@ class FollowedRecording(Closable):
         return event is not None and not event.partly
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements (codes, if quantized), read-only, in the logical dtype; checked against their hash.
+        """Return the stored elements (codes, if quantized), read-only, in the logical dtype, checked by their hash.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step, or they are damaged.
@@ -203,7 +203,7 @@ class FollowedRecording(Closable):
         return values
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Give dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        """Return dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
         if self._reader is None:
             return self._whole().outline(tensor, sample, step)
         event = self._event(tensor, sample, step)
@@ -242,7 +242,7 @@ class FollowedRecording(Closable):
 
 
 def _looks(path: Path) -> tuple[int, ...] | None:
-    """Give what changes when somebody writes over a file; None if there is none."""
+    """Return what changes when somebody writes over a file; None if there is none."""
     try:
         facts = path.stat()
     except OSError:

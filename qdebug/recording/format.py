@@ -284,13 +284,13 @@ def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 def payload_key(number: int) -> bytes:
-    """Give the name of a payload's dataset within the group /t."""
+    """Return the name of a payload's dataset within the group /t."""
     return b"%08d" % number
 
 
 @cache
 def physical_dtype(logical: str) -> np.dtype[Any]:
-    """Give the numpy dtype of the elements that stand for a logical dtype in the file.
+    """Return the numpy dtype of the elements that stand for a logical dtype in the file.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.
@@ -307,7 +307,7 @@ def physical_dtype(logical: str) -> np.dtype[Any]:
 
 @cache
 def hdf5_type(logical: str) -> Any:
-    """Give the HDF5 type of the elements that stand for a logical dtype in the file (an h5py TypeID)."""
+    """Return the HDF5 type of the elements that stand for a logical dtype in the file (an h5py TypeID)."""
     if logical == "bfloat16":
         return _bfloat16()
     if logical.startswith("complex"):

@@ -114,7 +114,7 @@ def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
 
 
 def _merged(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
-    """Give a node's facts with those newly said; the very same object if there is nothing new.
+    """Return a node's facts with those newly said; the very same object if there is nothing new.
 
     Raises:
         RecordingError: Two of them contradict each other.
@@ -149,7 +149,7 @@ def _names(tensor: str, title: str, given: Sequence[str] | str) -> tuple[str, ..
 
 
 def _plain(value: Any, title: str) -> AttrValue:
-    """Give an attribute as a value that a node may hold."""
+    """Return an attribute as a value that a node may hold."""
     if isinstance(value, np.generic):
         return _plain(value.item(), title)
     if isinstance(value, bytes):
@@ -171,7 +171,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def in_short(value: Any) -> str:
-    """Give a value for a message, not longer than a line."""
+    """Return a value for a message, not longer than a line."""
     if isinstance(value, QuantParams):
         return (
             f"{value.dtype} scale {value.scale.ravel()[:3].tolist()} zero point {value.zero_point.ravel()[:3].tolist()}"
@@ -231,7 +231,7 @@ class GraphBuilder:
         return known is not None and known.get("role") is Role.CONSTANT
 
     def quant(self, tensor: str) -> QuantParams | None:
-        """Give the quantization of a tensor as far as it is known."""
+        """Return the quantization of a tensor as far as it is known."""
         known = self._tensors.get(tensor)
         return None if known is None else known.get("quant")
 
@@ -403,7 +403,7 @@ class GraphBuilder:
 
 
 def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Give those facts of a tensor that are not known yet.
+    """Return those facts of a tensor that are not known yet.
 
     Raises:
         RecordingError: One contradicts what is known.
@@ -423,7 +423,7 @@ def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> di
 
 
 def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...]) -> tuple[int | None, ...] | None:
-    """Give what two shapes have in common: None for an extent that varies, None as a whole for the rank."""
+    """Return what two shapes have in common: None for an extent that varies, None as a whole for the rank."""
     if first is None or len(first) != len(second):
         return None
     return tuple(one if one == other else None for one, other in zip(first, second, strict=True))
@@ -437,7 +437,7 @@ def _fits(declared: tuple[int | None, ...] | None, seen: tuple[int | None, ...] 
 
 
 def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what was said with a tensor's values as a JSON object.
+    """Return what was said with a tensor's values as a JSON object.
 
     Args:
         name: The tensor.

@@ -235,7 +235,7 @@ def _check_size(event: JournalEvent) -> None:
 
 
 def encode_tables_body(tables: Mapping[str, np.ndarray]) -> bytes:
-    """Give the tables of a graph, without index, as the body of a frame."""
+    """Return the tables of a graph, without index, as the body of a frame."""
     parts = {name: tables[name].tobytes() for name in TABLES if name in tables and name != "index"}
     head = encode_json({"tables": {name: len(part) for name, part in parts.items()}})
     return b"".join((_LENGTH.pack(len(head)), head, *parts.values()))
@@ -364,7 +364,7 @@ def _frame(kind: Kind, body: bytes) -> bytes:
 
 
 def encode_json(plain: Mapping[str, Any]) -> bytes:
-    """Give a JSON object as the body of a frame."""
+    """Return a JSON object as the body of a frame."""
     return _JSON.encode(plain).encode("ascii")
 
 

@@ -95,7 +95,7 @@ class JournalReader:
             self._part = _open_part(part_of(journal.with_name(journal.name.removesuffix(".journal"))))
 
     def refresh(self) -> list[Entry]:
-        """Give what was added since the last time, in order.
+        """Return what was added since the last time, in order.
 
         Raises:
             RecordingError: It holds what a journal never does.

@@ -264,7 +264,7 @@ class JoinedRecording(Closable):
         return any(file.has(name, number, step) for file, name, number in self._place(tensor, sample))
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements, read-only.
+        """Return the stored elements, read-only.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step.
@@ -277,14 +277,14 @@ class JoinedRecording(Closable):
         raise no_values(tensor, sample, step, self.names)
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-        """Give dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
+        """Return dtype, shape and hash of values as they were recorded, none of which are read; None if not known."""
         for file, name, number in self._place(tensor, sample):
             if file.has(name, number, step):
                 return file.outline(name, number, step)
         return None
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
         found = (file.kept(name, number, step) for file, name, number in self._place(tensor, sample))
         return next((kept for kept in found if kept is not None), None)
 

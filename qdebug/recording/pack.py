@@ -179,7 +179,7 @@ def _filters(chunk: tuple[int, ...], codec: int, *, shuffle: bool, level: int) -
 
 
 def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:
-    """Give each chunk of an array with its offset, filled up with zeros at the edges."""
+    """List the chunks of an array, each with its offset and filled up with zeros at the edges."""
     for place in chunks_of(array.shape, chunk):
         part = array[tuple(slice(start, start + size) for start, size in zip(place, chunk, strict=True))]
         if part.shape != chunk:

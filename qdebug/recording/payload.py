@@ -47,7 +47,7 @@ _SMALL_FLOAT_BITS = {"float6_e2m3fn": 0x3F, "float6_e3m2fn": 0x3F, "float4_e2m1f
 
 
 def storable_dtype(name: str, array: np.ndarray) -> str:
-    """Give the logical dtype of an array that a recording can hold.
+    """Return the logical dtype of an array that a recording can hold.
 
     Args:
         name: The tensor, for the error.
@@ -72,7 +72,7 @@ def storable_dtype(name: str, array: np.ndarray) -> str:
 
 
 def to_bytes(array: np.ndarray, logical: str) -> memoryview:
-    """Give an array's elements as they are stored: C order, little-endian; a view where possible.
+    """Return an array's elements as they are stored: C order, little-endian; a view where possible.
 
     Args:
         array: An array whose logical dtype is `logical`, in any byte and memory order.
@@ -101,7 +101,7 @@ def _exact_order(array: np.ndarray, physical: np.dtype[Any]) -> np.ndarray:
 
 
 def from_physical(raw: np.ndarray, logical: str) -> np.ndarray:
-    """Give stored elements as an array of their logical dtype.
+    """Return stored elements as an array of their logical dtype.
 
     A view on little-endian machines, but for elements of less than a byte: those have their high bits cleared, so
     that an element has one representation in memory. What is no view is made as `qdebug.numerics.large_arrays` says.
@@ -134,7 +134,7 @@ def _made(raw: np.ndarray, dtype: np.dtype[Any], turned: Callable[[np.ndarray], 
 
 
 def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Give consecutive elements, 1-D, of which those that lie in a file are in memory for a while only.
+    """List consecutive elements, 1-D, of which those that lie in a file are in memory for a while only.
 
     Args:
         array: Elements in C order, of any shape.
@@ -168,7 +168,7 @@ def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:
 
 
 def array_hash(stored: np.ndarray) -> bytes:
-    """Give the xxh3-128 digest of the bytes of elements as they lie in a file, 16 bytes.
+    """Return the xxh3-128 digest of the bytes of elements as they lie in a file, 16 bytes.
 
     Args:
         stored: Elements in C order.
@@ -180,7 +180,7 @@ def array_hash(stored: np.ndarray) -> bytes:
 
 
 def payload_hash(stored: memoryview | bytes) -> bytes:
-    """Give the xxh3-128 digest of a payload's bytes, 16 bytes."""
+    """Return the xxh3-128 digest of a payload's bytes, 16 bytes."""
     return xxhash.xxh3_128_digest(stored)
 
 
@@ -192,7 +192,7 @@ _CHECKSUM_BYTES = 4
 
 
 def zstd_module() -> ModuleType:
-    """Give the package that knows Zstandard.
+    """Return the package that knows Zstandard.
 
     Raises:
         MissingExtraError: It is not installed.
@@ -205,7 +205,7 @@ def zstd_module() -> ModuleType:
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Give the shape of chunks of about a megabyte that are runs of elements where possible."""
+    """Return the shape of chunks of about a megabyte that are runs of elements where possible."""
     left = max(1, _CHUNK_BYTES // itemsize)
     chunk = []
     for extent in reversed(shape):
@@ -221,7 +221,7 @@ def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[
 
 
 def compress(array: np.ndarray, *, codec: int, shuffle: bool, level: int) -> bytes:
-    """Give a whole chunk as HDF5 stores it.
+    """Return a whole chunk as HDF5 stores it.
 
     Args:
         array: The chunk, contiguous.
@@ -239,7 +239,7 @@ def compress(array: np.ndarray, *, codec: int, shuffle: bool, level: int) -> byt
 
 
 def decompress(stored: bytes, filters: tuple[int, ...], *, nbytes: int, itemsize: int) -> np.ndarray:
-    """Give the bytes of a chunk, uint8.
+    """Return the bytes of a chunk, uint8.
 
     Args:
         stored: The chunk as it lies in the file.

@@ -270,7 +270,7 @@ class PayloadStore:
         return Stored(number, offset, digest, logical, shape), _NO_FLAGS
 
     def read_back(self, stored: Stored) -> np.ndarray:
-        """Give the values of an array that was stored.
+        """Return the values of an array that was stored.
 
         Raises:
             OSError, ValueError: They cannot be read.

@@ -24,7 +24,7 @@ _SEED = 20
 
 
 def keep_partly(array: np.ndarray, quant: QuantParams | None, *, elements: int = 0, truncated: bool = False) -> Kept:
-    """Give statistics of a tensor, and some of its elements.
+    """Return statistics of a tensor, and some of its elements.
 
     Args:
         array: Its elements.
@@ -72,7 +72,7 @@ def choose_positions(flat: np.ndarray, quant: QuantParams | None, elements: int)
 
 
 def _magnitudes(flat: np.ndarray, quant: QuantParams | None) -> np.ndarray:
-    """Give magnitudes to sort by: NaN first of all; of codes their distance from the code of 0."""
+    """Return magnitudes to sort by: NaN first of all; of codes their distance from the code of 0."""
     middle = 0
     if quant is not None and quant.zero_point.size == 1:
         middle = int(quant.zero_point.reshape(-1)[0])

@@ -549,7 +549,7 @@ class Recorder:
 def _said(
     name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
 ) -> dict[str, Any]:
-    """Give what was said of a tensor, as fields of `TensorInfo`; only what was.
+    """Return what was said of a tensor, as fields of `TensorInfo`; only what was.
 
     Raises:
         RecordingError: What should be text is not.
@@ -581,7 +581,7 @@ def _check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str
 
 
 def _path_of(path: str | os.PathLike[str]) -> Path:
-    """Give the path that a recorder was told to record to.
+    """Return the path that a recorder was told to record to.
 
     Raises:
         UsageError: It is none.
@@ -599,6 +599,6 @@ def _path_of(path: str | os.PathLike[str]) -> Path:
 
 
 def _identity(array: np.ndarray) -> bytes:
-    """Give a hash of an array's dtype, shape and bits."""
+    """Return a hash of an array's dtype, shape and bits."""
     dtype = logical_name(array.dtype)
     return payload_hash(f"{dtype} {array.shape}".encode() + payload_hash(to_bytes(array, dtype)))

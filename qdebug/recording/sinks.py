@@ -47,7 +47,7 @@ def warn_stopped(error: QdebugError) -> None:
 
 
 def _host_level() -> int:
-    """Give the stack level of the program that is being recorded, as seen from `warn_stopped`."""
+    """Return the stack level of the program that is being recorded, as seen from `warn_stopped`."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in ("qdebug", "contextlib"):

@@ -123,7 +123,7 @@ def _check_sizes(index: np.ndarray) -> None:
 
 
 def _itemsizes(codes: np.ndarray) -> np.ndarray:
-    """Give the bytes of an element for the number of each dtype, which is checked."""
+    """Return the bytes of an element for the number of each dtype, which is checked."""
     sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
     present = np.flatnonzero(np.bincount(codes, minlength=len(sizes)))  # np.unique would load all of numpy.ma
     for code in present.tolist():  # some dtypes need a library, which most recordings can do without
@@ -201,7 +201,7 @@ def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None
 
 
 def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
-    """Give the statistics of an event.
+    """Return the statistics of an event.
 
     Args:
         row: Its row of /index.
@@ -241,7 +241,7 @@ _ROWS_AT_ONCE = 1000
 
 
 def decode_run(tables: Tables) -> dict[str, Any]:
-    """Give the JSON object of the run.
+    """Return the JSON object of the run.
 
     Raises:
         ValueError: It is none, or lacks a key.
@@ -281,7 +281,7 @@ def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
 
 
 def rows_of(table: np.ndarray) -> Iterator[tuple[Any, ...]]:
-    """Give the rows of a table as tuples, not all at once: that takes 60 ms in which no other thread can run."""
+    """List the rows of a table as tuples, not all at once: that takes 60 ms in which no other thread can run."""
     for start in range(0, len(table), _ROWS_AT_ONCE):
         yield from table[start : start + _ROWS_AT_ONCE].tolist()
 
@@ -377,7 +377,7 @@ def _decode_quant(row: tuple[Any, ...], tables: Tables) -> QuantParams:
 
 
 def _slice(pool: np.ndarray, offset: int, dims: np.ndarray) -> np.ndarray:
-    """Give an array of a pool; the extents are those of an untrusted file."""
+    """Return an array of a pool; the extents are those of an untrusted file."""
     shape = [int(extent) for extent in dims]
     count = 1
     for extent in shape:

@@ -112,7 +112,7 @@ class IndexRows:
         return len(self._rows) // TABLES["index"].itemsize
 
     def place(self, name: str, sample: int, step: int, *, constant: bool) -> Place:
-        """Give the place of the next event; the tensor is known from the moment its first row is added."""
+        """Return the place of the next event; the tensor is known from the moment its first row is added."""
         known = self._tensors.get(name)
         tensor = len(self._tensors) if known is None else known[0]
         return Place(tensor, 0, 0) if constant else Place(tensor, sample, step)
@@ -334,7 +334,7 @@ class _Encoder:
         return tuple(row.get(name, 0) for name in TABLES["quants"].names or ())
 
     def tables(self, run: bytes) -> dict[str, np.ndarray]:
-        """Give the finished tables."""
+        """Return the finished tables."""
         texts = [text.encode("utf-8", "surrogatepass") for text in self._strings]
         lengths = np.array([len(text) for text in texts], dtype=np.uint64)
         strings = np.zeros(len(texts), dtype=TABLES["strings"])
@@ -365,7 +365,7 @@ def _is_extent(value: Any) -> bool:
 
 
 def _signed(limit: int | None, dtype: str, tensor: str) -> int:
-    """Give a code limit as a 64-bit two's complement number."""
+    """Return a code limit as a 64-bit two's complement number."""
     low, high = (0, 2**64 - 1) if dtype == "uint64" else (-(2**63), 2**63 - 1)
     if limit is None:
         return 0

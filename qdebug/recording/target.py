@@ -59,7 +59,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def _mode(target: Path) -> int:
-    """Give the permissions of a file, or those that a new one gets here."""
+    """Return the permissions of a file, or those that a new one gets here."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)  # it can be read only by setting it
@@ -100,7 +100,7 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def lock_holder(target: Path) -> str:
-    """Give the process that writes a recording, as text; "" if nobody does."""
+    """Return the process that writes a recording, as text; "" if nobody does."""
     try:
         fd = os.open(target.with_name(target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -201,12 +201,12 @@ class WriterLock:
 
 
 def part_of(path: Path) -> Path:
-    """Give the name of a recording's file while it is written."""
+    """Return the name of a recording's file while it is written."""
     return path.with_name(path.name + ".part")
 
 
 def journal_of(path: Path) -> Path:
-    """Give the name of a recording's journal."""
+    """Return the name of a recording's journal."""
     return path.with_name(path.name + ".journal")
 
 
@@ -230,7 +230,7 @@ def recover_hint(path: Path) -> str:
 
 
 def recover_command(path: Path) -> str:
-    """Give the command that rebuilds the recording of such a run."""
+    """Return the command that rebuilds the recording of such a run."""
     return f"qdebug file recover {str(path)!r}"
 
 
@@ -272,6 +272,6 @@ def cannot_write(path: Path, exc: Exception) -> RecordingError:
 
 
 def cause(exc: Exception) -> str:
-    """Give the reason of a failure in a few words, without a library's internals."""
+    """Return the reason of a failure in a few words, without a library's internals."""
     number = getattr(exc, "errno", None)
     return os.strerror(number).lower() if number else str(exc).splitlines()[0].rstrip(".")

@@ -79,7 +79,7 @@ def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) ->
 
 
 def lacking_room(payloads: PayloadStore, tables: Mapping[str, np.ndarray]) -> int:
-    """Give the bytes that are needed to finish if the disk has fewer, else 0.
+    """Return the bytes that are needed to finish if the disk has fewer, else 0.
 
     HDF5 can crash when it cannot write its metadata, so it is not tried.
     """

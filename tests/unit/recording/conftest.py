@@ -1,4 +1,4 @@
-"""A recording file with a bit of everything, for the tests of the store."""
+"""A recording file with a bit of everything, for the tests of recordings."""
 
 import subprocess
 import sys
