@@ -25,11 +25,10 @@ from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
 from qdebug.compare.result.origin import gain_of
-from qdebug.compare.result.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
+from qdebug.compare.result.result import NUMERICS_VERSION, NodeResult, OutputRanking, RunComparison
 from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
-from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
@@ -38,41 +37,9 @@ from qdebug.record.opening import open_recording
 from qdebug.replay.registry import provide_kernels
 from qdebug.store.cache import ColumnCache
 
-__all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
+__all__ = ["DiffSession", "PairedValues", "open_recording"]
 
 provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
-
-
-def diff(
-    reference: str | Path | Recording,
-    backend: str | Path | Recording,
-    *,
-    limits: Limits | None = None,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> DiffResult:
-    """Compare a backend recording with a reference recording.
-
-    What was found out of two files is kept, in `BACKEND.qdebug-cache` or the user's cache folder, for the next time.
-
-    Args:
-        reference: A path or an open recording.
-        backend: A path or an open recording.
-        limits: What counts as divergence and what may be missing; a stated default if None.
-        executor: Compares tensors in its workers; both sides must then be paths.
-        progress: Called with the number of tensors compared and their total.
-
-    Raises:
-        RecordingError: A file cannot be read.
-        AlignmentError: The two record different networks.
-    """
-    opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
-    session = DiffSession(*opened, limits=limits, cache=True)
-    if executor is not None:
-        if isinstance(reference, Recording) or isinstance(backend, Recording):
-            raise UsageError("An executor needs paths, not open recordings.", hint="Pass the two paths to diff().")
-        session.compare_in(executor, Path(reference), Path(backend))
-    return session.result(progress=progress)
 
 
 def _nobody(stage: str) -> None:
@@ -227,7 +194,7 @@ class DiffSession:
         self.limits = replace(self.limits, acknowledged=entries)
         self._results = self._acknowledged(self._results)
 
-    def result(self, *, progress: Callable[[int, int], None] | None = None) -> DiffResult:
+    def result(self, *, progress: Callable[[int, int], None] | None = None) -> RunComparison:
         """Compare everything that is left and sum up.
 
         Raises:

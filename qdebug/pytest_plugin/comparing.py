@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from qdebug.compare.result.limits import BOUNDS, Limits
-from qdebug.compare.result.result import DiffResult
+from qdebug.compare.result.result import RunComparison
 from qdebug.errors import QdebugError, UsageError
 from qdebug.pytest_plugin.gather import Ledger
 from qdebug.pytest_plugin.options import Settings
@@ -34,7 +34,7 @@ def beside(item: pytest.Item, named: Any, what: str) -> Path | None:
 
 def compared(
     item: pytest.Item, ledger: Ledger, sides: tuple[Path, Any], limits: Limits, *, kind: str
-) -> tuple[DiffResult, ComparisonError | None]:
+) -> tuple[RunComparison, ComparisonError | None]:
     """Compare, note the outcome for JUnit and for the end of the run, and give the result and the failure if any.
 
     Args:
@@ -80,7 +80,7 @@ def noting(item: pytest.Item, ledger: Ledger, files: tuple[Path, Any], *, kind: 
         raise
 
 
-def _worst_sqnr(result: DiffResult) -> float | None:
+def _worst_sqnr(result: RunComparison) -> float | None:
     """Give the least SQNR; NaN, which is neither more nor less than a number, comes before all."""
     known = [node.metrics.sqnr_db for node in result.nodes if node.metrics is not None]
     values = [value for value in known if value is not None]

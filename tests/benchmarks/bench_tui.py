@@ -57,7 +57,7 @@ def made_up(names: list[str]):
 
     from qdebug.compare.align.pairs import Alignment, Match
     from qdebug.compare.result.limits import Limits
-    from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
+    from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
     from qdebug.model import Graph, MemoryRecording, Node, QuantParams
     from qdebug.numerics.accumulate import ErrorAccumulator
 
@@ -127,7 +127,7 @@ def made_up(names: list[str]):
 
         def result(self):
             first = next((made.node for made in self.compared if made.status is Status.DIVERGED), None)
-            return DiffResult(
+            return RunComparison(
                 reference=self.reference.info,
                 backend=self.backend.info,
                 verdict=Verdict(status=Status.DIVERGED, first_divergence=first, origin=first, sentence="It diverges."),

@@ -23,7 +23,7 @@ from qdebug.view import shell
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.compare.result.result import DiffResult, NodeResult
+    from qdebug.compare.result.result import NodeResult, RunComparison
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 
@@ -135,7 +135,7 @@ def _notes(scene: Scene) -> list[dict[str, str]]:
     return [{"node": rows[at].node, "tensor": rows[at].tensor, "text": text} for at, text in _marks(scene).items()]
 
 
-def _write_json(_: DiffSource, path: Path, *, result: DiffResult, notes: Sequence[Mapping[str, str]]) -> str:
+def _write_json(_: DiffSource, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
     """Write the comparison as `qdebug diff --json` does, and what the user noted beside it."""
     whole = result.to_dict() | {"notes": list(notes)}
     noted = f" and {len(notes)} {'mark' if len(notes) == 1 else 'marks'}" if notes else ""

@@ -20,7 +20,7 @@ from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.limits import Acknowledgement
-    from qdebug.compare.result.result import DiffResult, NodeResult
+    from qdebug.compare.result.result import NodeResult, RunComparison
 
 __all__ = [
     "BackendColumn",
@@ -79,7 +79,7 @@ class Scene:
 
     navigator: Navigator
     opened: Opened
-    result: DiffResult | None
+    result: RunComparison | None
     ready: DetailReady | None
     glyphs: GlyphSet
     glimpse: Glimpsed | None = None

@@ -20,7 +20,7 @@ from qdebug.view.rows import metric_title
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
     from qdebug.model import RunInfo
 
 __all__ = ["NOTHING", "banner", "footer", "status", "tabs", "too_small", "verdict_lines"]
@@ -55,7 +55,7 @@ class Verdictable(Protocol):
         """Graphs and facts of both runs; None while they are being read."""
 
     @property
-    def result(self) -> DiffResult | None:
+    def result(self) -> RunComparison | None:
         """The whole comparison; None until it is finished."""
 
     @property
@@ -175,7 +175,7 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
 
-def _short_verdict(navigator: Navigator, result: DiffResult, text: str) -> str:
+def _short_verdict(navigator: Navigator, result: RunComparison, text: str) -> str:
     """Name the first divergence at once: the end of the line is cut."""
     row = navigator.table.first_divergence()
     first = None if row is None else navigator.table.results[row]

@@ -43,7 +43,7 @@ from qdebug.tui.reading.messages import (
 )
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
 
 __all__ = ["NOT_OPEN", "Compared", "Panels"]
 
@@ -68,7 +68,7 @@ class Compared:
         self.titles = titles
         self.opened: Opened | None = None
         self.navigator: Navigator | None = None
-        self.result: DiffResult | None = None
+        self.result: RunComparison | None = None
         self.failure: BaseException | None = None
         self.named_at = 0.0
         self.stage = "reading both graphs"

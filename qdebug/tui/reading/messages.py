@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
     from qdebug.model import Graph, RunInfo
     from qdebug.numerics.profile import TensorProfile
     from qdebug.tui.elements.plane_map import PlaneMap
@@ -256,7 +256,7 @@ class Finished:
     """
 
     backend_at: int = 0
-    result: DiffResult
+    result: RunComparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

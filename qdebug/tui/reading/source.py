@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
 
     from qdebug.compare.align.pairs import Alignment, Match
     from qdebug.compare.result.limits import Acknowledgement, Limits
-    from qdebug.compare.result.result import DiffResult, NodeResult
+    from qdebug.compare.result.result import NodeResult, RunComparison
     from qdebug.model import QuantParams, Recording
     from qdebug.numerics.profile import TensorProfile
 
@@ -187,7 +187,7 @@ class DiffSource(Protocol):
     def results(self) -> Iterator[NodeResult]:
         """Compare pair after pair."""
 
-    def result(self) -> DiffResult:
+    def result(self) -> RunComparison:
         """Finish and sum up."""
 
     def pair(self, tensor: str, *, sample: int, step: int) -> OpenPair:

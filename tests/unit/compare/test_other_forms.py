@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.align.expand import goes_into_weights
 from qdebug.compare.align.layouts import layouts_of, with_dimensions
 from qdebug.compare.align.node_match import NodeMatcher
@@ -10,7 +11,6 @@ from qdebug.compare.align.pairs import Kind, View
 from qdebug.compare.align.value_classes import Run
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
-from qdebug.session import diff
 
 RNG = np.random.default_rng(8)
 X = RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)

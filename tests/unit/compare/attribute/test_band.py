@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.attribute.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm
 from qdebug.model import Graph, MemoryRecording, Node
 from qdebug.numerics.checkpoint import asking
 from qdebug.replay.registry import run_node
-from qdebug.session import diff
 
 RNG = np.random.default_rng(21)
 A, B = (RNG.normal(size=(4, 64)).astype(np.float32) for _ in range(2))

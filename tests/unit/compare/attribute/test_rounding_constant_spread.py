@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.attribute.rounding import constant_spread
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.replay import run_node
-from qdebug.session import diff
 
 RNG = np.random.default_rng(8)
 OPSET = {"": 18, "com.microsoft": 1}
