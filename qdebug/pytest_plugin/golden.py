@@ -11,7 +11,7 @@ from qdebug.compare.result.result import RunComparison
 from qdebug.errors import AlignmentError, QdebugError, RecordingError, UsageError
 from qdebug.model import Recording
 from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compared, with_bounds
-from qdebug.pytest_plugin.gather import Ledger
+from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.record.recorder import Recorder
 from qdebug.session import open_recording
@@ -31,7 +31,7 @@ class Regression:
         ledger: Where comparisons are noted.
     """
 
-    def __init__(self, item: pytest.Item, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, item: pytest.Item, settings: Settings, ledger: ComparisonLedger) -> None:
         self._item, self._settings, self._ledger = item, settings, ledger
         self._checked: set[str] = set()
 

@@ -14,7 +14,7 @@ from qdebug.view.text import safe_text
 __all__ = [
     "GROUP_TITLES",
     "NODE_TITLES",
-    "Group",
+    "ExplainedGroup",
     "group_rows",
     "groups",
     "headline",
@@ -41,7 +41,7 @@ _HAIR = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ExplainedGroup:
     """Quantized nodes of one operator and one set of types that the same class of variants explains.
 
     Args:
@@ -69,7 +69,7 @@ def share(match: float) -> str:
     return f"{cut:.{digits}f} %"
 
 
-def groups(explanation: ExplainedRun) -> tuple[Group, ...]:
+def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
     """Put explained nodes together that share operator, types and class of variants, in order of appearance."""
     found: dict[tuple[str, str, tuple[str, ...]], list[NodeExplanation]] = {}
     totals: dict[tuple[str, str], int] = {}
@@ -81,7 +81,7 @@ def groups(explanation: ExplainedRun) -> tuple[Group, ...]:
         if node.status is ExplainStatus.EXPLAINED:
             found.setdefault((*key, node.variants), []).append(node)
     return tuple(
-        Group(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
+        ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
         for (op, dtypes, _), nodes in found.items()
     )
 

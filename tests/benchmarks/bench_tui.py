@@ -148,7 +148,7 @@ def program(nodes: int, report: Path) -> int:
     """Run the interface and write down how late a timer fired while results came in."""
     gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
-    from qdebug.tui.panels.desk import Start
+    from qdebug.tui.panels.desk import StartPlace
 
     gc.freeze()
     gc.enable()
@@ -173,7 +173,7 @@ def program(nodes: int, report: Path) -> int:
             if type(news.event).__name__ == "Named":
                 self.call_after_refresh(lambda: self.run_worker(self._beat(), exclusive=False))
 
-    app = Measured([synthetic(nodes)], begin=Start(screen="nodes"))
+    app = Measured([synthetic(nodes)], begin=StartPlace(screen="nodes"))
     return app.run(mouse=False) or 0
 
 

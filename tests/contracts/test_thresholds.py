@@ -7,7 +7,7 @@ import re
 import pytest
 
 from qdebug.model.thresholds import TABLE
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
 HOME = "qdebug/model/thresholds/"
 PACKAGES = ("qdebug/compare/",)
@@ -174,7 +174,7 @@ def test_the_checks_can_fail(example):
         "1 << 20",
         "0.01",
     ]
-    group = Group("Group", decides="status")
+    group = ThresholdGroup("ThresholdGroup", decides="status")
     value = group("LAST_WORD", 3, unit="", decides="status", why="A reason", source="somebody")
     assert (value, type(value)) == (3, int)
     assert faults(group.rows[0]) == ["LAST_WORD: no unit", "LAST_WORD: somebody", "LAST_WORD: no sentence"]

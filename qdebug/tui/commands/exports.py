@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.elements.element_files import new_file
 from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.nodes.rows import METRIC_CHOICES
@@ -58,7 +58,7 @@ def reason_and_day(text: str) -> tuple[str, str | None, str]:
     return reason, day, ""
 
 
-def command(words: Sequence[str], scene: Scene, view: View) -> str:
+def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
     """Give the command that shows the screen again.
 
     Args:
@@ -74,9 +74,9 @@ def command(words: Sequence[str], scene: Scene, view: View) -> str:
     return shell.command(*chosen)
 
 
-def suggested_name(scene: Scene, view: View) -> str:
+def suggested_name(scene: Scene, view: ScreenId) -> str:
     """Give a file name for what the screen shows that does not exist yet."""
-    suffix = {View.NODES: ".csv", View.VALUES: ".npz", View.BACKENDS: ".csv"}.get(view, ".svg")
+    suffix = {ScreenId.NODES: ".csv", ScreenId.VALUES: ".npz", ScreenId.BACKENDS: ".csv"}.get(view, ".svg")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
     stem = "nodes" if suffix == ".csv" else stem
     name, number = f"{stem}{suffix}", 1

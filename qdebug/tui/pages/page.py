@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
@@ -111,7 +111,7 @@ class Scene:
 class Page:
     """A screen. One that has no use for a key says so."""
 
-    view: View
+    view: ScreenId
     hint = ""
 
     @property
@@ -131,9 +131,9 @@ class Page:
         """Move left or right; say why nothing happened, or ""."""
         return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
 
-    def enter(self, scene: Scene) -> View | str:  # noqa: ARG002  for those that look
+    def enter(self, scene: Scene) -> ScreenId | str:  # noqa: ARG002  for those that look
         """Go deeper: the screen to go to, or why there is none."""
-        return View.TENSOR
+        return ScreenId.TENSOR
 
 
 def heading(scene: Scene, width: int, extra: str = "") -> Line:

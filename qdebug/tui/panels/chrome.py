@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.cells import cell_len
 
-from qdebug.tui.drawing.arrangement import VIEWS, View
+from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
@@ -33,9 +33,9 @@ _ALL_OF_IT = " (V)"
 
 Line = list[Piece]
 
-_SHORT = {View.CHANNELS: "chans", View.BACKENDS: "backs"}
+_SHORT = {ScreenId.CHANNELS: "chans", ScreenId.BACKENDS: "backs"}
 _SHORTER = {
-    **_SHORT, View.OVERVIEW: "over", View.VALUES: "vals", View.EXPLAIN: "expl", View.SAMPLES: "samp",
+    **_SHORT, ScreenId.OVERVIEW: "over", ScreenId.VALUES: "vals", ScreenId.EXPLAIN: "expl", ScreenId.SAMPLES: "samp",
 }  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _warnings(opened: Opened) -> list[str]:
     return said
 
 
-def tabs(view: View, width: int, *, many: bool) -> list[Line]:
+def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
     """List the screens with their keys, the one that is shown first in weight.
 
     Args:
@@ -117,7 +117,7 @@ def tabs(view: View, width: int, *, many: bool) -> list[Line]:
         width: Cells of the line.
         many: Whether there are several backends to compare.
     """
-    shown = [each for each in VIEWS if many or each is not View.BACKENDS or each is view]
+    shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
     keys = [str((VIEWS.index(each) + 1) % 10) for each in shown]
     for names, gap in (
         ([f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "),
