@@ -22,14 +22,14 @@ from qdebug.compare.align.clamps import (
     is_codes_without_scale,
 )
 from qdebug.compare.align.expand import goes_into_weights, says_nothing
-from qdebug.compare.align.found import Found
+from qdebug.compare.align.found import PairMap
 from qdebug.compare.align.layouts import with_layouts
 from qdebug.compare.align.leftover import Search, leftovers
 from qdebug.compare.align.names import Claims, Evidence, NameJudge, Namesakes
 from qdebug.compare.align.node_match import Answer, NodeMatcher
-from qdebug.compare.align.pairs import Alignment, Match, View
+from qdebug.compare.align.pairs import Alignment, Match, Transform
 from qdebug.compare.align.scopes import found_by_scopes
-from qdebug.compare.align.value_classes import Run, tensor_order
+from qdebug.compare.align.value_classes import IndexedRecording, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.operators import operands, same_family
@@ -49,10 +49,10 @@ def align(reference: Recording, backend: Recording) -> Alignment:
     Raises:
         AlignmentError: Not one tensor beyond the network's inputs has a partner.
     """
-    return align_runs(Run.of(reference), Run.of(backend), told=lambda _: None)
+    return align_runs(IndexedRecording.of(reference), IndexedRecording.of(backend), told=lambda _: None)
 
 
-def align_runs(reference: Run, backend: Run, *, told: Callable[[str], object]) -> Alignment:
+def align_runs(reference: IndexedRecording, backend: IndexedRecording, *, told: Callable[[str], object]) -> Alignment:
     """Pair the tensors of two recordings whose value classes are known, see `align`.
 
     Args:
@@ -93,9 +93,9 @@ def _title(recording: Recording) -> str:
 class _Aligner:
     """State of one alignment."""
 
-    def __init__(self, ref: Run, be: Run) -> None:
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
         self.ref, self.be = ref, be
-        self.found = Found(ref, be)
+        self.found = PairMap(ref, be)
         self.order = tensor_order(be.graph)
         self.notes: dict[str, str] = {}
         self._undecided: set[str] = set()
@@ -137,7 +137,7 @@ class _Aligner:
         low, high = self._clamps.span_of_readers(tensor) or (None, None)
         if low is not None:
             reason = f"{pair.reason}; held to the range of the codes that follow"
-            view = View(clamp_low=low, clamp_high=high)
+            view = Transform(clamp_low=low, clamp_high=high)
             self.found.add(tensor, pair.reference, pair.match, reason, view)
 
     def _place(self, tensor: str, node: Node) -> None:
@@ -235,7 +235,7 @@ class _Aligner:
             self.found.add(tensor, before, Match.FUSED, reason)
             return
         bounds = bounds_of(self.ref, clamp)
-        view = View(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
+        view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
         reason = f"{'same name' if tensor == reference else 'the same tensor'}; {op} applied to the backend's values"
         self.found.add(tensor, reference, Match.EXACT, f"{reason} first", view)
 
@@ -310,7 +310,7 @@ class _Aligner:
             if bounds is None or not coded:
                 return False
             if is_after_codes(self.ref, pair.reference):
-                view = View(clamp_low=bounds[0], clamp_high=bounds[1])
+                view = Transform(clamp_low=bounds[0], clamp_high=bounds[1])
                 reason = f"{pair.reason}; {node.op} applied to the backend's values first, as the reference's codes do"
                 self.found.add(pair.backend, pair.reference, pair.match, reason, view)
             reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"

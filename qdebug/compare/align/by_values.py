@@ -18,7 +18,7 @@ import numpy as np
 from qdebug.compare.align.node_match import Answer
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.alignment import (
@@ -58,7 +58,7 @@ class ValueMatcher:
         be: The backend run.
     """
 
-    def __init__(self, ref: Run, be: Run) -> None:
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
         self._ref, self._be = ref, be
         self._loose = any(has_loose(run.recording.graph) for run in (ref, be))
         self._by_size: dict[int, list[str]] | None = None
@@ -200,7 +200,7 @@ class ValueMatcher:
         return self._sketches[name]
 
 
-def _in_turn(run: Run, tensor: str) -> Iterator[str]:
+def _in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
     """Give what is made of a tensor by adding constants, scaling and activations, as far as nothing else reads it."""
     size = math.prod(shape_of(run.recording, tensor))
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
@@ -212,7 +212,7 @@ def _in_turn(run: Run, tensor: str) -> Iterator[str]:
             yield tensor
 
 
-def _values(run: Run, tensor: str) -> np.ndarray:
+def _values(run: IndexedRecording, tensor: str) -> np.ndarray:
     values = dequantize(run.recording.load(tensor), run.graph.tensors[tensor].quant)
     return np.asarray(values, np.float64) if values.dtype.kind in "fiu" else np.asarray(values, np.float32)
 

@@ -15,8 +15,8 @@ from itertools import permutations
 
 import numpy as np
 
-from qdebug.compare.align.pairs import Match, Pair, View
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.pairs import Match, Pair, Transform
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import Node, operators
 from qdebug.model.operators import kinds_of
 from qdebug.model.outline import outline_of, shape_of
@@ -36,7 +36,7 @@ def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:1] + shape[-1:] + shape[1:-1]
 
 
-def with_channels_second(pairs: Iterable[Pair], ref: Run, be: Run) -> tuple[Pair, ...]:
+def with_channels_second(pairs: Iterable[Pair], ref: IndexedRecording, be: IndexedRecording) -> tuple[Pair, ...]:
     """Add to pairs how the side that keeps channels last is brought into the other's order.
 
     Args:
@@ -71,7 +71,7 @@ def with_channels_second(pairs: Iterable[Pair], ref: Run, be: Run) -> tuple[Pair
     return tuple(result)
 
 
-def _said(pair: Pair, ref: Run, be: Run) -> str | None:
+def _said(pair: Pair, ref: IndexedRecording, be: IndexedRecording) -> str | None:
     """Give the side whose tensor is said to have channels last while the other is not."""
     theirs, ours = (_is_last(run.graph.tensors[n].layout) for run, n in ((ref, pair.reference), (be, pair.backend)))
     if theirs == ours:
@@ -83,7 +83,7 @@ def _is_last(layout: str | None) -> bool:
     return layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
 
 
-def _told(pair: Pair, ref: Run, be: Run) -> str | None:
+def _told(pair: Pair, ref: IndexedRecording, be: IndexedRecording) -> str | None:
     """Give the side whose tensor has channels last, as far as the extents of a convolution's or pool's result tell."""
     node = be.graph.producer(pair.backend)
     fed = pair.backend in be.graph.inputs and pair.reference in ref.graph.inputs
@@ -103,7 +103,7 @@ def _told(pair: Pair, ref: Run, be: Run) -> str | None:
     return "reference" if moved_shape(theirs) == ours else None
 
 
-def _turns_unsaid(pair: Pair, ref: Run, be: Run) -> bool:
+def _turns_unsaid(pair: Pair, ref: IndexedRecording, be: IndexedRecording) -> bool:
     """Tell whether a tensor of either side is turned in an order that its recording does not say."""
     nodes = be.graph.producer(pair.backend), ref.graph.producer(pair.reference)
     return any(node is not None and _is_turn_unsaid(node) for node in nodes)
@@ -119,7 +119,7 @@ def _plain(pair: Pair) -> bool:
     return all(view.transpose is None and view.channel_block is None for view in views)
 
 
-def _shape(run: Run, tensor: str) -> tuple[int, ...] | None:
+def _shape(run: IndexedRecording, tensor: str) -> tuple[int, ...] | None:
     outline = outline_of(run.recording, tensor)
     if outline is not None:
         return outline.shape
@@ -129,7 +129,9 @@ def _shape(run: Run, tensor: str) -> tuple[int, ...] | None:
     return None if known is None or None in known else tuple(int(extent or 0) for extent in known)
 
 
-def _order(pair: Pair, last: str, turned: Mapping[str, tuple[int, ...]], ref: Run, be: Run) -> tuple[int, ...] | None:
+def _order(
+    pair: Pair, last: str, turned: Mapping[str, tuple[int, ...]], ref: IndexedRecording, be: IndexedRecording
+) -> tuple[int, ...] | None:
     """Give the order in which one side of a pair has the other's dimensions; None if that is its own.
 
     Channels are put second where that alone gives the other's extents. Where several orders do, the values tell, and
@@ -160,7 +162,9 @@ def _order(pair: Pair, last: str, turned: Mapping[str, tuple[int, ...]], ref: Ru
     return None if best == plain else best
 
 
-def _by_values(pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: Run, be: Run) -> tuple[int, ...] | None:
+def _by_values(
+    pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: IndexedRecording, be: IndexedRecording
+) -> tuple[int, ...] | None:
     """Give the order in which two tensors are plainly more alike than in any other; None if there is none."""
     if not (ref.recording.has(pair.reference) and be.recording.has(pair.backend)):
         return None
@@ -181,7 +185,7 @@ def _by_values(pair: Pair, last: str, orders: Sequence[tuple[int, ...]], ref: Ru
 
 def _turned(pair: Pair, last: str, order: tuple[int, ...]) -> Pair:
     if last == "backend":
-        view = replace(pair.backend_view or View(), transpose=order)
+        view = replace(pair.backend_view or Transform(), transpose=order)
         return replace(pair, backend_view=view, reason=f"{pair.reason}; dimensions read as {order}")
-    view = replace(pair.reference_view or View(), transpose=order)
+    view = replace(pair.reference_view or Transform(), transpose=order)
     return replace(pair, reference_view=view, reason=f"{pair.reason}; reference dimensions read as {order}")

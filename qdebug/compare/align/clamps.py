@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.compare.align.expand import says_nothing
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import Node, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.operators import clamp_bounds, is_foreign, operands, same_family
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 
-def bounds_of(run: Run, node: Node) -> tuple[float, float] | None:
+def bounds_of(run: IndexedRecording, node: Node) -> tuple[float, float] | None:
     """Give the interval that a Relu or Clip of a run clamps to, if it is known."""
     recording = run.recording
     constants = {name: recording.load(name) for name in node.inputs[1:] if name and recording.has(name)}
     return clamp_bounds(node, constants)
 
 
-def codes_clamp(run: Run, tensor: str, bounds: tuple[float, float] | None) -> bool:
+def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] | None) -> bool:
     """Tell whether the range of a tensor's codes does what a clamp to an interval does.
 
     Args:
@@ -45,7 +45,9 @@ def codes_clamp(run: Run, tensor: str, bounds: tuple[float, float] | None) -> bo
     return span[0] >= bounds[0] - step / 2 and span[1] <= bounds[1] + step / 2
 
 
-def clamped_inside(run: Run, tensor: str, other: Run, before: str, bounds: tuple[float, float] | None) -> bool:
+def clamped_inside(
+    run: IndexedRecording, tensor: str, other: IndexedRecording, before: str, bounds: tuple[float, float] | None
+) -> bool:
     """Tell whether the real values of a tensor show a Relu or Clip that the other run does in a node of its own.
 
     Not every harness says what its convolutions have inside. Nobody looks where a recording says all of what it did.
@@ -65,12 +67,12 @@ def clamped_inside(run: Run, tensor: str, other: Run, before: str, bounds: tuple
     return _within(run, tensor, bounds) and not _within(other, before, bounds)
 
 
-def _within(run: Run, tensor: str, bounds: tuple[float, float]) -> bool:
+def _within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> bool:
     values = dequantize(run.recording.load(tensor), run.graph.tensors[tensor].quant)
     return bool(values.size) and bool(np.min(values) >= bounds[0]) and bool(np.max(values) <= bounds[1])
 
 
-def code_span(run: Run, tensor: str) -> tuple[float, float] | None:
+def code_span(run: IndexedRecording, tensor: str) -> tuple[float, float] | None:
     """Give the least and the greatest real number that a tensor's integer codes can stand for; None without codes."""
     quant = run.graph.tensors[tensor].quant
     if quant is None or quant.qmin is None or quant.qmax is None:
@@ -82,7 +84,7 @@ def code_span(run: Run, tensor: str) -> tuple[float, float] | None:
     return low, float(np.max(quant.scale * (quant.qmax - quant.zero_point)))
 
 
-def is_after_codes(run: Run, tensor: str) -> bool:
+def is_after_codes(run: IndexedRecording, tensor: str) -> bool:
     """Tell whether a tensor has been through codes: it is made of them, or they were made real numbers again."""
     while True:
         if run.graph.tensors[tensor].quant is not None:
@@ -98,7 +100,7 @@ def is_after_codes(run: Run, tensor: str) -> bool:
         tensor = source
 
 
-def is_codes_without_scale(run: Run, tensor: str) -> bool:
+def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:
     """Tell whether a tensor is of codes that a product sums up as they are, and nobody states what one stands for.
 
     Its scale may have gone into a constant that the sums are multiplied with: then no real numbers are known of it.
@@ -127,7 +129,7 @@ class CodeClamps:
         backend: The backend run.
     """
 
-    def __init__(self, reference: Run, backend: Run) -> None:
+    def __init__(self, reference: IndexedRecording, backend: IndexedRecording) -> None:
         self._ref, self._be = reference, backend
 
     def before_clamp(self, tensor: str, reference: str) -> str | None:

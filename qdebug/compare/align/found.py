@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from qdebug.compare.align.pairs import Match, Pair, View
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.pairs import Match, Pair, Transform
+from qdebug.compare.align.value_classes import IndexedRecording
 
-__all__ = ["Found", "add_partner"]
+__all__ = ["PairMap", "add_partner"]
 
 
-class Found(Mapping[str, Pair]):
+class PairMap(Mapping[str, Pair]):
     """Pairs by backend tensor, whether the two were recorded or not.
 
     Args:
@@ -23,7 +23,7 @@ class Found(Mapping[str, Pair]):
         taken: The first backend tensor that answers to a reference tensor.
     """
 
-    def __init__(self, ref: Run, be: Run) -> None:
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
         self._ref, self._be = ref.classes, be.classes
         self._pairs: dict[str, Pair] = {}
         self.partners: dict[str, tuple[str, ...]] = {}
@@ -45,7 +45,7 @@ class Found(Mapping[str, Pair]):
     def __len__(self) -> int:
         return len(self._pairs)
 
-    def add(self, backend: str, reference: str, match: Match, reason: str, view: View | None = None) -> None:
+    def add(self, backend: str, reference: str, match: Match, reason: str, view: Transform | None = None) -> None:
         """Pair two tensors.
 
         Args:

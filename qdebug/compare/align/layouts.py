@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.compare.align.pairs import Pair, View, block_of
-from qdebug.compare.align.value_classes import Run, tensor_order
+from qdebug.compare.align.pairs import Pair, Transform, block_of
+from qdebug.compare.align.value_classes import IndexedRecording, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.kept import kept_of
@@ -56,7 +56,7 @@ def drops_dimensions(node: Node) -> bool:
     return row.drops or (row.reduces and node.attrs.get("keepdims", 1) == 0)
 
 
-def without_dimensions(before: View, node: Node, run: Run) -> View | None:
+def without_dimensions(before: Transform, node: Node, run: IndexedRecording) -> Transform | None:
     """Give the layout of what a node makes by taking dimensions of its input out."""
     if before.transpose is None or before.channel_block is not None:
         return None
@@ -64,10 +64,12 @@ def without_dimensions(before: View, node: Node, run: Run) -> View | None:
     gone = {axis % rank for axis in _axes(node, run)}
     left = [axis for axis in before.transpose if axis not in gone]
     turned = tuple(sorted(left).index(axis) for axis in left)
-    return View(transpose=turned) if gone and turned != tuple(range(len(left))) else None
+    return Transform(transpose=turned) if gone and turned != tuple(range(len(left))) else None
 
 
-def with_dimensions(before: View, node: Node, partner: Node | None, runs: tuple[Run, Run]) -> View | None:
+def with_dimensions(
+    before: Transform, node: Node, partner: Node | None, runs: tuple[IndexedRecording, IndexedRecording]
+) -> Transform | None:
     """Give the layout of what a node makes by putting dimensions of extent 1 into its input.
 
     Args:
@@ -86,10 +88,10 @@ def with_dimensions(before: View, node: Node, partner: Node | None, runs: tuple[
     kept = [axis for axis in range(rank) if axis not in ours]
     new, old = iter(ours), iter(before.transpose)
     turned = tuple(next(new) if axis in theirs else kept[next(old)] for axis in range(rank))
-    return View(transpose=turned) if turned != tuple(range(rank)) else None
+    return Transform(transpose=turned) if turned != tuple(range(rank)) else None
 
 
-def _axes(node: Node, run: Run) -> tuple[int, ...]:
+def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
     """Give the dimensions that a node takes out or puts in, in the order that it sees them in; none if not known."""
     said = node.attrs.get("axes", node.attrs.get("axis"))
     if isinstance(said, int):
@@ -119,14 +121,14 @@ class Sides:
         frames: Those of the other run's tensors; None where nobody looked.
     """
 
-    other: Run
-    run: Run
+    other: IndexedRecording
+    run: IndexedRecording
     partners: Mapping[str, str]
-    layouts: Mapping[str, View]
-    frames: Mapping[str, View] | None = None
+    layouts: Mapping[str, Transform]
+    frames: Mapping[str, Transform] | None = None
 
 
-def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
+def turned_later_by(tensor: str, node: Node, sides: Sides) -> Transform | None:
     """Give the layout of a tensor where the other run turns what its partner is made of, or what comes of that.
 
     Optimizers move a Transpose past the nodes that follow or come before: in between, all is in another order.
@@ -150,24 +152,24 @@ def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
         return None
     ordered = operators.plain(maker).ordered
     if ordered and (after is not None or coded is not None):
-        return View(transpose=composed(kept_last(maker, len(after or ())), after))
+        return Transform(transpose=composed(kept_last(maker, len(after or ())), after))
     sources = {other.classes.root(partners[name]): name for name in run.classes.data_inputs(maker) if name in partners}
     for name in other.classes.data_inputs(theirs):
         source, before = _unturned(name, sides, sources.__contains__)
         if source is None or (before is None and after is None):
             continue
         if ordered:
-            return View(transpose=kept_last(maker, len(before or ())))
-        known = sides.layouts.get(sources[source], View())
+            return Transform(transpose=kept_last(maker, len(before or ())))
+        known = sides.layouts.get(sources[source], Transform())
         order = composed(known.transpose, before)
         if order is not None and drops_dimensions(node):
-            left = without_dimensions(View(transpose=order), node, run)
+            left = without_dimensions(Transform(transpose=order), node, run)
             order = None if left is None else left.transpose
-        return View(transpose=composed(order, after), channel_block=known.channel_block)
+        return Transform(transpose=composed(order, after), channel_block=known.channel_block)
     return None
 
 
-def turned_by(tensor: str, source: str, sides: Sides) -> View | None:
+def turned_by(tensor: str, source: str, sides: Sides) -> Transform | None:
     """Give the layout after a Transpose, from how the other run's tensors that answer to both its ends are turned.
 
     Args:
@@ -190,8 +192,8 @@ def turned_by(tensor: str, source: str, sides: Sides) -> View | None:
     if found is None:
         return None
     known = sides.layouts.get(source)
-    view = View(transpose=composed(composed(inverse(turn), None if known is None else known.transpose), order))
-    return View() if order is not None and _read_by_place(tensor, sides) else view
+    view = Transform(transpose=composed(composed(inverse(turn), None if known is None else known.transpose), order))
+    return Transform() if order is not None and _read_by_place(tensor, sides) else view
 
 
 def _read_by_place(tensor: str, sides: Sides) -> bool:
@@ -254,7 +256,7 @@ def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
     return None
 
 
-def _alike(run: Run, tensor: str, node: Node) -> bool:
+def _alike(run: IndexedRecording, tensor: str, node: Node) -> bool:
     maker = run.graph.producer(tensor)
     return maker is not None and operators.same_family(maker, node)
 
@@ -286,7 +288,7 @@ def _unturned(
         turn = turn_of(node)
         if node is None or turn is None:
             return None, None
-        before, after = ((sides.frames or {}).get(name, View()).transpose for name in (node.inputs[0], at))
+        before, after = ((sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], at))
         turned = composed(composed(None if before is None else inverse(before), turn), after)
         order = composed(turned, order)
         at = run.classes.root(node.inputs[0])
@@ -306,7 +308,7 @@ _NO_SIZE = np.dtype("V0")
 
 
 def in_reference_order(
-    array: np.ndarray, view: View | None, shape: tuple[int, ...], *, copied: bool = True
+    array: np.ndarray, view: Transform | None, shape: tuple[int, ...], *, copied: bool = True
 ) -> np.ndarray:
     """Bring a tensor into the order of dimensions that it shares with its partner.
 
@@ -358,14 +360,14 @@ def _merged(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
     return all(extent == 1 for extent in left)
 
 
-def plain_shape(shape: tuple[int, ...], view: View | None) -> tuple[int, ...]:
+def plain_shape(shape: tuple[int, ...], view: Transform | None) -> tuple[int, ...]:
     """Give the extents of a tensor of a shape when its dimensions are turned as a view tells."""
     if view is None or view.transpose is None or len(view.transpose) != len(shape):
         return shape
     return tuple(shape[axis] for axis in view.transpose)
 
 
-def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
+def into_stored_order(array: np.ndarray, view: Transform | None) -> np.ndarray:
     """Undo `in_reference_order`: bring a tensor in the model's order of dimensions into the one that a view undoes.
 
     Raises:
@@ -380,9 +382,9 @@ def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
 
 def in_one_order(
     reference: np.ndarray,
-    reference_view: View | None,
+    reference_view: Transform | None,
     backend: np.ndarray,
-    backend_view: View | None,
+    backend_view: Transform | None,
     *,
     copied: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -391,7 +393,7 @@ def in_one_order(
     What is kept in blocks of channels is brought there last: the other side tells padding channels from real ones.
     Both are copied where they are turned, unless only views are wanted.
     """
-    theirs, ours = reference_view or View(), backend_view or View()
+    theirs, ours = reference_view or Transform(), backend_view or Transform()
     blocks = theirs.channel_block, ours.channel_block
     if blocks[0] is not None and (blocks[0], theirs.transpose) == (blocks[1], ours.transpose):
         # alike in memory, whether the block is declared or not
@@ -403,7 +405,7 @@ def in_one_order(
     return in_reference_order(reference, reference_view, backend.shape, copied=copied), backend
 
 
-def turned_quant(quant: QuantParams | None, view: View | None) -> QuantParams | None:
+def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantParams | None:
     """Give a backend tensor's quantization for its elements in the reference's order: its channel axis moves along."""
     if quant is None or quant.axis is None or view is None or view.transpose is None:
         return quant
@@ -422,7 +424,9 @@ def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndar
     return plain.reshape(count, blocks * block, height, width)[:, : shape[1]]
 
 
-def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: Run) -> dict[str, Pair]:
+def with_layouts(
+    pairs: Mapping[str, Pair], order: Iterable[str], ref: IndexedRecording, be: IndexedRecording
+) -> dict[str, Pair]:
     """Add to each pair how its two tensors are brought into one order of dimensions.
 
     Args:
@@ -446,7 +450,9 @@ def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: 
     return laid_out
 
 
-def _fitting(pair: Pair, turned: tuple[View | None, View | None], ref: Run, be: Run) -> tuple[View | None, View | None]:
+def _fitting(
+    pair: Pair, turned: tuple[Transform | None, Transform | None], ref: IndexedRecording, be: IndexedRecording
+) -> tuple[Transform | None, Transform | None]:
     """Leave out a layout that makes the recorded shapes differ where they are equal without it."""
     sides = (ref, pair.reference), (be, pair.backend)
     if turned == (None, None) or not all(name in run.recorded and run.recording.has(name) for run, name in sides):
@@ -459,14 +465,18 @@ def _fitting(pair: Pair, turned: tuple[View | None, View | None], ref: Run, be: 
     return (None, None) if theirs.shape == ours.shape else turned
 
 
-def layouts_of(run: Run) -> dict[str, View]:
+def layouts_of(run: IndexedRecording) -> dict[str, Transform]:
     """Find the tensors of a run that are kept in another order than in the model, as its graph alone tells."""
     return _layouts({}, run, run)
 
 
 def _layouts(
-    partners: Mapping[str, str], other: Run, run: Run, *, frames: Mapping[str, View] | None = None
-) -> dict[str, View]:
+    partners: Mapping[str, str],
+    other: IndexedRecording,
+    run: IndexedRecording,
+    *,
+    frames: Mapping[str, Transform] | None = None,
+) -> dict[str, Transform]:
     """Find the tensors of one run that are kept in another order than in the model.
 
     Args:
@@ -476,7 +486,7 @@ def _layouts(
         frames: Those of the other run: then each Transpose is looked for that it does earlier or later than this one;
             the run's own graph tells the rest.
     """
-    layouts: dict[str, View] = {}
+    layouts: dict[str, Transform] = {}
     if not any(_may_turn(each) for each in (other, run)):
         return layouts
     graph = run.recording.graph
@@ -490,13 +500,13 @@ def _layouts(
             layout = _layout_of(tensor, node, sides)
         block = block_of(graph.tensors[tensor].layout)
         if block is not None:
-            layout = replace(layout or View(), channel_block=block)
-        if layout is not None and layout != View() and _fits(layout, tensor, run):
+            layout = replace(layout or Transform(), channel_block=block)
+        if layout is not None and layout != Transform() and _fits(layout, tensor, run):
             layouts[tensor] = layout
     return layouts
 
 
-def _may_turn(run: Run) -> bool:
+def _may_turn(run: IndexedRecording) -> bool:
     """Tell whether anything in a run could keep a tensor in another order; most of what follows one does too."""
     graph = run.recording.graph
     layouts = {info.layout for info in graph.tensors.values()}
@@ -506,53 +516,55 @@ def _may_turn(run: Run) -> bool:
     ) or any(block_of(layout) is not None for layout in layouts)
 
 
-def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
+def _with_layout(pair: Pair, ours: Transform | None, theirs: Transform | None) -> Pair:
     """Combine what both graphs tell: two tensors turned alike are compared as they are."""
     if ours == theirs and (ours is None or ours.channel_block is None):
         return pair
     if theirs is not None:
-        view = replace(pair.reference_view or View(), transpose=theirs.transpose, channel_block=theirs.channel_block)
+        view = replace(
+            pair.reference_view or Transform(), transpose=theirs.transpose, channel_block=theirs.channel_block
+        )
         pair = replace(pair, reference_view=view, reason=f"{pair.reason}; reference {_said(theirs)}")
     if ours is not None:
-        view = replace(pair.backend_view or View(), transpose=ours.transpose, channel_block=ours.channel_block)
+        view = replace(pair.backend_view or Transform(), transpose=ours.transpose, channel_block=ours.channel_block)
         pair = replace(pair, backend_view=view, reason=f"{pair.reason}; {_said(ours)}")
     return pair
 
 
-def _said(layout: View) -> str:
+def _said(layout: Transform) -> str:
     if layout.channel_block is not None:
         turned = "" if layout.transpose is None else f", then read as {layout.transpose}"
         return f"kept in blocks of {layout.channel_block} channels{turned}"
     return f"dimensions kept in another order, read as {layout.transpose}"
 
 
-def _moved(tensor: str, node: Node, sides: Sides) -> View | None:
+def _moved(tensor: str, node: Node, sides: Sides) -> Transform | None:
     """Give the layout of a tensor as far as it hangs on where the other run turns its partner; None if it does not."""
     if operators.plain(node).transposes and node.inputs:
         return turned_by(tensor, node.inputs[0], sides)
     return turned_later_by(tensor, node, sides)
 
 
-def _layout_of(tensor: str, node: Node, sides: Sides) -> View | None:
+def _layout_of(tensor: str, node: Node, sides: Sides) -> Transform | None:
     """Give the order of a tensor's dimensions as the run's own graph tells it; blocks of channels aside."""
     run, other, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
     source = node.inputs[0] if node.inputs else ""
     row = operators.of(node.op)
     if row.from_blocks:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
-        return View(transpose=composed(last, layouts.get(source, View()).transpose))
+        return Transform(transpose=composed(last, layouts.get(source, Transform()).transpose))
     if turns_channels(node):
         return _turned(layouts.get(source), node)
     if not row.to_blocks and keeps_last(node):
         order = kept_last(node, _rank(tensor, run))
         if order is not None:
-            return View(transpose=order)
+            return Transform(transpose=order)
     if row.transposes and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
         return _turned(layouts.get(source), node)
     readers = run.graph.consumers(tensor)
     if row.transposes and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
         rank = len(perm) if isinstance(perm := node.attrs.get("perm"), tuple) else 0
-        return View(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
+        return Transform(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
     if row.inserts and source in layouts and not run.classes.changes_layout(node):
         partner = other.graph.producer(partners[tensor]) if tensor in partners else None
         return with_dimensions(layouts[source], node, partner, (other, run))
@@ -564,7 +576,7 @@ def _layout_of(tensor: str, node: Node, sides: Sides) -> View | None:
     return without_dimensions(before, node, run) if before is not None and drops_dimensions(node) else before
 
 
-def _rank(tensor: str, run: Run) -> int:
+def _rank(tensor: str, run: IndexedRecording) -> int:
     """Give how many dimensions a tensor has, however much of it was kept; 4 where nothing tells."""
     if run.recording.has(tensor):
         return len(shape_of(run.recording, tensor))
@@ -576,7 +588,7 @@ def _wants_channels_last(reader: Node, tensor: str) -> bool:
     return keeps_last(reader) and not operators.of(reader.op).from_blocks and reader.inputs[0] == tensor
 
 
-def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: Run) -> bool:
+def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: IndexedRecording) -> bool:
     """Tell whether a Transpose only turns what it reads, instead of standing for a Transpose of the other run."""
     if source not in partners or tensor not in partners:
         return False
@@ -584,16 +596,16 @@ def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: 
     return root(partners[source]) == root(partners[tensor])
 
 
-def _turned(before: View | None, node: Node) -> View | None:
+def _turned(before: Transform | None, node: Node) -> Transform | None:
     """Give the layout after a Transpose: where each of the model's dimensions has gone."""
     turn = turn_of(node)
     if turn is None or (before is not None and before.transpose is None):
         return None
     order = composed(inverse(turn), None if before is None else before.transpose)
-    return None if order is None else View(transpose=order)
+    return None if order is None else Transform(transpose=order)
 
 
-def _fits(layout: View, tensor: str, run: Run) -> bool:
+def _fits(layout: Transform, tensor: str, run: IndexedRecording) -> bool:
     """Tell whether a layout can be that of a tensor, if it was recorded."""
     if layout.transpose is None or tensor not in run.recorded or not run.recording.has(tensor):
         return True

@@ -10,7 +10,7 @@ from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.found import add_partner
 from qdebug.compare.align.pairs import Kind, Pair, Side, Unmatched
 from qdebug.compare.align.region import between, why_unchecked
-from qdebug.compare.align.value_classes import Run, ValueClasses
+from qdebug.compare.align.value_classes import IndexedRecording, ValueClasses
 from qdebug.model import Recording, operators
 from qdebug.model.outline import Outline, outline_of
 
@@ -34,7 +34,9 @@ class Search:
     undecided: Collection[str]
 
 
-def leftovers(ref: Run, be: Run, pairs: Sequence[Pair], search: Search) -> tuple[Unmatched, ...]:
+def leftovers(
+    ref: IndexedRecording, be: IndexedRecording, pairs: Sequence[Pair], search: Search
+) -> tuple[Unmatched, ...]:
     """List every tensor of two recordings that is in no pair.
 
     Args:
@@ -66,7 +68,7 @@ def leftovers(ref: Run, be: Run, pairs: Sequence[Pair], search: Search) -> tuple
 class _Held:
     """What is known while the reasons are found."""
 
-    def __init__(self, ref: Run, be: Run, pairs: Sequence[Pair], search: Search) -> None:
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording, pairs: Sequence[Pair], search: Search) -> None:
         self.ref, self.be = ref.classes, be.classes
         self.reference, self.backend = ref.recording, be.recording
         self._compared = [pair.reference for pair in pairs]
@@ -230,7 +232,7 @@ def _arranged(classes: ValueClasses, tensor: str) -> str:
 
 
 def _inside(
-    ref: Run, be: Run, pairs: Sequence[Pair], undecided: Collection[str]
+    ref: IndexedRecording, be: IndexedRecording, pairs: Sequence[Pair], undecided: Collection[str]
 ) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
     """Find the tensors of either side that lie in a part of the network that the two compute in different ways.
 
@@ -282,7 +284,7 @@ def _inside(
     return theirs, ours
 
 
-def _doubles(run: Run) -> dict[int, set[str]]:
+def _doubles(run: IndexedRecording) -> dict[int, set[str]]:
     """Give the roots of the tensors that the same operators make of the same inputs, by number."""
     doubles: dict[int, set[str]] = {}
     for name in run.graph.tensors:

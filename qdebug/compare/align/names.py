@@ -10,9 +10,9 @@ import numpy as np
 
 from qdebug.compare.align.clamps import CodeClamps
 from qdebug.compare.align.expand import alike, says_nothing
-from qdebug.compare.align.found import Found
+from qdebug.compare.align.found import PairMap
 from qdebug.compare.align.region import between
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.align.weights import weight_distance
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
@@ -36,7 +36,7 @@ class Namesakes:
         be: The backend run.
     """
 
-    def __init__(self, ref: Run, be: Run) -> None:
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
         self._ref, self._be = ref, be
         self._sources: dict[str, str] = {}
         for info in ref.graph.tensors.values():
@@ -94,7 +94,7 @@ class NameJudge:
         found: Pairs by backend tensor, which grow as the backend's graph is walked.
     """
 
-    def __init__(self, ref: Run, be: Run, found: Found) -> None:
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording, found: PairMap) -> None:
         self._ref, self._be, self._found = ref, be, found
 
     def judge(self, tensor: str, reference: str) -> Evidence:
@@ -165,7 +165,7 @@ class NameJudge:
         return distance is not None and not np.less(distance, WEIGHT_MAX_REL_DISTANCE)
 
 
-def _rows(run: Run, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
+def _rows(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
     """Return the plain operators that make a tensor and those in between, its own first."""
     nodes = {node.name: node for name in (tensor, *inside) if (node := run.graph.producer(name)) is not None}
     return [operators.plain(node) for node in nodes.values()]
@@ -184,7 +184,14 @@ class Claims:
     """
 
     def __init__(
-        self, reference: Run, backend: Run, found: Found, judge: NameJudge, clamps: CodeClamps, *, names: Namesakes
+        self,
+        reference: IndexedRecording,
+        backend: IndexedRecording,
+        found: PairMap,
+        judge: NameJudge,
+        clamps: CodeClamps,
+        *,
+        names: Namesakes,
     ) -> None:
         self._ref, self._be, self._found = reference, backend, found
         self._judge, self._clamps, self._names = judge, clamps, names
@@ -252,7 +259,7 @@ class Claims:
         return not self.is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
 
 
-def _factors_behind(run: Run, tensor: str) -> set[float]:
+def _factors_behind(run: IndexedRecording, tensor: str) -> set[float]:
     """Give the factors that products have which read a tensor, or what is only moved of it."""
     found: set[float] = set()
     waiting = [tensor]

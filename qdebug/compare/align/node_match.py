@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.compare.align.clamps import bounds_of, clamped_inside, codes_clamp
 from qdebug.compare.align.expand import alike, goes_into_weights
 from qdebug.compare.align.pairs import Match
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.align.weights import same_scalar, weight_distance, weight_of
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums, operands
@@ -40,7 +40,7 @@ class Answer:
 class NodeMatcher:
     """Compares nodes of two graphs by operator, inputs, constants and attributes."""
 
-    def __init__(self, ref: Run, be: Run) -> None:
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
         self.reference, self.backend = ref.recording, be.recording
         self.ref, self.be = ref.classes, be.classes
         self._runs = ref, be
@@ -174,7 +174,7 @@ class NodeMatcher:
             )
         ]
 
-    def _places(self, run: Run, node: Node, slot: int) -> np.ndarray | None:
+    def _places(self, run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
         """Give a constant that says which elements a node picks, if it was recorded."""
         name = node.inputs[slot] if len(node.inputs) > slot else ""
         held = [each for each in run.classes.members(name) if run.recording.has(each)] if name else []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Unmatched", "View", "block_of", "clamp_of"]
+__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Transform", "Unmatched", "block_of", "clamp_of"]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Transform:
     """What is done to a tensor before it is compared: blocks of channels are undone first, then dimensions turned.
 
     Args:
@@ -62,7 +62,7 @@ def block_of(layout: str | None) -> int | None:
     return int(blocked.group(1)) if blocked else None
 
 
-def clamp_of(view: View | None) -> tuple[float | None, float | None]:
+def clamp_of(view: Transform | None) -> tuple[float | None, float | None]:
     """Give the bounds that a view sets to real values; None for no bound."""
     return (None, None) if view is None else (view.clamp_low, view.clamp_high)
 
@@ -84,8 +84,8 @@ class Pair:
     backend: str
     match: Match
     reason: str
-    reference_view: View | None = None
-    backend_view: View | None = None
+    reference_view: Transform | None = None
+    backend_view: Transform | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from qdebug.compare.align.value_classes import Run, ValueClasses
+from qdebug.compare.align.value_classes import IndexedRecording, ValueClasses
 from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
@@ -43,7 +43,7 @@ def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[
     return inside, reached
 
 
-def why_unchecked(run: Run, tensor: str, inside: Iterable[str]) -> str:
+def why_unchecked(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> str:
     """Say why a part of a graph cannot be replayed, so that what another graph does in its place is not checked.
 
     Args:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qdebug.compare.align.expand import says_nothing
-from qdebug.compare.align.found import Found
+from qdebug.compare.align.found import PairMap
 from qdebug.compare.align.node_match import NodeMatcher
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.alignment import NORMALIZATION_LOOKAHEAD_TENSORS
 
 __all__ = ["found_by_scopes", "modules_of"]
 
 
-def found_by_scopes(found: Found, ref: Run, be: Run) -> Iterator[tuple[str, str, str]]:
+def found_by_scopes(found: PairMap, ref: IndexedRecording, be: IndexedRecording) -> Iterator[tuple[str, str, str]]:
     """Find partners, by the modules' names, of tensors of which nothing but those is known.
 
     Args:
@@ -54,7 +54,7 @@ def found_by_scopes(found: Found, ref: Run, be: Run) -> Iterator[tuple[str, str,
             yield backend, reference, f"the scope of {result!r} is that of module {name!r}"
 
 
-def _hooked(run: Run, name: str) -> bool:
+def _hooked(run: IndexedRecording, name: str) -> bool:
     """Tell whether a recording knows nothing of a tensor but its name, which is no path."""
     node = run.graph.producer(name)
     return name in run.recorded and not name.startswith("/") and node is not None and says_nothing(node)
@@ -78,7 +78,7 @@ class _Scopes:
         results: Tensors that are made in a module, or one within it, and read elsewhere.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: IndexedRecording) -> None:
         graph, classes = run.graph, run.classes
         self.results: dict[str, list[str]] = {}
         for node in graph.nodes:

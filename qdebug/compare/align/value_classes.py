@@ -20,7 +20,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
-__all__ = ["Run", "ValueClasses", "tensor_order"]
+__all__ = ["IndexedRecording", "ValueClasses", "tensor_order"]
 
 
 class ValueClasses:
@@ -299,7 +299,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class IndexedRecording:
     """A recording together with the value classes of its graph and the names it has activations of.
 
     Args:
@@ -315,21 +315,21 @@ class Run:
     recorded: AbstractSet[str]
 
     @classmethod
-    def of(cls, recording: Recording) -> Run:
+    def of(cls, recording: Recording) -> IndexedRecording:
         """Derive the classes of a recording's graph."""
         return cls._derived(recording, recording.graph, _neutral_nodes(recording))
 
-    def expanded(self) -> Run:
+    def expanded(self) -> IndexedRecording:
         """Show fused activations and sums as nodes of their own, see `expanded`; the same run where there are none."""
         graph = expanded(self.graph)
         return self if graph is self.graph else self._derived(self.recording, graph, self.classes.neutral)
 
-    def read_through(self, recording: Recording) -> Run:
+    def read_through(self, recording: Recording) -> IndexedRecording:
         """Give the same run with values from a recording that stands before this one."""
         return replace(self, recording=recording)
 
     @classmethod
-    def _derived(cls, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> Run:
+    def _derived(cls, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> IndexedRecording:
         classes = ValueClasses(graph, neutral, partial(_constant_key, recording))
         recorded = frozenset([name for name in recording.names if not classes.folds(name)])
         return cls(recording=recording, graph=graph, classes=classes, recorded=recorded)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from qdebug.compare.align.pairs import block_of
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
@@ -20,7 +20,7 @@ from qdebug.replay.real_form import real_form
 __all__ = ["in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
 
 
-def weight_of(run: Run, node: Node) -> np.ndarray | None:
+def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
     """Give the largest recorded constant that a node reads, as real values; None if it reads no more than a scalar."""
     if operators.of(node.op).packs_weight:
         return _of_blocks(run, node)
@@ -28,7 +28,7 @@ def weight_of(run: Run, node: Node) -> np.ndarray | None:
     return None if largest is None or largest.size <= 1 else largest
 
 
-def same_scalar(ref: Run, theirs: Node, be: Run, ours: Node) -> bool:
+def same_scalar(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> bool:
     """Tell whether the only constant of each of two nodes is the same number, but for rounding it to a code."""
     forms = ((be, ours), (ref, theirs))  # their scales and zero points are scalars, too
     one, other = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
@@ -37,7 +37,7 @@ def same_scalar(ref: Run, theirs: Node, be: Run, ours: Node) -> bool:
     return bool(np.isclose(one.item(), other.item(), rtol=SCALAR_MAX_REL_DIFFERENCE, atol=0))
 
 
-def _largest(run: Run, node: Node) -> np.ndarray | None:
+def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
     recording = run.recording
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
@@ -52,7 +52,7 @@ def _largest(run: Run, node: Node) -> np.ndarray | None:
     return np.asarray(in_plain_order(run, node, values), np.float64)
 
 
-def in_plain_order(run: Run, node: Node, weight: np.ndarray) -> np.ndarray:
+def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.ndarray:
     """Bring a Conv's weight that is kept in blocks of channels into outputs, inputs, rows, columns.
 
     ONNX Runtime keeps O/block, I/block, H, W, block of I, block of O where the Conv reads blocks, and O/block, I, H, W,
@@ -74,7 +74,7 @@ def in_plain_order(run: Run, node: Node, weight: np.ndarray) -> np.ndarray:
     return parts.transpose(0, 5, 1, 4, 2, 3).reshape(weight.shape)
 
 
-def _of_blocks(run: Run, node: Node) -> np.ndarray | None:
+def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
     names = [name for name in node.inputs[1:4] if name]
     if not all(run.classes.folds(name) and run.recording.has(name) for name in names):
         return None
@@ -85,7 +85,7 @@ def _of_blocks(run: Run, node: Node) -> np.ndarray | None:
     return np.asarray(codes * scales, np.float64)
 
 
-def weight_distance(ref: Run, theirs: Node, be: Run, ours: Node) -> float | None:
+def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> float | None:
     """Give norm(backend - reference) / norm(reference) of two nodes' weights.
 
     Returns:

@@ -16,8 +16,8 @@ import numpy as np
 
 from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.layouts import in_reference_order, into_stored_order, plain_shape
-from qdebug.compare.align.pairs import Pair, View
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.pairs import Pair, Transform
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.attribute.backend_replay import codes_shared, compute, without_kernel
 from qdebug.compare.attribute.band import allowed_error, held_unit, norm, stretches
 from qdebug.compare.attribute.dynamic import DynamicNoise, run_dynamic
@@ -89,7 +89,14 @@ class ReferenceReplay:
         backend: What the backend's were.
     """
 
-    def __init__(self, ref: Run, be: Run, *, pairs: Mapping[str, Pair], layouts: Mapping[str, View]) -> None:
+    def __init__(
+        self,
+        ref: IndexedRecording,
+        be: IndexedRecording,
+        *,
+        pairs: Mapping[str, Pair],
+        layouts: Mapping[str, Transform],
+    ) -> None:
         self._ref, self._be = ref, be
         self._pairs, self._layouts = pairs, layouts
         self.reference, self.backend = Rounding(ref), Rounding(be)

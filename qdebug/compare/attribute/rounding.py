@@ -18,7 +18,7 @@ from itertools import islice
 
 import numpy as np
 
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.attribute.band import held_unit
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import RecordingError
@@ -56,7 +56,7 @@ class Rounding:
         run: The run.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: IndexedRecording) -> None:
         self._run = run
 
     def unit(self, name: str) -> float:
@@ -194,7 +194,7 @@ def hair(real: np.ndarray) -> np.ndarray:
 
 
 def known_errors(
-    sides: tuple[Run, Run],
+    sides: tuple[IndexedRecording, IndexedRecording],
     nodes: tuple[Node, Node],
     others: Sequence[Node],
     half_steps: Callable[[str], np.ndarray],
@@ -230,13 +230,13 @@ def known_errors(
     return {names[1]: np.minimum(error, half).astype(half.dtype)}
 
 
-def scales_by_constants(run: Run, nodes: Sequence[Node]) -> bool:
+def scales_by_constants(run: IndexedRecording, nodes: Sequence[Node]) -> bool:
     """Tell whether constants of nodes may be folded into the weight of the product that they stand beside."""
     scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
     return any(run.classes.folds(name) for node in scaling for name in node.inputs if name)
 
 
-def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]:
+def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: Segment) -> frozenset[str]:
     """Give the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
 
     Whatever such a constant was rounded from, it was rounded once and for both.
@@ -245,7 +245,7 @@ def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]
     return frozenset(name for name, array in real.items() if any(_same(array, other) for other in mine.values()))
 
 
-def _constants(run: Run, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
+def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
     names = {name for node in nodes for name in node.inputs if name and run.classes.folds(name)}
     arrays = {name: real_values(run.recording, name) for name in names if run.recording.has(name)}
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}

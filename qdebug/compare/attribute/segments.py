@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import Graph, Node, operators
 from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 
@@ -44,7 +44,7 @@ class SegmentFinder:
         pairs: All pairs of the alignment, by their backend tensors.
     """
 
-    def __init__(self, reference: Run, backend: Run, pairs: Mapping[str, Pair]) -> None:
+    def __init__(self, reference: IndexedRecording, backend: IndexedRecording, pairs: Mapping[str, Pair]) -> None:
         self._ref, self._be, self._pairs = reference, backend, pairs
         self._partners: dict[str, str] = {}  # the first backend tensor of each class of reference tensors, by its root
         for pair in pairs.values():

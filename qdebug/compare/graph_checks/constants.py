@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.attribute.band import unit_roundoff
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
@@ -38,7 +38,7 @@ class ConstantCheck:
         replay: Knows by how much rounding to codes changes a constant of either side.
     """
 
-    def __init__(self, reference: Run, backend: Run, replay: ReferenceReplay) -> None:
+    def __init__(self, reference: IndexedRecording, backend: IndexedRecording, replay: ReferenceReplay) -> None:
         self._ref, self._be, self._replay = reference, backend, replay
 
     def are_other(self, node: Node, segment: Segment) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from qdebug.compare.align.clamps import bounds_of, codes_clamp
 from qdebug.compare.align.layouts import layouts_of
 from qdebug.compare.align.pairs import Pair, clamp_of
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.attribute.backend_replay import compute
 from qdebug.compare.attribute.dynamic import DynamicReplay
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
@@ -67,9 +67,9 @@ class GraphDifferences:
         backend: Recording,
         pairs: Sequence[Pair],
         *,
-        runs: tuple[Run, Run] | None = None,
+        runs: tuple[IndexedRecording, IndexedRecording] | None = None,
     ) -> None:
-        known = runs or (Run.of(reference), Run.of(backend))
+        known = runs or (IndexedRecording.of(reference), IndexedRecording.of(backend))
         self._ref, self.be = known[0].read_through(reference), known[1].read_through(backend)
         self._reference, self._backend = reference, backend
         self._pairs = {pair.backend: pair for pair in pairs}
