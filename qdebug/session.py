@@ -16,8 +16,8 @@ import numpy as np
 
 from qdebug.adapters import replay_kernel
 from qdebug.compare.align.align import align_runs
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying

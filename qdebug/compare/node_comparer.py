@@ -7,8 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of

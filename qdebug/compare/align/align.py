@@ -23,13 +23,13 @@ from qdebug.compare.align.clamps import (
 )
 from qdebug.compare.align.expand import goes_into_weights, says_nothing
 from qdebug.compare.align.found import PairMap
+from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.layouts import with_layouts
 from qdebug.compare.align.leftover import Search, leftovers
 from qdebug.compare.align.names import Claims, Evidence, NameJudge, Namesakes
 from qdebug.compare.align.node_match import Answer, NodeMatcher
 from qdebug.compare.align.pairs import Alignment, Match, Transform
 from qdebug.compare.align.scopes import found_by_scopes
-from qdebug.compare.align.value_classes import IndexedRecording, tensor_order
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.operators import operands, same_family
@@ -81,7 +81,7 @@ def align_runs(reference: IndexedRecording, backend: IndexedRecording, *, told: 
     told("looking at what has no partner")
     alignment = Alignment(pairs=pairs, unmatched=leftovers(ref, be, pairs, aligner.search()))
     for run in (ref, be):
-        run.classes.forget_numbers()
+        run.forget_numbers()
     return alignment
 
 
@@ -109,7 +109,7 @@ class _Aligner:
 
     def walk(self, told: Callable[[str], object]) -> None:
         """Find the partner of each tensor, in topological order; tell now and then how many are done."""
-        order = [name for name in self.order if not self.be.classes.folds(name)]
+        order = [name for name in self.order if not self.be.folds(name)]
         for tensor in order:
             if self.be.graph.producer(tensor) is None:
                 self._by_name(tensor, Evidence.WEAK)
@@ -142,7 +142,7 @@ class _Aligner:
 
     def _place(self, tensor: str, node: Node) -> None:
         """Find the partner of a node's output."""
-        if self.be.classes.root(tensor) != tensor:
+        if self.be.root(tensor) != tensor:
             self._by_class(tensor, node)
             return
         said = self.be.graph.tensors[tensor].stands_for is not None
@@ -258,7 +258,7 @@ class _Aligner:
         if operators.of(node.op).transposes and self._is_turned_copy(node):
             reason = f"{node.inputs[0]!r} with its dimensions turned"
             return Answer(tensor=self.found[node.inputs[0]].reference, reason=reason)
-        sources = [self.found.get(name) for name in self.be.classes.data_inputs(node)]
+        sources = [self.found.get(name) for name in self.be.data_inputs(node)]
         if not sources or any(pair is None for pair in sources):
             return None
         names = [pair.reference for pair in sources if pair is not None]
@@ -282,9 +282,9 @@ class _Aligner:
         if pair is None:
             return False
         named = self._names.of(node.outputs[0])
-        if named is not None and self.ref.classes.root(named) == self.ref.classes.root(pair.reference):
+        if named is not None and self.ref.root(named) == self.ref.root(pair.reference):
             return True
-        readers = self.ref.classes.consumers(pair.reference)
+        readers = self.ref.consumers(pair.reference)
         return not any(
             operators.plain(n).transposes and not self._claims.is_claimed(n.outputs[0], node.outputs[0])
             for n in readers
@@ -292,21 +292,21 @@ class _Aligner:
 
     def _by_absorption(self, tensor: str, node: Node) -> bool:
         """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""
-        inputs = self.be.classes.data_inputs(node)
+        inputs = self.be.data_inputs(node)
         pair = self.found.get(inputs[0]) if len(inputs) == 1 else None
         if pair is None or pair.backend in self.be.graph.inputs:
             return False
         clamps, inside = operators.of(node.op).clamps, False
         if pair.match is Match.EXACT and not clamps:
             return False
-        if any(same_family(n, node) for n in self.ref.classes.consumers(pair.reference)):
+        if any(same_family(n, node) for n in self.ref.consumers(pair.reference)):
             return False
         if clamps:
             bounds = bounds_of(self.be, node)
             inside = clamped_inside(self.ref, pair.reference, self.be, inputs[0], bounds)
         if clamps and not inside:
             form = self._clamps.after_codes(tensor, pair.reference)
-            coded = [m for m in self.ref.classes.members(pair.reference) if codes_clamp(self.ref, m, bounds)]
+            coded = [m for m in self.ref.members(pair.reference) if codes_clamp(self.ref, m, bounds)]
             if bounds is None or not coded:
                 return False
             if is_after_codes(self.ref, pair.reference):
@@ -316,7 +316,7 @@ class _Aligner:
             reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
             self.found.add(tensor, form, Match.QUANTIZATION, reason)
             return True
-        alone = len(self.be.classes.consumers(inputs[0])) == 1  # what others read as well is not folded away
+        alone = len(self.be.consumers(inputs[0])) == 1  # what others read as well is not folded away
         if alone and (inside or self._takes_in(tensor, pair.reference, node)):
             self.found.drop(pair.backend)
             self.notes[pair.backend] = f"the reference computes it together with {node.op} {node.name!r}"
@@ -337,7 +337,7 @@ class _Aligner:
             return False
         if operators.of(reader.op).neutral == 1 and self._claims.scaled_later(tensor, reference):
             return False
-        return any(name and self.ref.classes.folds(name) for name in operands(node))
+        return any(name and self.ref.folds(name) for name in operands(node))
 
     def _by_weight(self, tensor: str, node: Node, answer: Answer | None) -> Answer:
         """Look for the one reference node that has a node's weights, where its inputs lead to none."""
@@ -359,7 +359,7 @@ class _Aligner:
 
     def _by_class(self, tensor: str, node: Node) -> None:
         """Give a tensor the partner of the tensor it is another form of."""
-        source = self.be.classes.handed_on(node) or node.inputs[0]
+        source = self.be.handed_on(node) or node.inputs[0]
         pair = self.found.get(source)
         row = operators.plain(node)
         if (row.neutral is not None or row.slices) and self._by_name(tensor, Evidence.WEAK):
@@ -379,18 +379,18 @@ class _Aligner:
         """Tell whether an output of both networks is a reference tensor turned: the backend turned it further up."""
         if tensor not in self.be.graph.outputs or tensor not in self.ref.graph.outputs:
             return False
-        turn = self.ref.graph.producer(self.ref.classes.root(tensor))
+        turn = self.ref.graph.producer(self.ref.root(tensor))
         return (
             turn is not None
             and operators.of(turn.op).transposes
-            and self.ref.classes.root(turn.inputs[0]) == self.ref.classes.root(reference)
+            and self.ref.root(turn.inputs[0]) == self.ref.root(reference)
         )
 
     def _add_form(self, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> None:
         """Pair a tensor with the form of a reference tensor that is most like it."""
         after = is_after_codes(self.be, tensor)
         form = self._clamps.after_codes(tensor, reference) if after else reference
-        if not after and tensor in self.ref.classes.members(reference) and not is_after_codes(self.ref, tensor):
+        if not after and tensor in self.ref.members(reference) and not is_after_codes(self.ref, tensor):
             form = tensor
         if form == tensor:
             self.found.add(tensor, form, Match.EXACT, "same name")

@@ -15,10 +15,10 @@ from itertools import permutations
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.node_match import Answer
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.alignment import (
@@ -190,7 +190,7 @@ class ValueMatcher:
             self._by_size = {}
             recorded = self._ref.recorded
             for name in self._ref.recording.names:
-                if name in recorded and self._ref.recording.has(name) and not self._ref.classes.of_shape(name):
+                if name in recorded and self._ref.recording.has(name) and not self._ref.of_shape(name):
                     self._by_size.setdefault(math.prod(shape_of(self._ref.recording, name)), []).append(name)
         return self._by_size.get(size, [])
 
@@ -204,7 +204,7 @@ def _in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
     """Give what is made of a tensor by adding constants, scaling and activations, as far as nothing else reads it."""
     size = math.prod(shape_of(run.recording, tensor))
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
-        readers = [node for node in run.classes.consumers(tensor) if not run.classes.of_shape(node.outputs[0])]
+        readers = [node for node in run.consumers(tensor) if not run.of_shape(node.outputs[0])]
         if len(readers) != 1 or not operators.plain(readers[0]).folded_before:
             return
         tensor = readers[0].outputs[0]

@@ -15,8 +15,8 @@ from itertools import permutations
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Transform
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import Node, operators
 from qdebug.model.operators import kinds_of
 from qdebug.model.outline import outline_of, shape_of
@@ -157,7 +157,7 @@ def _order(
     best = _by_values(pair, last, likely, ref, be)
     if best is None and plain in orders:
         node = be.graph.producer(pair.backend)
-        best = next((turned[n] for n in (be.classes.data_inputs(node) if node else ()) if n in turned), plain)
+        best = next((turned[n] for n in (be.data_inputs(node) if node else ()) if n in turned), plain)
         best = best if best in orders else plain
     return None if best == plain else best
 

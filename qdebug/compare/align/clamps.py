@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.compare.align.expand import says_nothing
-from qdebug.compare.align.value_classes import IndexedRecording
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model import Node, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.operators import clamp_bounds, is_foreign, operands, same_family
@@ -94,7 +94,7 @@ def is_after_codes(run: IndexedRecording, tensor: str) -> bool:
             return False
         if operators.of(node.op).dequantizes:
             return True
-        source = run.classes.handed_on(node)
+        source = run.handed_on(node)
         if source is None:
             return False
         tensor = source
@@ -145,9 +145,9 @@ class CodeClamps:
         before = self._ref.graph.producer(theirs.inputs[0])
         while before is not None and not same_family(before, ours):
             row = operators.of(before.op)
-            if not (row.goes_into_weights or row.keeps_values) or len(self._ref.classes.data_inputs(before)) != 1:
+            if not (row.goes_into_weights or row.keeps_values) or len(self._ref.data_inputs(before)) != 1:
                 return None
-            before = self._ref.graph.producer(self._ref.classes.data_inputs(before)[0])
+            before = self._ref.graph.producer(self._ref.data_inputs(before)[0])
         if before is None:
             return None
         return theirs.inputs[0] if self._codes_follow(tensor, theirs) else None
@@ -162,7 +162,7 @@ class CodeClamps:
 
     def clamp_after(self, tensor: str, reference: str) -> str | None:
         """Give the result of the reference's Relu or Clip that the codes of a backend tensor's readers stand for."""
-        readers = self._ref.classes.consumers(reference)
+        readers = self._ref.consumers(reference)
         if len(readers) != 1 or not operators.of(readers[0].op).clamps or is_after_codes(self._be, tensor):
             return None
         return readers[0].outputs[0] if self._codes_follow(tensor, readers[0]) else None
@@ -173,12 +173,12 @@ class CodeClamps:
         if theirs is None or same_family(theirs, clamp):
             return False
         form = self.after_codes(tensor, reference)
-        coded = [m for m in self._ref.classes.members(form) if codes_clamp(self._ref, m, bounds_of(self._be, clamp))]
+        coded = [m for m in self._ref.members(form) if codes_clamp(self._ref, m, bounds_of(self._be, clamp))]
         return form != reference and bool(coded)
 
     def after_codes(self, tensor: str, reference: str) -> str:
         """Choose among the forms of a reference tensor: after its codes if there are any, of the same name if so."""
-        members = self._ref.classes.members(reference)
+        members = self._ref.members(reference)
         after = [name for name in members if is_after_codes(self._ref, name)]
         if not after:
             return reference

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Transform
-from qdebug.compare.align.value_classes import IndexedRecording
 
 __all__ = ["PairMap", "add_partner"]
 
@@ -24,7 +24,7 @@ class PairMap(Mapping[str, Pair]):
     """
 
     def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
-        self._ref, self._be = ref.classes, be.classes
+        self._ref, self._be = ref, be
         self._pairs: dict[str, Pair] = {}
         self.partners: dict[str, tuple[str, ...]] = {}
         self.taken: dict[str, str] = {}

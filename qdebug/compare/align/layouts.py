@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Pair, Transform, block_of
-from qdebug.compare.align.value_classes import IndexedRecording, tensor_order
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.kept import kept_of
@@ -153,8 +153,8 @@ def turned_later_by(tensor: str, node: Node, sides: Sides) -> Transform | None:
     ordered = operators.plain(maker).ordered
     if ordered and (after is not None or coded is not None):
         return Transform(transpose=composed(kept_last(maker, len(after or ())), after))
-    sources = {other.classes.root(partners[name]): name for name in run.classes.data_inputs(maker) if name in partners}
-    for name in other.classes.data_inputs(theirs):
+    sources = {other.root(partners[name]): name for name in run.data_inputs(maker) if name in partners}
+    for name in other.data_inputs(theirs):
         source, before = _unturned(name, sides, sources.__contains__)
         if source is None or (before is None and after is None):
             continue
@@ -180,7 +180,7 @@ def turned_by(tensor: str, source: str, sides: Sides) -> Transform | None:
     Returns:
         The layout, perhaps one that changes nothing; None if the other run does not turn one into the other.
     """
-    partners, root = sides.partners, sides.other.classes.root
+    partners, root = sides.partners, sides.other.root
     turn = turn_of(sides.run.graph.producer(tensor))
     if turn is None or source not in partners or tensor not in partners:
         return None
@@ -204,14 +204,14 @@ def _read_by_place(tensor: str, sides: Sides) -> bool:
     run, other, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
         answers = partners.get(reader.outputs[0]) if operators.plain(reader).reads_by_place else None
-        theirs = None if answers is None else other.graph.producer(other.classes.root(answers))
+        theirs = None if answers is None else other.graph.producer(other.root(answers))
         if theirs is None or operators.plain(theirs).name != operators.plain(reader).name:
             continue
         if any(theirs.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
             continue
-        ours, fed = run.classes.data_inputs(reader), other.classes.data_inputs(theirs)
-        roots = [other.classes.root(partners[name]) if name in partners else None for name in ours]
-        if roots == [other.classes.root(name) for name in fed]:
+        ours, fed = run.data_inputs(reader), other.data_inputs(theirs)
+        roots = [other.root(partners[name]) if name in partners else None for name in ours]
+        if roots == [other.root(name) for name in fed]:
             return True
     return False
 
@@ -243,7 +243,7 @@ def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
     """Give the node whose sums of codes another makes real numbers of, through nodes that no tensor answers to."""
     run = sides.run
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        fed = run.classes.data_inputs(node)
+        fed = run.data_inputs(node)
         makers = [run.graph.producer(name) for name in fed if name not in sides.partners]
         if len(makers) != len(fed):
             return None
@@ -278,12 +278,12 @@ def _unturned(
     """
     run = sides.other
     order: tuple[int, ...] | None = None
-    at = run.classes.root(tensor)
+    at = run.root(tensor)
     while not ends(at):
         node = run.graph.producer(at)
-        data = () if node is None else run.classes.data_inputs(node)
+        data = () if node is None else run.data_inputs(node)
         if folded and node is not None and operators.of(node.op).folded_before and len(data) == 1:
-            at = run.classes.root(data[0])
+            at = run.root(data[0])
             continue
         turn = turn_of(node)
         if node is None or turn is None:
@@ -291,7 +291,7 @@ def _unturned(
         before, after = ((sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], at))
         turned = composed(composed(None if before is None else inverse(before), turn), after)
         order = composed(turned, order)
-        at = run.classes.root(node.inputs[0])
+        at = run.root(node.inputs[0])
     return at, order
 
 
@@ -559,16 +559,16 @@ def _layout_of(tensor: str, node: Node, sides: Sides) -> Transform | None:
         order = kept_last(node, _rank(tensor, run))
         if order is not None:
             return Transform(transpose=order)
-    if row.transposes and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
+    if row.transposes and (run.changes_layout(node) or _same_partner(source, tensor, partners, other)):
         return _turned(layouts.get(source), node)
     readers = run.graph.consumers(tensor)
     if row.transposes and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
         rank = len(perm) if isinstance(perm := node.attrs.get("perm"), tuple) else 0
         return Transform(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
-    if row.inserts and source in layouts and not run.classes.changes_layout(node):
+    if row.inserts and source in layouts and not run.changes_layout(node):
         partner = other.graph.producer(partners[tensor]) if tensor in partners else None
         return with_dimensions(layouts[source], node, partner, (other, run))
-    if operators.plain(node).own_dimensions and not run.classes.changes_layout(node):
+    if operators.plain(node).own_dimensions and not run.changes_layout(node):
         return None
     if row.transposes and source in layouts and tensor not in partners:
         return _turned(layouts[source], node)  # what nothing answers to was most likely put in, to turn this back
@@ -592,7 +592,7 @@ def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: 
     """Tell whether a Transpose only turns what it reads, instead of standing for a Transpose of the other run."""
     if source not in partners or tensor not in partners:
         return False
-    root = other.classes.root
+    root = other.root
     return root(partners[source]) == root(partners[tensor])
 
 

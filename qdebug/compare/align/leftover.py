@@ -8,9 +8,9 @@ from functools import cached_property
 
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.found import add_partner
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Kind, Pair, Side, Unmatched
 from qdebug.compare.align.region import between, why_unchecked
-from qdebug.compare.align.value_classes import IndexedRecording, ValueClasses
 from qdebug.model import Recording, operators
 from qdebug.model.outline import Outline, outline_of
 
@@ -69,7 +69,7 @@ class _Held:
     """What is known while the reasons are found."""
 
     def __init__(self, ref: IndexedRecording, be: IndexedRecording, pairs: Sequence[Pair], search: Search) -> None:
-        self.ref, self.be = ref.classes, be.classes
+        self.ref, self.be = ref, be
         self.reference, self.backend = ref.recording, be.recording
         self._compared = [pair.reference for pair in pairs]
         self.paired_reference = set(self._compared)
@@ -168,31 +168,31 @@ def said_unchecked(reason: str, why: str) -> str:
     return reason if _UNCHECKED in reason else f"{reason}; {_UNCHECKED}, since {why}"
 
 
-def _harmless(tensor: str, classes: ValueClasses, paired: set[str]) -> str:
+def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
     """Say why nothing is lost by a tensor of either side that has no partner; "" if something is."""
-    graph = classes.graph
+    graph = run.graph
     node = graph.producer(tensor)
     if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
         return "nothing reads it"
-    if classes.of_shape(tensor):
+    if run.of_shape(tensor):
         return "arithmetic on shapes"
-    if tensor not in graph.outputs and _only_moves(tensor, classes, paired):
+    if tensor not in graph.outputs and _only_moves(tensor, run, paired):
         return "only arranges values anew; what comes of it is compared"
     return ""
 
 
-def _only_moves(tensor: str, classes: ValueClasses, paired: set[str]) -> bool:
+def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
     """Tell whether a tensor is an arrangement of compared values, and leads only to compared ones by arranging."""
-    graph = classes.graph
+    graph = run.graph
 
     def moved(name: str) -> bool:
         node = graph.producer(name)
-        return node is not None and (operators.of(node.op).moves or classes.handed_on(node) is not None)
+        return node is not None and (operators.of(node.op).moves or run.handed_on(node) is not None)
 
     return moved(tensor) and all(
-        classes.of_shape(output)
-        or any(form in paired for form in classes.members(output))
-        or (moved(output) and _only_moves(output, classes, paired))
+        run.of_shape(output)
+        or any(form in paired for form in run.members(output))
+        or (moved(output) and _only_moves(output, run, paired))
         for reader in graph.consumers(tensor)
         for output in reader.outputs
         if output
@@ -203,12 +203,12 @@ def _constant_reason(recording: Recording, tensor: str) -> str:
     return "constant" if recording.graph.is_constant(tensor) else "computed from constants alone"
 
 
-def _skipped(recording: Recording, side: Side, classes: ValueClasses, paired: set[str]) -> Iterable[Unmatched]:
+def _skipped(recording: Recording, side: Side, run: IndexedRecording, paired: set[str]) -> Iterable[Unmatched]:
     """List what was never recorded; nothing is lost by a list or a text if all that is made of it is compared."""
     for tensor, reason in recording.info.skipped.items():
         said = f"not recorded: {reason}"
-        known = tensor in classes.graph.tensors and tensor not in classes.graph.outputs
-        if known and _leads_to_compared(tensor, classes, paired):
+        known = tensor in run.graph.tensors and tensor not in run.graph.outputs
+        if known and _leads_to_compared(tensor, run, paired):
             yield Unmatched(
                 side=side, tensor=tensor, kind=Kind.BENIGN, reason=f"{said}; what is made of it is compared"
             )
@@ -216,19 +216,19 @@ def _skipped(recording: Recording, side: Side, classes: ValueClasses, paired: se
             yield Unmatched(side=side, tensor=tensor, kind=Kind.LOST, reason=said)
 
 
-def _leads_to_compared(tensor: str, classes: ValueClasses, paired: set[str]) -> bool:
+def _leads_to_compared(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
     """Tell whether everything that is made of a tensor is compared, and something is."""
-    made = [name for node in classes.graph.consumers(tensor) for name in node.outputs if name]
-    return bool(made) and all(any(form in paired for form in classes.members(name)) for name in made)
+    made = [name for node in run.graph.consumers(tensor) for name in node.outputs if name]
+    return bool(made) and all(any(form in paired for form in run.members(name)) for name in made)
 
 
-def _arranged(classes: ValueClasses, tensor: str) -> str:
+def _arranged(run: IndexedRecording, tensor: str) -> str:
     """Give the root of what a tensor is an arrangement of, all elements and no more; of itself if of nothing."""
-    node = classes.graph.producer(tensor)
+    node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).arranges:
-        tensor = classes.root(node.inputs[0])
-        node = classes.graph.producer(tensor)
-    return classes.root(tensor)
+        tensor = run.root(node.inputs[0])
+        node = run.graph.producer(tensor)
+    return run.root(tensor)
 
 
 def _inside(
@@ -245,10 +245,10 @@ def _inside(
     """
     roots: dict[str, tuple[str, ...]] = {}
     for pair in pairs:
-        add_partner(roots, be.classes.root(pair.backend), ref.classes.root(pair.reference))
+        add_partner(roots, be.root(pair.backend), ref.root(pair.reference))
 
     def numbers(names: Iterable[str]) -> set[int]:
-        return {ref.classes.number(name) for name in names}
+        return {ref.number(name) for name in names}
 
     doubles: dict[int, set[str]] = {}
     theirs: dict[str, tuple[str, str]] = {}
@@ -256,16 +256,16 @@ def _inside(
     producer = be.recording.graph.producer
     for pair in pairs:
         node = producer(pair.backend)
-        mine = None if node is None else between(be.classes, pair.backend, roots)
+        mine = None if node is None else between(be, pair.backend, roots)
         if node is None or mine is None:
             continue
         fed = {name for root in mine[1] for name in roots[root]}
-        if be.recorded.isdisjoint(mine[0]) and (plain := between(ref.classes, pair.reference, fed)) and not plain[0]:
+        if be.recorded.isdisjoint(mine[0]) and (plain := between(ref, pair.reference, fed)) and not plain[0]:
             continue  # one node answers to one node
         doubles = doubles or _doubles(ref)
-        whole = {_arranged(ref.classes, name) for name in fed}
-        fed |= {twin for name in fed for twin in doubles[ref.classes.number(name)]}
-        other = between(ref.classes, pair.reference, fed) or between(ref.classes, pair.reference, fed | whole)
+        whole = {_arranged(ref, name) for name in fed}
+        fed |= {twin for name in fed for twin in doubles[ref.number(name)]}
+        other = between(ref, pair.reference, fed) or between(ref, pair.reference, fed | whole)
         if other is None or not mine[0].isdisjoint(undecided):
             continue
         real = [name for name in mine[0] if name in be.recorded]
@@ -278,7 +278,7 @@ def _inside(
             place, part = (said_unchecked(said, unchecked) for said in (place, part))
         for name in other[0]:
             theirs.setdefault(name, (part if real else place, pair.backend))
-        if numbers(_arranged(ref.classes, name) for name in other[1]) == numbers(whole):
+        if numbers(_arranged(ref, name) for name in other[1]) == numbers(whole):
             for name in real:
                 ours.setdefault(name, (part, pair.backend))
     return theirs, ours
@@ -288,5 +288,5 @@ def _doubles(run: IndexedRecording) -> dict[int, set[str]]:
     """Give the roots of the tensors that the same operators make of the same inputs, by number."""
     doubles: dict[int, set[str]] = {}
     for name in run.graph.tensors:
-        doubles.setdefault(run.classes.number(name), set()).add(run.classes.root(name))
+        doubles.setdefault(run.number(name), set()).add(run.root(name))
     return doubles

@@ -11,8 +11,8 @@ import numpy as np
 from qdebug.compare.align.clamps import CodeClamps
 from qdebug.compare.align.expand import alike, says_nothing
 from qdebug.compare.align.found import PairMap
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.region import between
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.align.weights import weight_distance
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
@@ -50,7 +50,7 @@ class Namesakes:
         """
         source = self._be.graph.tensors[tensor].stands_for or tensor
         own = self._ref.graph.tensors.get(source)
-        if own is not None and own.stands_for in (None, source) and not self._ref.classes.folds(source):
+        if own is not None and own.stands_for in (None, source) and not self._ref.folds(source):
             return source
         if source not in self._sources:
             return self._of_node(source)
@@ -127,10 +127,9 @@ class NameJudge:
         return Evidence.WEAK if reads and (used or several) else Evidence.NONE
 
     def _same_inputs(self, ours: Node, theirs: Node) -> bool:
-        mine = [self._found.get(name) for name in self._be.classes.data_inputs(ours)]
+        mine = [self._found.get(name) for name in self._be.data_inputs(ours)]
         known = [pair.reference for pair in mine if pair is not None]
-        classes = self._ref.classes
-        return len(known) == len(mine) and classes.alike(known, classes.data_inputs(theirs), in_order=False)
+        return len(known) == len(mine) and self._ref.alike(known, self._ref.data_inputs(theirs), in_order=False)
 
     def _same_entries(self, tensor: str, reference: str) -> tuple[bool, bool]:
         """Tell whether what leads to two tensors begins at the same ones, and whether it is more than one node.
@@ -138,11 +137,11 @@ class NameJudge:
         A node that only moves values is never another form of one that computes, unless both sides have the two.
         """
         partners = self._found.partners
-        ours = between(self._be.classes, tensor, partners)
+        ours = between(self._be, tensor, partners)
         if ours is None:
             return False, False
         fed = {name for entry in ours[1] for name in partners[entry]}
-        theirs = between(self._ref.classes, reference, fed)
+        theirs = between(self._ref, reference, fed)
         if theirs is None or theirs[1] != fed:
             return False, False
         mine, other = (
@@ -155,7 +154,7 @@ class NameJudge:
     def used_alike(self, tensor: str, reference: str) -> bool:
         """Tell whether nodes of one operator read a backend tensor and a reference tensor, or none reads either."""
         ours, theirs = (
-            {operators.plain(node).family for node in run.classes.consumers(name)}
+            {operators.plain(node).family for node in run.consumers(name)}
             for run, name in ((self._be, tensor), (self._ref, reference))
         )
         return not ours.isdisjoint(theirs) or not (ours or theirs)
@@ -200,10 +199,10 @@ class Claims:
         """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
         if reference in self._found.taken:
             return True
-        forms = self._ref.classes.members(reference)
+        forms = self._ref.members(reference)
         names = dict.fromkeys((*forms, *(self._ref.graph.tensors[form].stands_for or form for form in forms)))
-        own = self._be.classes.root(tensor)
-        holders = [name for name in names if name in self._be.graph.tensors and self._be.classes.root(name) != own]
+        own = self._be.root(tensor)
+        holders = [name for name in names if name in self._be.graph.tensors and self._be.root(name) != own]
         return any(self._has_claim(name, forms) for name in holders)
 
     def _has_claim(self, holder: str, forms: Sequence[str]) -> bool:
@@ -219,14 +218,14 @@ class Claims:
         first = self._be.graph.producer(tensor)
         turned = first is not None and operators.of(first.op).transposes
         for _ in range(FUSED_CHAIN_MAX_NODES):
-            readers = [node for node in self._be.classes.consumers(seen) if not operators.of(node.op).gives_extents]
-            if len(readers) != 1 or len(self._be.classes.data_inputs(readers[0])) != 1:
+            readers = [node for node in self._be.consumers(seen) if not operators.of(node.op).gives_extents]
+            if len(readers) != 1 or len(self._be.data_inputs(readers[0])) != 1:
                 return False
             reader, row = readers[0], operators.of(readers[0].op)
             if not (row.transposes if turned else row.folded_before):
                 return False
             seen = reader.outputs[0]
-            forms = self._be.classes.members(seen)
+            forms = self._be.members(seen)
             for name in forms:
                 other = self._names.of(name)
                 if other is not None and self._arranges(reference, other):
@@ -247,9 +246,9 @@ class Claims:
 
     def _arranges(self, reference: str, other: str) -> bool:
         """Tell whether a reference tensor holds the values of another, be it in another shape."""
-        root = self._ref.classes.root
+        root = self._ref.root
         ends = {root(reference)}
-        for reader in self._ref.classes.consumers(reference):
+        for reader in self._ref.consumers(reference):
             if operators.of(reader.op).regroups:
                 ends.add(root(reader.outputs[0]))
         return root(other) in ends
@@ -264,7 +263,7 @@ def _factors_behind(run: IndexedRecording, tensor: str) -> set[float]:
     found: set[float] = set()
     waiting = [tensor]
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        readers = [reader for name in waiting for reader in run.classes.consumers(name)]
+        readers = [reader for name in waiting for reader in run.consumers(name)]
         rows = [(operators.plain(reader), reader) for reader in readers]
         factors = [reader.attrs.get("alpha", 1.0) for row, reader in rows if row.product]
         found |= {float(factor) for factor in factors if isinstance(factor, int | float)}

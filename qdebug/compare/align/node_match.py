@@ -10,8 +10,8 @@ import numpy as np
 
 from qdebug.compare.align.clamps import bounds_of, clamped_inside, codes_clamp
 from qdebug.compare.align.expand import alike, goes_into_weights
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.align.weights import same_scalar, weight_distance, weight_of
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums, operands
@@ -42,8 +42,7 @@ class NodeMatcher:
 
     def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
         self.reference, self.backend = ref.recording, be.recording
-        self.ref, self.be = ref.classes, be.classes
-        self._runs = ref, be
+        self.ref, self.be = ref, be
 
     def find(
         self,
@@ -148,7 +147,7 @@ class NodeMatcher:
         """Keep the candidate whose weight is nearest, if it is near and plainly nearer than the next."""
         ranked: list[tuple[float, Node]] = []
         for other in candidates:
-            distance = weight_distance(self._runs[0], other, self._runs[1], node)
+            distance = weight_distance(self.ref, other, self.be, node)
             if distance is not None and np.isfinite(distance):
                 ranked.append((distance, other))
         ranked.sort(key=lambda entry: entry[0])
@@ -163,24 +162,24 @@ class NodeMatcher:
         slots = operators.of(node.op).picked_by
         if not slots:
             return []
-        ours = [self._places(self._runs[1], node, slot) for slot in slots]
+        ours = [self._places(self.be, node, slot) for slot in slots]
         return [
             other
             for other in candidates
             if all(
                 one is not None and np.array_equal(one, theirs)
                 for slot, one in zip(slots, ours, strict=True)
-                if (theirs := self._places(self._runs[0], other, slot)) is not None
+                if (theirs := self._places(self.ref, other, slot)) is not None
             )
         ]
 
     def _places(self, run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
         """Give a constant that says which elements a node picks, if it was recorded."""
         name = node.inputs[slot] if len(node.inputs) > slot else ""
-        held = [each for each in run.classes.members(name) if run.recording.has(each)] if name else []
+        held = [each for each in run.members(name) if run.recording.has(each)] if name else []
         if (
             not held
-            or not run.classes.folds(name)
+            or not run.folds(name)
             or math.prod(shape_of(run.recording, held[0])) > WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS
         ):
             return None
@@ -281,7 +280,7 @@ class NodeMatcher:
         """
         if not operators.same_family(ours, theirs) or len(self.be.data_inputs(ours)) != 1:
             return False
-        sides = self._runs[0], theirs, self._runs[1], ours
+        sides = self.ref, theirs, self.be, ours
         distance = weight_distance(*sides)
         if distance is None:
             return not by_constants or same_scalar(*sides)
@@ -291,10 +290,10 @@ class NodeMatcher:
         """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
         if not operators.of(activation.op).clamps:
             return False
-        bounds = bounds_of(self._runs[0], activation)
-        if codes_clamp(self._runs[1], tensor, bounds):
+        bounds = bounds_of(self.ref, activation)
+        if codes_clamp(self.be, tensor, bounds):
             return True
-        ours, theirs = self._runs[1], self._runs[0]
+        ours, theirs = self.be, self.ref
         return clamped_inside(ours, tensor, theirs, activation.inputs[0], bounds) and not self._done_later(
             tensor, activation
         )
@@ -307,7 +306,7 @@ class NodeMatcher:
             tensor: Which of its outputs.
             taken: Reference tensors that already have a partner.
         """
-        ours = weight_of(self._runs[1], node)
+        ours = weight_of(self.be, node)
         slot = node.outputs.index(tensor)
         if ours is None or ours.size < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
             return None
@@ -317,7 +316,7 @@ class NodeMatcher:
             if alike(node, other) and slot < len(other.outputs) and other.outputs[slot]
         ]
         best = self._by_constants(node, [other for other in candidates if other.outputs[slot] not in taken])
-        if not best or weight_distance(self._runs[0], best[0], self._runs[1], node) is None:
+        if not best or weight_distance(self.ref, best[0], self.be, node) is None:
             return None
         output, _ = self.through_folded(tensor, best[0].outputs[slot], into_weights=True)
         return Answer(tensor=output, reason=f"{node.op} has the weights of {best[0].op} {best[0].name!r}")

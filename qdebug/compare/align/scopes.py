@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.found import PairMap
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.node_match import NodeMatcher
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.alignment import NORMALIZATION_LOOKAHEAD_TENSORS
 
@@ -42,7 +42,7 @@ def found_by_scopes(found: PairMap, ref: IndexedRecording, be: IndexedRecording)
             reference, backend = (result, name) if scoped is ref else (name, result)
             if backend in found or reference in found.taken or not matcher.same_kind(reference, backend):
                 continue
-            maker = scoped.graph.producer(scoped.classes.root(result))
+            maker = scoped.graph.producer(scoped.root(result))
             if maker is not None and operators.plain(maker).product:
                 near = {
                     *names[place + 1 : place + 1 + NORMALIZATION_LOOKAHEAD_TENSORS],
@@ -79,12 +79,12 @@ class _Scopes:
     """
 
     def __init__(self, run: IndexedRecording) -> None:
-        graph, classes = run.graph, run.classes
+        graph = run.graph
         self.results: dict[str, list[str]] = {}
         for node in graph.nodes:
             for tensor in filter(None, node.outputs):
                 own = _modules(graph, tensor)
-                if not own or tensor not in run.recorded or classes.of_shape(tensor):
+                if not own or tensor not in run.recorded or run.of_shape(tensor):
                     continue
                 readers = [_modules(graph, reader.outputs[0]) for reader in graph.consumers(tensor)]
                 for module in own:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import block_of
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
@@ -41,8 +41,8 @@ def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
     recording = run.recording
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
-        if tensor and run.classes.folds(tensor):
-            held = next((m for m in reversed(run.classes.members(tensor)) if recording.has(m)), None)
+        if tensor and run.folds(tensor):
+            held = next((m for m in reversed(run.members(tensor)) if recording.has(m)), None)
             if held is not None:
                 sizes.append((math.prod(shape_of(recording, held)), held))
     if not sizes:
@@ -76,7 +76,7 @@ def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.
 
 def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
     names = [name for name in node.inputs[1:4] if name]
-    if not all(run.classes.folds(name) and run.recording.has(name) for name in names):
+    if not all(run.folds(name) and run.recording.has(name) for name in names):
         return None
     try:
         codes, scales = blockwise_weight(node, {name: run.recording.load(name) for name in names})

@@ -11,9 +11,9 @@ import numpy as np
 
 from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.expand import parts_of
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.attribute.backend_replay import codes_shared, compute
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import real_values

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.expand import goes_into_weights
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import layouts_of, with_dimensions
 from qdebug.compare.align.node_match import NodeMatcher
 from qdebug.compare.align.pairs import Kind, Transform
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
 from qdebug.session import diff

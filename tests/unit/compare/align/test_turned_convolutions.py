@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.align.pairs import Transform
-from qdebug.compare.align.value_classes import IndexedRecording
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import qdebug
 from qdebug.compare.align import layouts
+from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Match, Pair
-from qdebug.compare.align.value_classes import IndexedRecording, ValueClasses, tensor_order
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 
 OPS = ("Conv", "Relu", "Add", "Identity", "QuantizeLinear", "DequantizeLinear", "Shape", "Constant", "Cast", "Concat")
@@ -67,7 +67,7 @@ def first_form(classes, tensor):
 @settings(max_examples=200, deadline=None)
 @given(graphs())
 def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
-    classes = ValueClasses(graph)
+    classes = IndexedRecording.of(MemoryRecording.single(graph, {}))
     order = list(graph.tensors)
     for tensor in order:
         assert classes.folds(tensor) == free_of_input(graph, tensor)
@@ -83,7 +83,7 @@ def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
 @settings(max_examples=100, deadline=None)
 @given(graphs())
 def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
-    classes = ValueClasses(graph)
+    classes = IndexedRecording.of(MemoryRecording.single(graph, {}))
 
     def computation(form):
         tensor = classes.root(form)
@@ -109,9 +109,9 @@ def test_a_constant_that_is_neutral_hands_the_other_input_on(op):
         inputs=["x"],
     )
     recording = MemoryRecording.single(graph, {"one": np.ones(3, np.float32), "x": np.ones(3, np.float32)})
-    assert IndexedRecording.of(recording).classes.members("x") == ("x", "y")
+    assert IndexedRecording.of(recording).members("x") == ("x", "y")
     other = MemoryRecording.single(graph, {"one": np.full(3, 2, np.float32), "x": np.ones(3, np.float32)})
-    assert IndexedRecording.of(other).classes.members("x") == ("x",)
+    assert IndexedRecording.of(other).members("x") == ("x",)
 
 
 @pytest.mark.parametrize(("value", "members"), [(1, ("x", "y")), (2, ("x",))])
@@ -124,7 +124,7 @@ def test_a_neutral_constant_stays_one_when_it_is_given_the_extents_of_data(value
     ]
     graph = Graph(nodes, tensors=[TensorInfo(name="one", role=Role.CONSTANT)], inputs=["x"])
     recording = MemoryRecording.single(graph, {"one": np.full(3, value, np.float32), "x": np.ones((3, 1), np.float32)})
-    assert IndexedRecording.of(recording).classes.members("x") == members
+    assert IndexedRecording.of(recording).members("x") == members
 
 
 def test_a_neutral_constant_with_an_activation_hands_nothing_on():
@@ -135,7 +135,7 @@ def test_a_neutral_constant_with_an_activation_hands_nothing_on():
         inputs=["x"],
     )
     recording = MemoryRecording.single(graph, {"one": np.ones(3, np.float32), "x": np.ones(3, np.float32)})
-    assert IndexedRecording.of(recording).classes.members("x") == ("x",)
+    assert IndexedRecording.of(recording).members("x") == ("x",)
 
 
 @settings(max_examples=150, deadline=None)
@@ -193,7 +193,7 @@ def test_constants_are_told_apart_by_their_hashes_as_by_their_values(tmp_path):
             recorder.constant(name, array)
 
     def alike(recording):
-        classes = IndexedRecording.of(recording).classes
+        classes = IndexedRecording.of(recording)
         return [(one, other) for one in graph.tensors for other in graph.tensors if classes.alike([one], [other])]
 
     held = MemoryRecording.single(graph, {"x": np.ones(2, np.float32), **values})
