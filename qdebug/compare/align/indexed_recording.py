@@ -19,7 +19,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
-__all__ = ["IndexedRecording", "tensor_order"]
+__all__ = ["IndexedRecording", "same_kind", "tensor_order"]
 
 
 class IndexedRecording:
@@ -73,8 +73,8 @@ class IndexedRecording:
         return other
 
     def values(self, tensor: str) -> np.ndarray:
-        """Return the real values of a recorded tensor; of codes without a scale, the codes."""
-        return dequantize(self.recording.load(tensor), self.graph.tensors[tensor].quant)
+        """Return the real values of a recorded tensor, as float64; of codes without a scale, the codes."""
+        return np.asarray(dequantize(self.recording.load(tensor), self.graph.tensors[tensor].quant), np.float64)
 
     def size(self, tensor: str) -> int:
         """Return how many elements a recorded tensor has."""
@@ -324,3 +324,11 @@ def tensor_order(graph: Graph) -> tuple[str, ...]:
     made = set(produced)
     free = [name for name, info in graph.tensors.items() if name not in made and info.role is not Role.CONSTANT]
     return tuple(dict.fromkeys([*graph.inputs, *free, *produced]))
+
+
+def same_kind(ref: IndexedRecording, reference: str, be: IndexedRecording, backend: str) -> bool:
+    """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
+    if ref.recording.has(reference) and be.recording.has(backend):
+        return shape_of(ref.recording, reference) == shape_of(be.recording, backend)
+    theirs, ours = ref.graph.tensors[reference], be.graph.tensors[backend]
+    return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)

@@ -6,11 +6,12 @@ to its reference tensor; it is only to be brought back into the reference's orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Pair, Transform, block_of
 from qdebug.errors import KernelError
@@ -424,30 +425,19 @@ def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndar
     return plain.reshape(count, blocks * block, height, width)[:, : shape[1]]
 
 
-def with_layouts(
-    pairs: Mapping[str, Pair], order: Iterable[str], ref: IndexedRecording, be: IndexedRecording
-) -> dict[str, Pair]:
-    """Add to each pair how its two tensors are brought into one order of dimensions.
-
-    Args:
-        pairs: The pairs found, by backend tensor.
-        order: Backend tensors in topological order.
-        ref: The reference run.
-        be: The backend run.
-    """
+def with_layouts(context: Context) -> list[Pair]:
+    """Return the pairs in topological order, each with how its two tensors are brought into one order of dimensions."""
+    ref, be = context.ref, context.be
+    pairs = [context.found[name] for name in context.order if name in context.found]
     if not (_may_turn(ref) or _may_turn(be)):
-        return {name: pairs[name] for name in order}
+        return pairs
     partners: dict[str, str] = {}
-    for pair in pairs.values():
+    for pair in context.found.values():
         partners.setdefault(pair.reference, pair.backend)
     theirs = _layouts(partners, be, ref)
-    ours = _layouts({name: pair.reference for name, pair in pairs.items()}, ref, be, frames=theirs)
-    laid_out: dict[str, Pair] = {}
-    for name in order:
-        pair = pairs[name]
-        turned = ours.get(name), theirs.get(pair.reference)
-        laid_out[name] = _with_layout(pair, *_fitting(pair, turned, ref, be))
-    return laid_out
+    ours = _layouts({pair.backend: pair.reference for pair in pairs}, ref, be, frames=theirs)
+    turned = [(ours.get(pair.backend), theirs.get(pair.reference)) for pair in pairs]
+    return [_with_layout(pair, *_fitting(pair, views, ref, be)) for pair, views in zip(pairs, turned, strict=True)]
 
 
 def _fitting(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -11,9 +9,7 @@ from qdebug.compare.align.pairs import block_of
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
-from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.alignment import SCALAR_MAX_REL_DIFFERENCE
-from qdebug.numerics.affine import dequantize
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
@@ -38,18 +34,13 @@ def same_scalar(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours:
 
 
 def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
-    recording = run.recording
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
         if tensor and run.folds(tensor):
-            held = next((m for m in reversed(run.members(tensor)) if recording.has(m)), None)
+            held = next((m for m in reversed(run.members(tensor)) if run.recording.has(m)), None)
             if held is not None:
-                sizes.append((math.prod(shape_of(recording, held)), held))
-    if not sizes:
-        return None
-    name = max(sizes)[1]
-    values = dequantize(recording.load(name), recording.graph.tensors[name].quant)
-    return np.asarray(in_plain_order(run, node, values), np.float64)
+                sizes.append((run.size(held), held))
+    return in_plain_order(run, node, run.values(max(sizes)[1])) if sizes else None
 
 
 def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.ndarray:

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from qdebug.compare.align.context import Context
 from qdebug.compare.align.expand import goes_into_weights
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import layouts_of, with_dimensions
-from qdebug.compare.align.node_match import NodeMatcher
 from qdebug.compare.align.pairs import Kind, Transform
+from qdebug.compare.align.structure import with_weights_of
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
 from qdebug.session import diff
@@ -65,10 +66,8 @@ def test_a_product_without_bias_takes_no_sum_in_though_what_it_reads_has_no_part
     merged += [node("BiasGelu", "p o", "h", domain="com.microsoft"), node("Relu", "h", "y")]
     one, other = run(apart, parts, x, opset=20), run(merged, {**STATS, **weights}, x, opset=20)
     check(one, other)
-    matcher = NodeMatcher(
-        IndexedRecording.of(one), IndexedRecording.of(other)
-    )  # as if nothing were known of what it reads
-    assert matcher.with_weights_of(other.graph.producer("p"), "p", ()).tensor == "p"
+    context = Context(ref=IndexedRecording.of(one), be=IndexedRecording.of(other))  # as if nothing were known
+    assert with_weights_of(context, other.graph.producer("p"), "p").reference == "p"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import qdebug
 from qdebug.compare.align import layouts
+from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
@@ -161,11 +162,10 @@ def test_one_turn_on_either_side_is_searched_for():
         inputs=["x"],
     )
     ref, be = (IndexedRecording.of(MemoryRecording.single(graph, {})) for graph in (plain, turned))
-    pairs = {
-        name: Pair(backend=name, reference=other, match=Match.EXACT, reason="")
-        for name, other in (("x", "x"), ("u", "x"), ("y", "y"))
-    }
-    found = layouts.with_layouts(pairs, ("x", "u", "y"), ref, be)
+    context = Context(ref=ref, be=be)
+    for name, other in (("x", "x"), ("u", "x"), ("y", "y")):
+        context.add(Pair(backend=name, reference=other, match=Match.EXACT, reason=""))
+    found = {pair.backend: pair for pair in layouts.with_layouts(context)}
     assert found["u"].backend_view.transpose == (0, 2, 1)
     assert found["x"].backend_view is None
 
