@@ -2,12 +2,12 @@
 
 `align` applies strategies in order to one context: `FIRST` to the inputs, then `EVIDENCE` to one backend tensor after
 the other, in topological order, then `AFTERWARDS` to all that was found. The first strategy that has a pair for a
-tensor wins. Nothing is ever paired by a name's ending or by position.
+tensor wins, and its pair says why. Nothing is ever paired by a name's ending or by position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from qdebug.compare.align.by_values import by_values
 from qdebug.compare.align.channels_last import with_channels_second
@@ -15,7 +15,7 @@ from qdebug.compare.align.clamps import held_to_codes, is_codes_without_scale
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.fused import absorbed
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.layouts import with_layouts
+from qdebug.compare.align.layouts import as_laid_out
 from qdebug.compare.align.leftover import leftovers
 from qdebug.compare.align.names import form_of_another, inputs_of_a_name, strong_name, weak_name
 from qdebug.compare.align.pairs import Alignment, Pair
@@ -32,8 +32,8 @@ EVIDENCE = (strong_name, structure_over_name, weak_name, absorbed, structure, by
 """What pairs a node's output, the best evidence first."""
 LAST_RESORT = by_values
 """What pairs a node's output to which none of the evidence leads."""
-AFTERWARDS = (by_scopes, held_to_codes)
-"""What adds pairs, or changes them, when all tensors have been gone through."""
+AFTERWARDS = (by_scopes, held_to_codes, as_laid_out, with_channels_second)
+"""What adds pairs, or adds to them, when all tensors have been gone through."""
 _STAGES = 90
 """Into how many parts the walk is divided for who wants to know how far it is."""
 
@@ -59,16 +59,11 @@ def align_runs(reference: IndexedRecording, backend: IndexedRecording, *, told: 
         told: Called with what is being done, a hundred times at the most; what it raises gives the search up.
     """
     context = Context(ref=reference.expanded(), be=backend.expanded())
-    for strategy in FIRST:
-        for pair in strategy(context):
-            context.add(pair)
+    _apply(FIRST, context)
     _walk(context, told)
-    for strategy in AFTERWARDS:
-        for pair in strategy(context):
-            context.add(pair)
     told("comparing layouts")
-    laid_out = with_channels_second(context, with_layouts(context))
-    pairs = tuple(pair for pair in laid_out if _is_comparable(context, pair))
+    _apply(AFTERWARDS, context)
+    pairs = tuple(pair for pair in context.pairs if _is_comparable(context, pair))
     if not any(pair.backend not in context.be.graph.inputs for pair in pairs):
         raise AlignmentError(
             f"No tensor of {_title(backend.recording)} answers to a tensor of {_title(reference.recording)}.",
@@ -79,6 +74,13 @@ def align_runs(reference: IndexedRecording, backend: IndexedRecording, *, told: 
     for run in (context.ref, context.be):
         run.forget_numbers()
     return alignment
+
+
+def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: Context) -> None:
+    """Add what strategies find to a context, one pair after the other, so that each sees those before it."""
+    for strategy in strategies:
+        for pair in strategy(context):
+            context.add(pair)
 
 
 def _walk(context: Context, told: Callable[[str], object]) -> None:
@@ -111,7 +113,7 @@ def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
 def _is_comparable(context: Context, pair: Pair) -> bool:
     """Tell whether both tensors of a pair were recorded, and either none or both as codes without a scale."""
     ref, be = context.ref, context.be
-    if pair.backend not in be.recorded or pair.reference not in ref.recorded:
+    if pair.backend not in be.recorded or pair.reference not in ref.recorded or pair.backend in context.incomparable:
         return False
     return is_codes_without_scale(ref, pair.reference) == is_codes_without_scale(be, pair.backend)
 

@@ -38,7 +38,7 @@ def by_values(context: Context, tensor: str) -> Pair | None:
     if not context.loose:
         return None
     context.undecided.discard(tensor)  # the values tell: not one of several nodes that fit is the one
-    size = be.size(tensor) if be.recording.has(tensor) else 0
+    size = be.size(tensor) if be.has(tensor) else 0
     candidates = _of_size(context, size) if VALUE_MATCH_MIN_ELEMENTS <= size <= VALUES_READ_MAX_ELEMENTS else []
     free = [name for name in candidates if name not in be.graph.tensors and not is_claimed(context, name, tensor)]
     if not free:
@@ -94,6 +94,6 @@ def _of_size(context: Context, size: int) -> list[str]:
     ref = context.ref
     if not context.by_size:
         for name in ref.recording.names:
-            if name in ref.recorded and ref.recording.has(name) and not ref.of_shape(name):
+            if name in ref.recorded and ref.has(name) and not ref.of_shape(name):
                 context.by_size.setdefault(ref.size(name), []).append(name)
     return context.by_size.get(size, [])

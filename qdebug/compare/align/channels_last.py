@@ -8,7 +8,7 @@ orders fit, the values tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -19,7 +19,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Side, Transform
 from qdebug.model import Node, operators
 from qdebug.model.operators import kinds_of
-from qdebug.model.outline import outline_of, shape_of
+from qdebug.model.outline import outline_of
 from qdebug.model.thresholds.alignment import (
     CHANNEL_AXIS_MAX_RANK,
     CHANNEL_AXIS_MIN_RANK,
@@ -31,45 +31,39 @@ __all__ = ["moved_shape", "with_channels_second"]
 
 
 def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the extents of a tensor whose last dimension is put second."""
+    """Return the extents of a tensor whose last dimension is put second."""
     return shape[:1] + shape[-1:] + shape[1:-1]
 
 
-def with_channels_second(context: Context, pairs: Sequence[Pair]) -> Sequence[Pair]:
-    """Add to pairs how the side that keeps channels last is brought into the other's order.
-
-    Args:
-        context: What is known.
-        pairs: Pairs in topological order, with the views that the graphs tell.
-    """
-    ref, be = context.ref, context.be
+def with_channels_second(context: Context) -> Iterator[Pair]:
+    """Add to pairs how the side that keeps channels last is brought into the other's order."""
+    ref, be, pairs = context.ref, context.be, context.pairs
     said = {_is_last(info.layout) for run in (ref, be) for info in run.graph.tensors.values()}
     sides = [(True in said and _said(context, pair)) or _told(context, pair) for pair in pairs]
     ahead = sides.count(Side.BACKEND) > sides.count(Side.REFERENCE)
     last = Side.BACKEND if ahead else Side.REFERENCE if any(sides) else None
     unsaid = any(_is_turn_unsaid(node) for run in (be, ref) for node in kinds_of(run.graph.nodes))
     if not (last or unsaid or any(pair.match is Match.DATA for pair in pairs)):
-        return pairs
-    turned: dict[str, tuple[int, ...]] = {}
-    result = []
+        return
+    side, turned = last or Side.BACKEND, dict[str, tuple[int, ...]]()
     for pair in pairs:
         node = be.graph.producer(pair.backend)
         if node is not None and operators.of(node.op).gives_extents and any(name in turned for name in node.inputs):
-            continue  # the extents of a tensor that is turned are others
+            context.incomparable.add(pair.backend)  # the extents of a tensor that is turned are others
+            continue
         made = node, ref.graph.producer(pair.reference)
         asked = last or pair.match is Match.DATA or any(each is not None and _is_turn_unsaid(each) for each in made)
-        order = _order(context, pair, last or Side.BACKEND, turned) if asked and _plain(pair) else None
+        order = _order(context, pair, side, turned) if asked and _plain(pair) else None
         if order is not None:
             turned[pair.backend] = order
-        result.append(pair if order is None else _turned(pair, last or Side.BACKEND, order))
-    return result
+            view = replace(pair.view_of(side) or Transform(), transpose=order)
+            yield pair.with_view(side, view, f"dimensions read as {order}")
 
 
 def _said(context: Context, pair: Pair) -> Side | None:
     """Return the side whose tensor is said to have channels last while the other is not."""
-    theirs = _is_last(context.ref.graph.tensors[pair.reference].layout)
-    ours = _is_last(context.be.graph.tensors[pair.backend].layout)
-    return None if theirs == ours else Side.BACKEND if ours else Side.REFERENCE
+    last = [side for side in Side if _is_last(context.run(side).graph.tensors[pair.of(side)].layout)]
+    return last[0] if len(last) == 1 else None
 
 
 def _is_last(layout: str | None) -> bool:
@@ -108,8 +102,8 @@ def _shape(run: IndexedRecording, tensor: str) -> tuple[int, ...] | None:
     outline = outline_of(run.recording, tensor)
     if outline is not None:
         return outline.shape
-    if run.recording.has(tensor):
-        return shape_of(run.recording, tensor)
+    if run.has(tensor):
+        return run.shape(tensor)
     known = run.graph.tensors[tensor].shape
     return None if known is None or None in known else tuple(int(extent or 0) for extent in known)
 
@@ -121,8 +115,7 @@ def _order(context: Context, pair: Pair, last: Side, turned: Mapping[str, tuple[
     where they do not, what the tensor is made of.
     """
     be = context.be
-    shapes = _shape(be, pair.backend), _shape(context.ref, pair.reference)
-    mine, other = shapes if last is Side.BACKEND else reversed(shapes)
+    mine, other = (_shape(context.run(side), pair.of(side)) for side in (last, last.other))
     if mine is None or other is None or sorted(mine) != sorted(other):
         return None
     if not CHANNEL_AXIS_MIN_RANK <= len(mine) <= CHANNEL_AXIS_MAX_RANK:
@@ -143,24 +136,13 @@ def _order(context: Context, pair: Pair, last: Side, turned: Mapping[str, tuple[
 
 def _by_values(context: Context, pair: Pair, last: Side, orders: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Return the order in which two tensors are plainly more alike than in any other; None if there is none."""
-    ref, be = context.ref, context.be
-    if not (ref.recording.has(pair.reference) and be.recording.has(pair.backend)):
+    sides = [(context.run(side), pair.of(side)) for side in (last, last.other)]
+    if not all(run.has(tensor) for run, tensor in sides) or context.be.size(pair.backend) > VALUES_READ_MAX_ELEMENTS:
         return None
-    if be.size(pair.backend) > VALUES_READ_MAX_ELEMENTS:
-        return None
-    both = (run.values(n) for run, n in ((be, pair.backend), (ref, pair.reference)))
-    mine, other = both if last is Side.BACKEND else reversed(tuple(both))
+    mine, other = (run.values(tensor) for run, tensor in sides)
     errors = sorted((float(np.linalg.norm(mine.transpose(order) - other)), order) for order in orders)
     clear = len(errors) == 1 or errors[0][0] < CLEARER_CANDIDATE_MAX_ERROR_RATIO * errors[1][0]
     near = errors[0][0] < float(np.linalg.norm(other))
     if not any(error for error, _ in errors):
         return errors[0][1]
     return errors[0][1] if clear and near else None
-
-
-def _turned(pair: Pair, last: Side, order: tuple[int, ...]) -> Pair:
-    if last is Side.BACKEND:
-        view = replace(pair.backend_view or Transform(), transpose=order)
-        return replace(pair, backend_view=view, reason=f"{pair.reason}; dimensions read as {order}")
-    view = replace(pair.reference_view or Transform(), transpose=order)
-    return replace(pair, reference_view=view, reason=f"{pair.reason}; reference dimensions read as {order}")

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def bounds_of(run: IndexedRecording, node: Node) -> tuple[float, float] | None:
-    """Give the interval that a Relu or Clip of a run clamps to, if it is known."""
+    """Return the interval that a Relu or Clip of a run clamps to, if it is known."""
     recording = run.recording
     constants = {name: recording.load(name) for name in node.inputs[1:] if name and recording.has(name)}
     return clamp_bounds(node, constants)
@@ -70,7 +70,7 @@ def clamped_inside(
     node = run.recording.graph.producer(tensor)
     if bounds is None or node is None or not (is_foreign(node) or says_nothing(node)):
         return False
-    if not (run.recording.has(tensor) and other.recording.has(before)):
+    if not (run.has(tensor) and other.has(before)):
         return False
     return _within(run, tensor, bounds) and not _within(other, before, bounds)
 
@@ -81,7 +81,7 @@ def _within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> 
 
 
 def code_span(run: IndexedRecording, tensor: str) -> tuple[float, float] | None:
-    """Give the least and the greatest real number that a tensor's integer codes can stand for; None without codes."""
+    """Return the least and the greatest real number that a tensor's integer codes can stand for; None without codes."""
     quant = run.graph.tensors[tensor].quant
     if quant is None or quant.qmin is None or quant.qmax is None:
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
-from qdebug.compare.align.pairs import Match, Pair, Transform
+from qdebug.compare.align.pairs import Match, Pair, Side, Transform
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
 from qdebug.model import Node
 
@@ -73,6 +73,7 @@ class Context:
         found: The pairs found so far.
         notes: Why a backend tensor has no partner.
         undecided: Backend tensors that several reference tensors fit equally well.
+        incomparable: Backend tensors whose pairs are not compared: they are extents, and one side has others.
         withdrawn: Backend tensors whose values speak against what the graphs lead to.
         clamped_later: Results of the reference's Relu or Clip that the codes of backend tensors answer to, by these.
         by_structure: Pairs that the graphs lead to, before anything else is asked.
@@ -84,6 +85,7 @@ class Context:
     be: IndexedRecording
     notes: dict[str, str] = field(default_factory=dict)
     undecided: set[str] = field(default_factory=set)
+    incomparable: set[str] = field(default_factory=set)
     withdrawn: set[str] = field(default_factory=set)
     clamped_later: dict[str, str] = field(default_factory=dict)
     by_structure: dict[str, Pair | None] = field(default_factory=dict)
@@ -99,6 +101,11 @@ class Context:
     def order(self) -> tuple[str, ...]:
         """The backend's tensors in topological order."""
         return tensor_order(self.be.graph)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The pairs found so far, in the backend's topological order."""
+        return [self.found[name] for name in self.order if name in self.found]
 
     @cached_property
     def loose(self) -> bool:
@@ -123,6 +130,10 @@ class Context:
     def results(self) -> dict[str, str]:
         """What each reference node makes, by its name; only nodes that make one tensor."""
         return {node.name: made for node in self.ref.graph.nodes if (made := only_result(node)) is not None}
+
+    def run(self, side: Side) -> IndexedRecording:
+        """Return the run of one side."""
+        return self.be if side is Side.BACKEND else self.ref
 
     def unpaired(self, tensor: str, reason: str, *, undecided: bool = False) -> None:
         """Note why a backend tensor has no partner, as far as is known."""

@@ -76,9 +76,17 @@ class IndexedRecording:
         """Return the real values of a recorded tensor, as float64; of codes without a scale, the codes."""
         return np.asarray(dequantize(self.recording.load(tensor), self.graph.tensors[tensor].quant), np.float64)
 
+    def has(self, tensor: str) -> bool:
+        """Tell whether the values of a tensor were recorded."""
+        return self.recording.has(tensor)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Return the extents of a recorded tensor."""
+        return shape_of(self.recording, tensor)
+
     def size(self, tensor: str) -> int:
         """Return how many elements a recorded tensor has."""
-        return math.prod(shape_of(self.recording, tensor))
+        return math.prod(self.shape(tensor))
 
     def _follow(self, node: Node) -> None:
         """Derive what a node's outputs hang on from what its inputs do."""
@@ -120,7 +128,7 @@ class IndexedRecording:
             self._turned[node.outputs[0]] = start, order
 
     def handed_on(self, node: Node) -> str | None:
-        """Give the tensor whose values a node hands on as its first output; None if it computes something else."""
+        """Return the tensor whose values a node hands on as its first output; None if it computes something else."""
         row = operators.of(node.op)
         if row.keeps_values or row.arranges or row.casts:
             if node.name in self._turned_back:
@@ -170,7 +178,7 @@ class IndexedRecording:
         return numbers
 
     def number(self, tensor: str) -> int:
-        """Give a number that tensors share if the same operators make them of the same inputs (value numbering).
+        """Return a number that tensors share if the same operators make them of the same inputs (value numbering).
 
         Forms of one tensor share it as well, and so do small constants of the same values.
         """
@@ -195,16 +203,16 @@ class IndexedRecording:
         return arranged(next(numbers)) == arranged(next(numbers))
 
     def root(self, tensor: str) -> str:
-        """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""
+        """Return the first tensor that holds the same real numbers; the tensor itself if it is the first."""
         return self._root.get(tensor, tensor)
 
     def members(self, tensor: str) -> tuple[str, ...]:
-        """Give all tensors of a tensor's class, in topological order."""
+        """Return all tensors of a tensor's class, in topological order."""
         root = self._root.get(tensor, tensor)
         return tuple(self._members.get(root, (root,)))
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
-        """Give the nodes that read any member of a tensor's class and do more than hand it on."""
+        """Return the nodes that read any member of a tensor's class and do more than hand it on."""
         root = self._root.get(tensor, tensor)
         if root not in self._members:
             return tuple([node for node in self.graph.consumers(root) if self.handed_on(node) is None])
@@ -224,7 +232,7 @@ class IndexedRecording:
         return tensor in self._shapes
 
     def data_inputs(self, node: Node) -> tuple[str, ...]:
-        """Give a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
+        """Return a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
         free, folded = node.inputs, self._folded
         if "" in free or not folded.isdisjoint(free):
             free = tuple([tensor for tensor in free if tensor and tensor not in folded])
@@ -238,7 +246,7 @@ def _attrs_key(node: Node) -> Hashable:
 
 
 def _constant_key(recording: Recording, name: str) -> Hashable:
-    """Give what tells a small constant, of which graphs have many alike, from those of other values; None of others."""
+    """Return what tells a small constant, of which graphs have many, from those of other values; None of others."""
     info = recording.graph.tensors.get(name)
     if info is None:  # of a part that a node is shown as: it is recorded nowhere
         return None
@@ -319,7 +327,7 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
 
 
 def tensor_order(graph: Graph) -> tuple[str, ...]:
-    """Give the tensors of a graph, constants left out: inputs first, then outputs node by node."""
+    """Return the tensors of a graph, constants left out: inputs first, then outputs node by node."""
     produced = [tensor for node in graph.nodes for tensor in node.outputs if tensor]
     made = set(produced)
     free = [name for name, info in graph.tensors.items() if name not in made and info.role is not Role.CONSTANT]
@@ -328,7 +336,7 @@ def tensor_order(graph: Graph) -> tuple[str, ...]:
 
 def same_kind(ref: IndexedRecording, reference: str, be: IndexedRecording, backend: str) -> bool:
     """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
-    if ref.recording.has(reference) and be.recording.has(backend):
-        return shape_of(ref.recording, reference) == shape_of(be.recording, backend)
+    if ref.has(reference) and be.has(backend):
+        return ref.shape(reference) == be.shape(backend)
     theirs, ours = ref.graph.tensors[reference], be.graph.tensors[backend]
     return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)

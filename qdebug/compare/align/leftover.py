@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from qdebug.compare.align.context import Context, add_partner
@@ -27,7 +27,6 @@ class _Half:
 
     Args:
         side: Which.
-        other: The name of the other.
         run: The run.
         paired: Its compared tensors.
         unpartnered: Its tensors that have a partner of which the other recording has no values.
@@ -38,14 +37,13 @@ class _Half:
     """
 
     side: Side
-    other: Side
     run: IndexedRecording
     paired: set[str]
     unpartnered: set[str]
     inside: Inside
     missing: set[str]
-    notes: Mapping[str, str] = field(default_factory=dict)
-    twins: Sequence[str] = ()
+    notes: Mapping[str, str]
+    twins: Sequence[str]
 
     @cached_property
     def outlines(self) -> Mapping[Outline, str]:
@@ -73,34 +71,25 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
         context: What the search for partners ended with.
         pairs: The pairs that are compared.
     """
-    ref, be = context.ref, context.be
-    named = set(ref.recording.names), set(be.recording.names)
-    known = ref.recording.graph.tensors, be.recording.graph.tensors
-    found = [p for p in context.found.values() if p.reference in known[0] and p.backend in known[1]]
-    theirs_inside, ours_inside = _inside(context, pairs)
-    theirs = _Half(
-        side=Side.REFERENCE,
-        other=Side.BACKEND,
-        run=ref,
-        paired={pair.reference for pair in pairs},
-        unpartnered={pair.reference for pair in found if pair.backend not in named[1]},
-        inside=theirs_inside,
-        missing=known[1].keys() - named[1],
-        twins=[pair.reference for pair in pairs],
-    )
-    ours = _Half(
-        side=Side.BACKEND,
-        other=Side.REFERENCE,
-        run=be,
-        paired={pair.backend for pair in pairs},
-        unpartnered={pair.backend for pair in found if pair.reference not in named[0]},
-        inside=ours_inside,
-        missing=known[0].keys() - named[0],
-        notes=context.notes,
-    )
-    halves = theirs, ours
+    halves = [_half(context, pairs, side, inside) for side, inside in zip(Side, _inside(context, pairs), strict=True)]
     listed = [_unmatched(half, name) for half in halves for name in half.run.recording.names if name not in half.paired]
     return (*listed, *(entry for half in halves for entry in _skipped(half)))
+
+
+def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _Half:
+    run, there, ours = context.run(side), context.run(side.other).recording, side is Side.BACKEND
+    missing = there.graph.tensors.keys() - there.names
+    known = run.recording.graph.tensors
+    return _Half(
+        side=side,
+        run=run,
+        paired={pair.of(side) for pair in pairs},
+        unpartnered={p.of(side) for p in context.found.values() if p.of(side.other) in missing and p.of(side) in known},
+        inside=inside,
+        missing=missing,
+        notes=context.notes if ours else {},
+        twins=() if ours else [pair.reference for pair in pairs],
+    )
 
 
 def _unmatched(half: _Half, tensor: str) -> Unmatched:
@@ -121,7 +110,7 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     if twin is not None:
         return entry(Kind.BENIGN, f"another form of {twin!r}, which is compared")
     if tensor in half.unpartnered:
-        return entry(Kind.LOST, f"the {half.other}'s recording has no values of it")
+        return entry(Kind.LOST, f"the {half.side.other}'s recording has no values of it")
     if place is not None and tensor not in graph.outputs:
         return entry(Kind.BENIGN, *place)
     double = half.doubles.get(run.number(tensor)) if half.twins else None
@@ -131,8 +120,8 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     if harmless:
         return entry(Kind.BENIGN, harmless)
     if tensor in half.missing:
-        return entry(Kind.LOST, f"the {half.other}'s recording has no values of it")
-    return entry(Kind.LOST, half.notes.get(tensor, f"no tensor of the {half.other} answers to it"))
+        return entry(Kind.LOST, f"the {half.side.other}'s recording has no values of it")
+    return entry(Kind.LOST, half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it"))
 
 
 def said_unchecked(reason: str, why: str) -> str:
@@ -188,7 +177,7 @@ def _leads_to_compared(tensor: str, half: _Half) -> bool:
 
 
 def _arranged(run: IndexedRecording, tensor: str) -> str:
-    """Give the root of what a tensor is an arrangement of, all elements and no more; of itself if of nothing."""
+    """Return the root of what a tensor is an arrangement of, all elements and no more; of itself if of nothing."""
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).arranges:
         tensor = run.root(node.inputs[0])
@@ -249,7 +238,7 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
 
 
 def _doubles(run: IndexedRecording) -> dict[int, set[str]]:
-    """Give the roots of the tensors that the same operators make of the same inputs, by number."""
+    """Return the roots of the tensors that the same operators make of the same inputs, by number."""
     doubles: dict[int, set[str]] = {}
     for name in run.graph.tensors:
         doubles.setdefault(run.number(name), set()).add(run.root(name))

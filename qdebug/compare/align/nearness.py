@@ -32,7 +32,7 @@ def stage(context: Context, tensor: str, reference: str) -> str | None:
     not always said of the node that does it. Where the values do not tell, that is the reference tensor itself.
     """
     ref, be = context.ref, context.be
-    if not (ref.recording.has(reference) and be.recording.has(tensor)):
+    if not (ref.has(reference) and be.has(tensor)):
         return reference
     theirs, ours = ref.values(reference), be.values(tensor)
     error = distance(theirs, ours) if theirs.size == ours.size else 0.0
@@ -58,10 +58,10 @@ def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
     node, clamp = be.recording.graph.producer(tensor), ref.graph.producer(reference)
     if node is None or clamp is None or not operators.of(clamp.op).clamps or not any(clamp.inputs):
         return None
-    if tensor in be.graph.outputs or not context.undeclared_codes or not be.recording.has(tensor):
+    if tensor in be.graph.outputs or not context.undeclared_codes or not be.has(tensor):
         return None
     source = clamp.inputs[0]
-    if not (ref.recording.has(source) and ref.recording.has(reference)):
+    if not (ref.has(source) and ref.has(reference)):
         return None
     ours = be.values(tensor)
     before, after = (distance(ref.values(name), ours) for name in (source, reference))
@@ -76,7 +76,7 @@ def _in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
         if len(readers) != 1 or not operators.plain(readers[0]).folded_before:
             return
         tensor = readers[0].outputs[0]
-        if run.recording.has(tensor) and run.size(tensor) == size:
+        if run.has(tensor) and run.size(tensor) == size:
             yield tensor
 
 

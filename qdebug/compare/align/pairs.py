@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 __all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Transform", "Unmatched", "block_of", "clamp_of"]
@@ -29,6 +29,11 @@ class Side(StrEnum):
 
     REFERENCE = "reference"
     BACKEND = "backend"
+
+    @property
+    def other(self) -> Side:
+        """The other run."""
+        return Side.REFERENCE if self is Side.BACKEND else Side.BACKEND
 
 
 class Kind(StrEnum):
@@ -57,13 +62,13 @@ class Transform:
 
 
 def block_of(layout: str | None) -> int | None:
-    """Give how many channels lie together in memory in a layout such as "NCHW16c"; None in any other."""
+    """Return how many channels lie together in memory in a layout such as "NCHW16c"; None in any other."""
     blocked = _BLOCKED.fullmatch(layout or "")
     return int(blocked.group(1)) if blocked else None
 
 
 def clamp_of(view: Transform | None) -> tuple[float | None, float | None]:
-    """Give the bounds that a view sets to real values; None for no bound."""
+    """Return the bounds that a view sets to real values; None for no bound."""
     return (None, None) if view is None else (view.clamp_low, view.clamp_high)
 
 
@@ -86,6 +91,20 @@ class Pair:
     reason: str
     reference_view: Transform | None = None
     backend_view: Transform | None = None
+
+    def of(self, side: Side) -> str:
+        """Return the tensor of one side."""
+        return self.backend if side is Side.BACKEND else self.reference
+
+    def view_of(self, side: Side) -> Transform | None:
+        """Return what is done to the values of one side first; None for nothing."""
+        return self.backend_view if side is Side.BACKEND else self.reference_view
+
+    def with_view(self, side: Side, view: Transform, said: str) -> Pair:
+        """Return the same pair with something else done to the values of one side first, and that said."""
+        if side is Side.BACKEND:
+            return replace(self, backend_view=view, reason=f"{self.reason}; {said}")
+        return replace(self, reference_view=view, reason=f"{self.reason}; reference {said}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

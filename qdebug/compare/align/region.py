@@ -54,7 +54,7 @@ def why_unchecked(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> 
     Returns:
         A clause; "" if nothing is in the way.
     """
-    graph, recording = run.recording.graph, run.recording
+    graph = run.recording.graph
     for name in (tensor, *sorted(inside)):
         node = graph.producer(name)
         if node is None:
@@ -63,6 +63,6 @@ def why_unchecked(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> 
         if not has_kernel(form.op, form.domain):
             return f"no kernel is known for {node.op}"
         for read in form.inputs:
-            if read and run.folds(read) and not any(map(recording.has, run.members(read))):
+            if read and run.folds(read) and not any(map(run.has, run.members(read))):
                 return f"the constant {read!r} was not recorded"
     return ""

@@ -51,7 +51,7 @@ def _hooked(run: IndexedRecording, name: str) -> bool:
 
 
 def _siblings(names: list[str]) -> Mapping[str, list[str]]:
-    """Give the modules that are parts of each."""
+    """Return the modules that are parts of each."""
     parts: dict[str, list[str]] = {}
     for name in names:
         parts.setdefault(name.rpartition(".")[0], []).append(name)
@@ -88,12 +88,12 @@ def _result_of(module: str, results: Mapping[str, list[str]], names: Sequence[st
 
 
 def _modules(graph: Graph, tensor: str) -> tuple[str, ...]:
-    """Give the modules that a tensor is made in: a runtime's own names say nothing, nor do those of what it fused."""
+    """Return the modules that a tensor is made in: a runtime's own names say nothing, nor do those of what it fused."""
     return modules_of(graph.tensors[tensor].stands_for or tensor) if tensor else ()
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """Give the modules that the scope in an exported name says, the outermost first: a, a.1, a.1.b, a.1.b.2.
+    """Return the modules that the scope in an exported name says, the outermost first: a, a.1, a.1.b, a.1.b.2.
 
     A part of a list or sequence repeats the name of that: `/a/a.1`.
     """

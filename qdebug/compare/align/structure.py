@@ -17,7 +17,6 @@ from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.align.weights import weight_distance, weight_of
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums, operands
-from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.alignment import (
     FUSED_CHAIN_MAX_NODES,
     WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS,
@@ -274,7 +273,7 @@ def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) ->
 def _places(run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
     """Return a constant that says which elements a node picks, if it was recorded."""
     name = node.inputs[slot] if len(node.inputs) > slot else ""
-    held = [each for each in run.members(name) if run.recording.has(each)] if name else []
+    held = [each for each in run.members(name) if run.has(each)] if name else []
     if not held or not run.folds(name) or run.size(held[0]) > WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
         return None
     return run.recording.load(held[0])
@@ -326,7 +325,7 @@ def _holds(name: str, part: str) -> bool:
 
 def _same_extents(context: Context, reference: str, backend: str) -> bool:
     """Tell whether two tensors were recorded with the same extents beside a leading one, in another order."""
-    if not (context.ref.recording.has(reference) and context.be.recording.has(backend)):
+    if not (context.ref.has(reference) and context.be.has(backend)):
         return False
-    theirs, ours = shape_of(context.ref.recording, reference), shape_of(context.be.recording, backend)
+    theirs, ours = context.ref.shape(reference), context.be.shape(backend)
     return len(ours) > 2 and ours[:1] == theirs[:1] and ours != theirs and sorted(ours) == sorted(theirs)

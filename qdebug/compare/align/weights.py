@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -17,7 +19,7 @@ __all__ = ["in_plain_order", "same_scalar", "weight_distance", "weight_of", "wit
 
 
 def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
-    """Give the largest recorded constant that a node reads, as real values; None if it reads no more than a scalar."""
+    """Return the largest recorded constant that a node reads, as real values; None if that is a scalar, or none."""
     if operators.of(node.op).packs_weight:
         return _of_blocks(run, node)
     largest = _largest(run, node)
@@ -37,7 +39,7 @@ def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
         if tensor and run.folds(tensor):
-            held = next((m for m in reversed(run.members(tensor)) if run.recording.has(m)), None)
+            held = next((m for m in reversed(run.members(tensor)) if run.has(m)), None)
             if held is not None:
                 sizes.append((run.size(held), held))
     return in_plain_order(run, node, run.values(max(sizes)[1])) if sizes else None
@@ -67,7 +69,7 @@ def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.
 
 def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
     names = [name for name in node.inputs[1:4] if name]
-    if not all(run.folds(name) and run.recording.has(name) for name in names):
+    if not all(run.folds(name) and run.has(name) for name in names):
         return None
     try:
         codes, scales = blockwise_weight(node, {name: run.recording.load(name) for name in names})
@@ -77,38 +79,31 @@ def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
 
 
 def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> float | None:
-    """Give norm(backend - reference) / norm(reference) of two nodes' weights.
+    """Return norm(backend - reference) / norm(reference) of two nodes' weights.
+
+    A transposed matrix is turned, and so is a product's weight. What is added in another order of dimensions is not:
+    then the data have that order too, which is to be found first.
 
     Returns:
         None where either node has none; infinity where they have other numbers of elements.
     """
-    one, other = weight_of(be, ours), weight_of(ref, theirs)
-    if one is None or other is None:
+    backend, reference = weight_of(be, ours), weight_of(ref, theirs)
+    if backend is None or reference is None:
         return None
-    return _distance(other, one, product=operators.plain(ours).product)
-
-
-def _distance(reference: np.ndarray, backend: np.ndarray, *, product: bool) -> float:
-    """Give norm(backend - reference) / norm(reference); a transposed matrix is turned, and so is a product's weight.
-
-    What is added in another order of dimensions is not: then the data have that order too, which is to be found first.
-    """
     backend = without_padding(backend, reference.shape)
-    if reference.size != backend.size:
-        return float("inf")
+    norm = float(np.linalg.norm(reference))
+    if reference.size != backend.size or not norm:
+        return math.inf
     if reference.shape != backend.shape and reference.T.shape == backend.shape:
         reference = reference.T
-    norm = float(np.linalg.norm(reference))
-    if not norm:
-        return float("inf")
-    orders = _orders(backend.shape, reference.shape) if product else []
+    orders = _orders(backend.shape, reference.shape) if operators.plain(ours).product else []
     errors = (np.linalg.norm(backend.transpose(order) - reference) for order in orders)
     plain = np.linalg.norm(backend - reference.reshape(backend.shape))
     return float(min((plain, *errors))) / norm
 
 
 def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Give the orders of dimensions that turn a weight of another framework into outputs, inputs, rows, columns."""
+    """Return the orders of dimensions that turn a weight of another framework into outputs, inputs, rows, columns."""
     if len(shape) != len(wanted) or len(shape) < 3:
         return []
     middle = tuple(range(1, len(shape) - 1))
