@@ -16,8 +16,8 @@ import numpy as np
 
 from qdebug.adapters import replay_kernel
 from qdebug.compare.align.align import align_runs
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
@@ -85,7 +85,7 @@ class DiffSession:
         told = told or _nobody
         told("reading both graphs")
         with gc_paused():
-            runs = Run.of(reference), Run.of(backend)
+            runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             with np.errstate(all="ignore"):  # as where pairs are compared
                 self.alignment: Alignment = align_runs(*runs, told=told)
             told("planning what to compare")
@@ -348,7 +348,7 @@ def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) 
         paths, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
         reference, backend = (real_where_varying(open_recording(path)) for path in paths)
         with gc_paused():
-            runs = Run.of(reference), Run.of(backend)
+            runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
         _worker.comparison, _worker.examiner = comparison, examiner
     examiner.timing = Timing()

@@ -7,8 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
@@ -50,7 +50,7 @@ class NodeComparer:
         pairs: Sequence[Pair],
         limits: Limits,
         *,
-        runs: tuple[Run, Run] | None = None,
+        runs: tuple[IndexedRecording, IndexedRecording] | None = None,
     ) -> None:
         reference, backend = RecentTensors(reference), RecentTensors(backend)
         self._limits, self._rules = limits, RuleFinder(limits.rules)

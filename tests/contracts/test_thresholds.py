@@ -15,7 +15,7 @@ PACKAGES = ("qdebug/compare/",)
 CONSTANTS = {
     "align/align.py _STAGES": "display: how often progress is told",
     "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
-    "align/value_classes.py _ENDLESS": "operator: the largest end of a Slice",
+    "align/indexed_recording.py _ENDLESS": "operator: the largest end of a Slice",
     "attribute/band.py _STRETCH": "size of a block",
     "attribute/rounding.py _SEED": "seed",
     "attribute/dynamic.py _CODES": "operator: steps of 8 bits",

@@ -11,9 +11,9 @@ import numpy as np
 
 from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.expand import parts_of
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.backend_replay import codes_shared, compute
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import real_values
@@ -65,7 +65,7 @@ def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
 
 
 def rounding_inside(
-    be: Run, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
+    be: IndexedRecording, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
 ) -> np.ndarray:
     """Give what rounding to the backend's own codes adds to each element of a segment's result.
 
@@ -89,7 +89,9 @@ def rounding_inside(
     return in_reference_order(np.subtract(rounded, real, dtype=np.float64), pair.backend_view, shape)
 
 
-def _replayed(be: Run, pair: Pair, segment: Segment, place: tuple[int, int], *, to_codes: bool) -> np.ndarray:
+def _replayed(
+    be: IndexedRecording, pair: Pair, segment: Segment, place: tuple[int, int], *, to_codes: bool
+) -> np.ndarray:
     tensors, opset = be.recording.graph.tensors, be.recording.graph.opset
     known: dict[str, np.ndarray] = {}
     for node in segment.own:
@@ -108,7 +110,9 @@ def _replayed(be: Run, pair: Pair, segment: Segment, place: tuple[int, int], *, 
     return known[pair.backend]
 
 
-def _read(be: Run, form: Node, name: str, known: dict[str, np.ndarray], place: tuple[int, int]) -> np.ndarray:
+def _read(
+    be: IndexedRecording, form: Node, name: str, known: dict[str, np.ndarray], place: tuple[int, int]
+) -> np.ndarray:
     """Give what a node reads: what the replay made, or as it was recorded."""
     if name in known:
         return known[name]

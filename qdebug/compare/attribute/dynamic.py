@@ -19,9 +19,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.backend_replay import compute
 from qdebug.compare.attribute.band import beyond_own_terms
 from qdebug.compare.attribute.rounding import Rounding, real_values
@@ -301,7 +301,7 @@ class DynamicSteps:
         be: The backend run.
     """
 
-    def __init__(self, be: Run) -> None:
+    def __init__(self, be: IndexedRecording) -> None:
         self._be = be
 
     def wrong(self, segment: Segment, place: tuple[int, int]) -> WrongStep | None:
@@ -414,7 +414,7 @@ class DynamicReplay:
         steps: Holds each node against its own recorded inputs.
     """
 
-    def __init__(self, be: Run, rounding: Rounding) -> None:
+    def __init__(self, be: IndexedRecording, rounding: Rounding) -> None:
         self._be, self._rounding = be, rounding
         self.steps = DynamicSteps(be)
 
@@ -492,7 +492,7 @@ class DynamicReplay:
         found: dict[str, np.ndarray | float] = {}
         for node in segment.own:
             for name in node.inputs if operators.of(node.op).takes_codes else ():
-                if not name or not self._be.classes.folds(name) or not self._be.recording.has(name):
+                if not name or not self._be.folds(name) or not self._be.recording.has(name):
                     continue
                 quant = self._be.recording.graph.tensors[name].quant
                 if quant is not None:

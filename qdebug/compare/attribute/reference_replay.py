@@ -15,9 +15,9 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.compare.align.clamps import code_span
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order, into_stored_order, plain_shape
-from qdebug.compare.align.pairs import Pair, View
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.pairs import Pair, Transform
 from qdebug.compare.attribute.backend_replay import codes_shared, compute, without_kernel
 from qdebug.compare.attribute.band import allowed_error, held_unit, norm, stretches
 from qdebug.compare.attribute.dynamic import DynamicNoise, run_dynamic
@@ -89,7 +89,14 @@ class ReferenceReplay:
         backend: What the backend's were.
     """
 
-    def __init__(self, ref: Run, be: Run, *, pairs: Mapping[str, Pair], layouts: Mapping[str, View]) -> None:
+    def __init__(
+        self,
+        ref: IndexedRecording,
+        be: IndexedRecording,
+        *,
+        pairs: Mapping[str, Pair],
+        layouts: Mapping[str, Transform],
+    ) -> None:
         self._ref, self._be = ref, be
         self._pairs, self._layouts = pairs, layouts
         self.reference, self.backend = Rounding(ref), Rounding(be)
@@ -149,7 +156,7 @@ class ReferenceReplay:
 
     def _units(self, pair: Pair, segment: Segment, sample: int, step: int) -> tuple[float, float]:
         """Give the unit roundoff of what the backend's constants, and its results, are rounded to."""
-        names = {name for node in segment.own for name in node.inputs if name and self._be.classes.folds(name)}
+        names = {name for node in segment.own for name in node.inputs if name and self._be.folds(name)}
         output = self._be.recording.load(pair.backend, sample, step)
         return self.backend.narrowest(names), held_unit(output)
 
@@ -164,8 +171,8 @@ class ReferenceReplay:
         instead: Mapping[str, np.ndarray] = MappingProxyType({}),
         rounded: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
-        by_root = {self._ref.classes.root(name): name for name in segment.feeds}
-        last = by_root.get(self._ref.classes.root(pair.reference), pair.reference)
+        by_root = {self._ref.root(name): name for name in segment.feeds}
+        last = by_root.get(self._ref.root(pair.reference), pair.reference)
         values = _Values(
             known=dict(instead), by_root=by_root, last=last, noise=noise, saturate=saturate, rounded=rounded
         )
@@ -190,8 +197,8 @@ class ReferenceReplay:
 
         The node itself sees each tensor in the order that the reference keeps it in.
         """
-        if operators.of(node.op).casts and self._ref.classes.handed_on(node) == next(iter(node.inputs), ""):
-            source = values.by_root.get(self._ref.classes.root(node.inputs[0]), node.inputs[0])
+        if operators.of(node.op).casts and self._ref.handed_on(node) == next(iter(node.inputs), ""):
+            source = values.by_root.get(self._ref.root(node.inputs[0]), node.inputs[0])
             if source in values.known:  # to another float format: the same real numbers
                 values.known[node.outputs[0]] = values.known[source]
                 return
@@ -211,7 +218,7 @@ class ReferenceReplay:
                 inputs[name] = dequantize(recording.load(name), coded)
                 continue
             if name not in values.known:
-                fed = values.by_root.get(self._ref.classes.root(name))
+                fed = values.by_root.get(self._ref.root(name))
                 values.known[name] = self._in_form(name, values.known[fed]) if fed else self._constant(name, values)
             inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
         for name, exact in compute(node, form, opset, _factors_rounded(form, inputs, values.rounded)).items():
@@ -236,8 +243,8 @@ class ReferenceReplay:
         recording, opset = self._ref.recording, self._ref.recording.graph.opset
         inputs: dict[str, np.ndarray] = {}
         for name in filter(None, node.inputs):
-            fed = name if name in values.known else values.by_root.get(self._ref.classes.root(name))
-            if fed and not self._ref.classes.folds(name):
+            fed = name if name in values.known else values.by_root.get(self._ref.root(name))
+            if fed and not self._ref.folds(name):
                 inputs[name] = values.known[fed]
             elif recording.has(name):
                 inputs[name] = recording.load(name)

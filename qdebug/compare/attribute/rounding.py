@@ -18,7 +18,7 @@ from itertools import islice
 
 import numpy as np
 
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.band import held_unit
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import RecordingError
@@ -56,7 +56,7 @@ class Rounding:
         run: The run.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: IndexedRecording) -> None:
         self._run = run
 
     def unit(self, name: str) -> float:
@@ -65,7 +65,7 @@ class Rounding:
         One with too few elements to tell was rounded as the large ones of the network were, if its elements fit that.
         """
         recording = self._run.recording
-        arrays = [recording.load(form) for form in self._run.classes.members(name) if recording.has(form)]
+        arrays = [recording.load(form) for form in self._run.members(name) if recording.has(form)]
         floats = [array for array in arrays if is_float(logical_name(array.dtype))]
         own = max((held_unit(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
         if own <= FLOAT32_UNIT_ROUNDOFF < self._usual and any(
@@ -108,7 +108,7 @@ class Rounding:
         """
         recording = self._run.recording
         values = real_values(recording, name)
-        for form in self._run.classes.members(name):
+        for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
             if quant is not None:
                 steps = _steps(quant, values.ndim)
@@ -123,7 +123,7 @@ class Rounding:
     def levels(self, name: str) -> tuple[int, int] | None:
         """Give how many codes a constant uses and how many there are; None if it has no integer codes."""
         recording = self._run.recording
-        for form in self._run.classes.members(name):
+        for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
             if quant is not None and quant.qmin is not None and quant.qmax is not None and recording.has(form):
                 return np.unique(recording.load(form)).size, quant.qmax - quant.qmin + 1
@@ -194,7 +194,7 @@ def hair(real: np.ndarray) -> np.ndarray:
 
 
 def known_errors(
-    sides: tuple[Run, Run],
+    sides: tuple[IndexedRecording, IndexedRecording],
     nodes: tuple[Node, Node],
     others: Sequence[Node],
     half_steps: Callable[[str], np.ndarray],
@@ -215,7 +215,7 @@ def known_errors(
     if scales_by_constants(ref, others):
         return {}
     for run, name in zip(sides, names, strict=True):
-        if not name or not run.classes.folds(name) or not run.recording.has(name):
+        if not name or not run.folds(name) or not run.recording.has(name):
             return {}
     real, mine = (real_values(run.recording, name) for run, name in zip((ref, be), names, strict=True))
     if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and real.ndim > 1:
@@ -230,13 +230,13 @@ def known_errors(
     return {names[1]: np.minimum(error, half).astype(half.dtype)}
 
 
-def scales_by_constants(run: Run, nodes: Sequence[Node]) -> bool:
+def scales_by_constants(run: IndexedRecording, nodes: Sequence[Node]) -> bool:
     """Tell whether constants of nodes may be folded into the weight of the product that they stand beside."""
     scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
-    return any(run.classes.folds(name) for node in scaling for name in node.inputs if name)
+    return any(run.folds(name) for node in scaling for name in node.inputs if name)
 
 
-def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]:
+def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: Segment) -> frozenset[str]:
     """Give the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
 
     Whatever such a constant was rounded from, it was rounded once and for both.
@@ -245,8 +245,8 @@ def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]
     return frozenset(name for name, array in real.items() if any(_same(array, other) for other in mine.values()))
 
 
-def _constants(run: Run, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
-    names = {name for node in nodes for name in node.inputs if name and run.classes.folds(name)}
+def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
+    names = {name for node in nodes for name in node.inputs if name and run.folds(name)}
     arrays = {name: real_values(run.recording, name) for name in names if run.recording.has(name)}
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.attribute.band import unit_roundoff
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
@@ -38,7 +38,7 @@ class ConstantCheck:
         replay: Knows by how much rounding to codes changes a constant of either side.
     """
 
-    def __init__(self, reference: Run, backend: Run, replay: ReferenceReplay) -> None:
+    def __init__(self, reference: IndexedRecording, backend: IndexedRecording, replay: ReferenceReplay) -> None:
         self._ref, self._be, self._replay = reference, backend, replay
 
     def are_other(self, node: Node, segment: Segment) -> bool:
@@ -88,7 +88,7 @@ class ConstantCheck:
             np.ravel(array)
             for array in (real_values(self._be.recording, bias), real_values(self._ref.recording, other))
         )
-        if mine.shape != theirs.shape or not self._ref.classes.folds(other):
+        if mine.shape != theirs.shape or not self._ref.folds(other):
             return None
         off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
         if not np.linalg.norm(off) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(theirs):
@@ -99,21 +99,21 @@ class ConstantCheck:
     def _added(self, main: Node, others: Sequence[Node]) -> str:
         """Return the constant that a node of its own adds to what a reference node gives; "" if there is none."""
         adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
-        names = [name for node in adding for name in node.inputs if self._ref.classes.folds(name)]
+        names = [name for node in adding for name in node.inputs if self._ref.folds(name)]
         return names[0] if len(names) == 1 else ""
 
     def _is_real(self, name: str) -> bool:
         """Tell whether a name is that of a constant of the backend which is rounded to no codes."""
         info, recording = self._be.recording.graph.tensors.get(name), self._be.recording
-        if info is None or info.quant is not None or not (self._be.classes.folds(name) and recording.has(name)):
+        if info is None or info.quant is not None or not (self._be.folds(name) and recording.has(name)):
             return False
         return recording.load(name).dtype.kind == "f" and not np.any(self._replay.backend.half_steps(name))
 
     def _computed(self, name: str) -> bool:
         """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
-        if not name or not self._ref.classes.folds(name):
+        if not name or not self._ref.folds(name):
             return False
-        made = self._ref.recording.graph.producer(self._ref.classes.root(name))
+        made = self._ref.recording.graph.producer(self._ref.root(name))
         return made is not None and not operators.of(made.op).moves
 
     def different(self, ours: Node, theirs: Node, segment: Segment) -> Finding | None:
@@ -144,7 +144,7 @@ class ConstantCheck:
 
     def _different_elements(self, node: Node, one: str, other: str, title: str, *, turned: bool) -> Finding | None:
         """Find whether elements of a backend constant are not the reference's by more than rounding makes."""
-        constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
+        constants = self._be.folds(one) and self._ref.folds(other)
         if not (constants and self._be.recording.has(one) and self._ref.recording.has(other)):
             return None
         (mine, half), real = self._rounded(one), real_values(self._ref.recording, other)

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.compare.align.clamps import bounds_of, codes_clamp
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import layouts_of
 from qdebug.compare.align.pairs import Pair, clamp_of
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.backend_replay import compute
 from qdebug.compare.attribute.dynamic import DynamicReplay
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
@@ -67,9 +67,9 @@ class GraphDifferences:
         backend: Recording,
         pairs: Sequence[Pair],
         *,
-        runs: tuple[Run, Run] | None = None,
+        runs: tuple[IndexedRecording, IndexedRecording] | None = None,
     ) -> None:
-        known = runs or (Run.of(reference), Run.of(backend))
+        known = runs or (IndexedRecording.of(reference), IndexedRecording.of(backend))
         self._ref, self.be = known[0].read_through(reference), known[1].read_through(backend)
         self._reference, self._backend = reference, backend
         self._pairs = {pair.backend: pair for pair in pairs}
@@ -85,7 +85,7 @@ class GraphDifferences:
         if segment.wide:
             return False
         if not segment.nodes:
-            return self.be.classes.handed_on(node) is not None or self._clamped_before(node, pair)
+            return self.be.handed_on(node) is not None or self._clamped_before(node, pair)
         theirs = segment.nodes[0]
         if len(segment.nodes) != 1 or pair.reference not in theirs.outputs:
             return False
@@ -105,18 +105,18 @@ class GraphDifferences:
         before = self._pairs.get(node.inputs[0]) if node.inputs else None
         if bounds is None or before is None:
             return False
-        members = self._ref.classes.members(pair.reference)
+        members = self._ref.members(pair.reference)
         return clamp_of(before.backend_view) == bounds or any(codes_clamp(self._ref, m, bounds) for m in members)
 
     def _same_operand(self, ours: str, theirs: str) -> bool:
         """Tell whether two operands are partners, or constants with equal real values."""
         if not ours or not theirs:
             return ours == theirs
-        if self.be.classes.folds(ours) and self._ref.classes.folds(theirs):
+        if self.be.folds(ours) and self._ref.folds(theirs):
             held = self._backend.has(ours) and self._reference.has(theirs)
             return not held or np.array_equal(real_values(self._backend, ours), real_values(self._reference, theirs))
         partner = self._pairs.get(ours)
-        return partner is not None and self._ref.classes.root(partner.reference) == self._ref.classes.root(theirs)
+        return partner is not None and self._ref.root(partner.reference) == self._ref.root(theirs)
 
     def checkable(self, node: Node, segment: Segment) -> bool:
         """Tell whether a replay of the reference's nodes can be held against the backend's node.
@@ -130,7 +130,7 @@ class GraphDifferences:
         tensors = self._backend.graph.tensors
         names = {name for node in segment.own for name in (*node.inputs, *node.outputs) if name}
         return any(operators.of(node.op).takes_codes for node in segment.own) or any(
-            tensors[form].quant is not None for name in names for form in self.be.classes.members(name)
+            tensors[form].quant is not None for name in names for form in self.be.members(name)
         )
 
     def multiplies_codes(self, node: Node) -> bool:
@@ -138,7 +138,7 @@ class GraphDifferences:
         form, _ = real_form(node, self._backend.graph.opset)
         if not operators.of(form.op).product:
             return False
-        weights = [name for name in form.inputs[1:2] if name and self.be.classes.folds(name)]
+        weights = [name for name in form.inputs[1:2] if name and self.be.folds(name)]
         return any(self.replays.backend.levels(name) is not None for name in weights)
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray | None:
@@ -176,7 +176,7 @@ class GraphDifferences:
             RecordingError: An input was not recorded.
         """
         form, opset = real_form(node, self._backend.graph.opset)
-        constants = [name for name in form.inputs if name and self.be.classes.folds(name)]
+        constants = [name for name in form.inputs if name and self.be.folds(name)]
         row = operators.of(form.op)
         if not row.product and not any(np.any(self.replays.backend.half_steps(name)) for name in constants):
             return 0.0
@@ -196,7 +196,7 @@ class GraphDifferences:
         for slot, name in enumerate(form.inputs):
             if not name:
                 continue
-            if self.be.classes.folds(name):
+            if self.be.folds(name):
                 steps = known[name] if name in known else half_steps(name)
                 rounded = rounded or bool(np.any(steps))
                 values[name] = steps
@@ -234,7 +234,7 @@ class GraphDifferences:
         """
         form, opset = real_form(node, self._backend.graph.opset)
         values = {name: real_values(self._backend, name, sample, step) for name in form.inputs if name}
-        constants = [name for name, array in values.items() if self.be.classes.folds(name) and array.dtype.kind == "f"]
+        constants = [name for name, array in values.items() if self.be.folds(name) and array.dtype.kind == "f"]
         steps = {name: self.replays.backend.half_steps(name) for name in constants}
         return constant_spread(lambda given: compute(node, form, opset, given)[tensor], values, steps)
 
@@ -284,7 +284,7 @@ class GraphDifferences:
             return False
         kinds = []
         for form, run in zip(forms, (self.be, self._ref), strict=True):
-            constant = {name: run.classes.folds(name) for name in form.inputs if name}
+            constant = {name: run.folds(name) for name in form.inputs if name}
             if not all(run.recording.has(name) for name, folds in constant.items() if folds):
                 return False
             kinds.append((form.op, tuple(constant.values())))
@@ -300,9 +300,9 @@ class GraphDifferences:
         return replace(weight, sentence=f"{said}; {weight.sentence}")
 
     def _different_operands(self, ours: Node, theirs: Node) -> Finding | None:
-        root = self._ref.classes.root
-        mine = [self._pairs[name].reference for name in self.be.classes.data_inputs(ours) if name in self._pairs]
-        missing = [n for n in self._ref.classes.data_inputs(theirs) if root(n) not in set(map(root, mine))]
+        root = self._ref.root
+        mine = [self._pairs[name].reference for name in self.be.data_inputs(ours) if name in self._pairs]
+        missing = [n for n in self._ref.data_inputs(theirs) if root(n) not in set(map(root, mine))]
         if not missing or not mine:
             return None
         read = " and ".join(map(repr, dict.fromkeys(mine)))
