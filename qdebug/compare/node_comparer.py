@@ -13,7 +13,6 @@ from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
 from qdebug.compare.explaining.reproduce import Reproducer
-from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.recordings import RecentTensors
@@ -58,7 +57,7 @@ class NodeComparer:
             reference=reference,
             backend=backend,
             pairs={pair.backend: pair for pair in pairs},
-            graphs=GraphCheck(reference, backend, GraphDifferences(reference, backend, pairs, runs=runs)),
+            graphs=GraphCheck(reference, backend, pairs, runs=runs),
             reproducer=Reproducer(backend),
         )
         self.timing = Timing()

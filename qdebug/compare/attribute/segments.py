@@ -29,6 +29,16 @@ class Segment:
     own: tuple[Node, ...] = ()
     elsewhere: bool = False
 
+    def beside(self, node: Node) -> list[Node]:
+        """Return the reference's nodes but one."""
+        return [each for each in self.nodes if each is not node]
+
+    @property
+    def products(self) -> tuple[Node, Node] | None:
+        """The one product of the reference and that of the backend, if they are of one kind; None if not."""
+        theirs, ours = ([node for node in nodes if operators.plain(node).product] for nodes in (self.nodes, self.own))
+        return (theirs[0], ours[0]) if len(theirs) == len(ours) == 1 and operators.same_family(*theirs, *ours) else None
+
     @property
     def wide(self) -> bool:
         """Whether several backend nodes are judged together, since what lies between them has no partner."""
