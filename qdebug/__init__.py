@@ -8,14 +8,14 @@ TYPE_CHECKING = False  # as type checkers know it; until `typing` is loaded Ctrl
 
 
 _HOME = {
-    "diff": "qdebug.session",
-    "explain": "qdebug.workflow.explain",
+    "diff": "qdebug.api",
+    "explain": "qdebug.api",
     "Limits": "qdebug.compare.result.limits",
     "load_limits": "qdebug.workflow.limits_file",
-    "Explanation": "qdebug.compare.explaining.explanation",
+    "Explanation": "qdebug.api",
     "open_recording": "qdebug.recording.opening",
     "Recorder": "qdebug.recording.recorder",
-    "DiffResult": "qdebug.compare.result.result",
+    "DiffResult": "qdebug.api",
     "NodeResult": "qdebug.compare.result.result",
     "QdebugError": "qdebug.errors",
     **dict.fromkeys(
@@ -29,9 +29,11 @@ __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604  the names live in th
 if TYPE_CHECKING:
     from typing import Any
 
-    from qdebug.compare.explaining.explanation import Explanation as Explanation
+    from qdebug.api import DiffResult as DiffResult
+    from qdebug.api import Explanation as Explanation
+    from qdebug.api import diff as diff
+    from qdebug.api import explain as explain
     from qdebug.compare.result.limits import Limits as Limits
-    from qdebug.compare.result.result import DiffResult as DiffResult
     from qdebug.compare.result.result import NodeResult as NodeResult
     from qdebug.errors import QdebugError as QdebugError
     from qdebug.model import Fidelity as Fidelity
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from qdebug.model import TensorInfo as TensorInfo
     from qdebug.recording.opening import open_recording as open_recording
     from qdebug.recording.recorder import Recorder as Recorder
-    from qdebug.session import diff as diff
-    from qdebug.workflow.explain import explain as explain
     from qdebug.workflow.limits_file import load_limits as load_limits
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from qdebug.adapters import replay_kernel
 from qdebug.compare.align.align import align_runs
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
@@ -25,11 +25,10 @@ from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
 from qdebug.compare.result.origin import gain_of
-from qdebug.compare.result.result import NUMERICS_VERSION, DiffResult, NodeResult, OutputRanking
+from qdebug.compare.result.result import NUMERICS_VERSION, NodeResult, OutputRanking, RunComparison
 from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
-from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
@@ -38,41 +37,9 @@ from qdebug.recording.cache import ColumnCache
 from qdebug.recording.opening import open_recording
 from qdebug.replay.registry import provide_kernels
 
-__all__ = ["DiffSession", "PairedValues", "diff", "open_recording"]
+__all__ = ["DiffSession", "PairedValues", "open_recording"]
 
 provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
-
-
-def diff(
-    reference: str | Path | Recording,
-    backend: str | Path | Recording,
-    *,
-    limits: Limits | None = None,
-    executor: Executor | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> DiffResult:
-    """Compare a backend recording with a reference recording.
-
-    What was found out of two files is kept, in `BACKEND.qdebug-cache` or the user's cache folder, for the next time.
-
-    Args:
-        reference: A path or an open recording.
-        backend: A path or an open recording.
-        limits: What counts as divergence and what may be missing; a stated default if None.
-        executor: Compares tensors in its workers; both sides must then be paths.
-        progress: Called with the number of tensors compared and their total.
-
-    Raises:
-        RecordingError: A file cannot be read.
-        AlignmentError: The two record different networks.
-    """
-    opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
-    session = DiffSession(*opened, limits=limits, cache=True)
-    if executor is not None:
-        if isinstance(reference, Recording) or isinstance(backend, Recording):
-            raise UsageError("An executor needs paths, not open recordings.", hint="Pass the two paths to diff().")
-        session.compare_in(executor, Path(reference), Path(backend))
-    return session.result(progress=progress)
 
 
 def _nobody(stage: str) -> None:
@@ -118,7 +85,7 @@ class DiffSession:
         told = told or _nobody
         told("reading both graphs")
         with gc_paused():
-            runs = Run.of(reference), Run.of(backend)
+            runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             with np.errstate(all="ignore"):  # as where pairs are compared
                 self.alignment: Alignment = align_runs(*runs, told=told)
             told("planning what to compare")
@@ -227,7 +194,7 @@ class DiffSession:
         self.limits = replace(self.limits, acknowledged=entries)
         self._results = self._acknowledged(self._results)
 
-    def result(self, *, progress: Callable[[int, int], None] | None = None) -> DiffResult:
+    def result(self, *, progress: Callable[[int, int], None] | None = None) -> RunComparison:
         """Compare everything that is left and sum up.
 
         Raises:
@@ -381,7 +348,7 @@ def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) 
         paths, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
         reference, backend = (real_where_varying(open_recording(path)) for path in paths)
         with gc_paused():
-            runs = Run.of(reference), Run.of(backend)
+            runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
         _worker.comparison, _worker.examiner = comparison, examiner
     examiner.timing = Timing()

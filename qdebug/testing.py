@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from qdebug.api import DiffResult
 from qdebug.compare.checks.codes import saturation
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.policy import judge_error
 from qdebug.compare.result.limits import Limits, checked_limits
-from qdebug.compare.result.result import DiffResult, Status
+from qdebug.compare.result.result import Status
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
@@ -127,7 +128,7 @@ def check_close(
     __tracebackhide__ = True
     # Nothing is kept beside the files: a test leaves no trace, and its recording will not be looked at twice.
     sides = [side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend)]
-    result = DiffSession(*sides, limits=limits).result()
+    result = DiffResult.made_of(DiffSession(*sides, limits=limits).result())
     if result.exit_code:
         paths = [_path(side) for side in (reference, backend)]
         files = (paths[0], paths[1]) if paths[0] is not None and paths[1] is not None else None
@@ -151,8 +152,8 @@ def assert_explained(backend: Run, *, allow: Sequence[str] | str = (), limits: L
         RecordingError: The file cannot be read.
     """
     __tracebackhide__ = True
+    from qdebug.api import explain
     from qdebug.compare.explaining.explanation import ExplainStatus
-    from qdebug.workflow.explain import explain
 
     explanation = explain(_opened(backend), limits=limits)
     patterns = (allow,) if isinstance(allow, str) else tuple(allow)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.source import Opening
 from qdebug.workflow.demo import run_demo
 
@@ -26,7 +26,9 @@ async def picture(reference: Path, backend: Path, screen: str) -> str:
     def compare() -> DiffSession:
         return DiffSession(open_recording(reference), open_recording(backend))
 
-    app = QdebugApp([Opening(compare=compare)], titles=[(reference.name, backend.name)], begin=Start(screen=screen))
+    app = QdebugApp(
+        [Opening(compare=compare)], titles=[(reference.name, backend.name)], begin=StartPlace(screen=screen)
+    )
     async with app.run_test(size=SIZE) as pilot:
         main = app.screen_stack[0]
         await until(pilot, lambda: main.finished)

@@ -20,7 +20,7 @@ import numpy as np
 from qdebug.adapters.onnx_tensor import ELEMENT_TYPES, RUNTIME_TYPES, unpack
 from qdebug.errors import BackendError, UsageError
 
-__all__ = ["LEVELS", "Session", "Settings", "TappedGraph", "chunks", "expose", "mend_subgraphs", "unreadable"]
+__all__ = ["LEVELS", "Session", "SessionSettings", "TappedGraph", "chunks", "expose", "mend_subgraphs", "unreadable"]
 
 LEVELS: Mapping[str, str] = {
     "none": "ORT_DISABLE_ALL",
@@ -35,7 +35,7 @@ _ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SessionSettings:
     """What the user chose about a session.
 
     Args:
@@ -107,7 +107,7 @@ class Session:
     """
 
     def __init__(
-        self, model: Path | bytes, settings: Settings, options: Any, *, data_folder: Path | None = None
+        self, model: Path | bytes, settings: SessionSettings, options: Any, *, data_folder: Path | None = None
     ) -> None:
         import onnxruntime
 
@@ -208,7 +208,7 @@ class TappedGraph:
         BackendError: ONNX Runtime refused the graph.
     """
 
-    def __init__(self, path: Path, proto: Any, settings: Settings, taps: Sequence[str]) -> None:
+    def __init__(self, path: Path, proto: Any, settings: SessionSettings, taps: Sequence[str]) -> None:
         self._path = path
         mend_subgraphs(proto.graph)
         self._proto = proto

@@ -20,7 +20,7 @@ import numpy as np
 
 from qdebug.adapters.onnx_executed import channel_block, describe
 from qdebug.adapters.onnx_model import OnnxModel, read_proto, reader
-from qdebug.adapters.onnx_session import LEVELS, Session, Settings, TappedGraph, expose, unreadable
+from qdebug.adapters.onnx_session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
 from qdebug.adapters.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
@@ -52,7 +52,7 @@ class OnnxRuntimeRun:
         BackendError: ONNX Runtime refused the model.
     """
 
-    def __init__(self, source: OnnxModel, settings: Settings, facts: RunFacts, *, weights: bool) -> None:
+    def __init__(self, source: OnnxModel, settings: SessionSettings, facts: RunFacts, *, weights: bool) -> None:
         self.facts = facts
         self._source = source
         self._settings = settings
@@ -88,9 +88,9 @@ class OnnxRuntimeRun:
         """Give the graph of the highest level that keeps names, where the chosen level does not."""
         if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
             return None
-        return self._optimized(Settings(level="extended", threads=self._settings.threads)).graph
+        return self._optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
 
-    def _optimized(self, settings: Settings, exposed: Sequence[str] = ()) -> OnnxModel:
+    def _optimized(self, settings: SessionSettings, exposed: Sequence[str] = ()) -> OnnxModel:
         """Save the graph that ONNX Runtime makes of the source, with more tensors as outputs if wanted."""
         target = self._folder / f"{settings.level}.onnx"
         options = settings.saving(target)
@@ -264,7 +264,9 @@ class OnnxRuntimeBackend:
                 "ONNX Runtime runs model files, not recordings.",
                 hint="Give the .onnx file, or replay the recording: --backend interpreter.",
             )
-        settings = Settings(level=chosen["opt"], threads=_threads(chosen["threads"]), provider=chosen["provider"])
+        settings = SessionSettings(
+            level=chosen["opt"], threads=_threads(chosen["threads"]), provider=chosen["provider"]
+        )
         settings.check_provider()
         source = reader.open(model)
         return OnnxRuntimeRun(source, settings, _facts(source, settings, chosen, taps), weights=weights)
@@ -279,7 +281,7 @@ def _threads(text: str) -> int:
     return int(text)
 
 
-def _facts(source: OnnxModel, settings: Settings, chosen: Mapping[str, str], taps: str) -> RunFacts:
+def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, str], taps: str) -> RunFacts:
     import onnx
     import onnxruntime
 

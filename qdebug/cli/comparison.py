@@ -12,7 +12,7 @@ from qdebug.errors import UsageError
 if TYPE_CHECKING:
     from qdebug.cli.output import OnProgress
     from qdebug.compare.result.limits import Limits
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
     from qdebug.model import Recording, TensorInfo
     from qdebug.session import DiffSession
     from qdebug.view.detail import NodeDetail
@@ -46,7 +46,7 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
         return DiffSession(*sides, limits=limits, cache=True, told=told)
 
 
-def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnProgress) -> DiffResult:
+def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnProgress) -> RunComparison:
     """Compare everything.
 
     Args:
@@ -62,7 +62,7 @@ def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnP
     return renumbered(result, sample)
 
 
-def node_detail(session: DiffSession, result: DiffResult, name: str, *, sample: int | None = None) -> NodeDetail:
+def node_detail(session: DiffSession, result: RunComparison, name: str, *, sample: int | None = None) -> NodeDetail:
     """Gather what is known of one compared node.
 
     Args:

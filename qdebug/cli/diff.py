@@ -32,7 +32,7 @@ from qdebug.view.text import safe_text
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
     from qdebug.compare.result.limits import Limits
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
     from qdebug.compare.timing import Timing
     from qdebug.numerics.agreement import Agreement
     from qdebug.session import DiffSession
@@ -155,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
     if options.form == "html" and options.output is None and terminal_width() is not None:
         raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
-    results: dict[str, DiffResult] = {}
+    results: dict[str, RunComparison] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
     pages: dict[str, Sequence[NodeDetail]] = {}
@@ -188,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
     return max(result.exit_code for result in results.values())
 
 
-def _compared(options: DiffOptions, backend: Path, limits: Limits) -> tuple[DiffSession, DiffResult]:
+def _compared(options: DiffOptions, backend: Path, limits: Limits) -> tuple[DiffSession, RunComparison]:
     """Compare one backend with the reference; of several, say which one it is that cannot be compared."""
     try:
         session = opened(options.reference, backend, limits=limits, sample=options.sample)
@@ -200,11 +200,11 @@ def _compared(options: DiffOptions, backend: Path, limits: Limits) -> tuple[Diff
         raise AlignmentError(f"{str(backend)!r}: {error.message}", hint=error.hint) from error
 
 
-def _unique(name: str, taken: dict[str, DiffResult]) -> str:
+def _unique(name: str, taken: dict[str, RunComparison]) -> str:
     return name if name not in taken else f"{name} ({len(taken) + 1})"
 
 
-def _in_full(session: DiffSession, result: DiffResult, options: DiffOptions) -> Sequence[NodeDetail]:
+def _in_full(session: DiffSession, result: RunComparison, options: DiffOptions) -> Sequence[NodeDetail]:
     """Gather what a page shows of the nodes that are worth it, or of the one asked for."""
     if options.form != "html":
         return ()
@@ -234,7 +234,7 @@ def _agreement(sessions: Sequence[DiffSession]) -> Mapping[str, Agreement]:
 
 def _joined(
     options: DiffOptions,
-    results: dict[str, DiffResult],
+    results: dict[str, RunComparison],
     agreement: Mapping[str, Agreement],
     texts: Sequence[str],
     details: Sequence[NodeDetail],
@@ -250,13 +250,13 @@ def _joined(
     return "\n".join([*head, *parts])
 
 
-def _json(results: dict[str, DiffResult], agreement: Mapping[str, Agreement], details: Sequence[NodeDetail]) -> str:
+def _json(results: dict[str, RunComparison], agreement: Mapping[str, Agreement], details: Sequence[NodeDetail]) -> str:
     if not details:
         if len(results) > 1:
             from qdebug.report.matrix import diffs_json
 
             return diffs_json(results, agreement)
-        return next(iter(results.values())).to_json()
+        return json.dumps(next(iter(results.values())).to_dict(), indent=2, allow_nan=False)
     from qdebug.report.matrix import diffs_dict
     from qdebug.report.node import with_detail
 
@@ -265,7 +265,7 @@ def _json(results: dict[str, DiffResult], agreement: Mapping[str, Agreement], de
     return json.dumps(plain, indent=2, allow_nan=False)
 
 
-def _after(options: DiffOptions, results: Sequence[DiffResult], timings: Sequence[Timing]) -> None:
+def _after(options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing]) -> None:
     """Say on stderr why the exit code is 3, where the time went, and what to type next."""
     for result in results:
         if result.exit_code == INCOMPLETE:
@@ -292,7 +292,7 @@ def _after(options: DiffOptions, results: Sequence[DiffResult], timings: Sequenc
         say(f"      {command(*repro)}")
 
 
-def _incomplete(result: DiffResult) -> str:
+def _incomplete(result: RunComparison) -> str:
     """Say what makes a comparison incomplete and what would accept it."""
     from qdebug.compare.align.pairs import Kind
     from qdebug.compare.result.result import Status

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from qdebug.cli.parser import Verbs
-    from qdebug.compare.explaining.explanation import Explanation, NodeExplanation
+    from qdebug.compare.explaining.explanation import ExplainedRun, NodeExplanation
     from qdebug.model import Recording
 
 __all__ = ["ExplainOptions", "add_parser", "run"]
@@ -138,7 +138,7 @@ def _opened(options: ExplainOptions) -> Recording:
     return OneSample(recording, options.sample)
 
 
-def _renumbered(explanation: Explanation, sample: int) -> Explanation:
+def _renumbered(explanation: ExplainedRun, sample: int) -> ExplainedRun:
     """Give wrong elements with the number that the only sample looked at has in the recording."""
     nodes = []
     for node in explanation.nodes:
@@ -149,7 +149,7 @@ def _renumbered(explanation: Explanation, sample: int) -> Explanation:
     return replace(explanation, nodes=tuple(nodes))
 
 
-def _text(explanation: Explanation, options: ExplainOptions) -> str:
+def _text(explanation: ExplainedRun, options: ExplainOptions) -> str:
     if options.form == "json":
         return json.dumps(explanation.to_dict(), indent=2, allow_nan=False)
     if options.node is not None:
@@ -173,7 +173,7 @@ def _shown(renderable: RenderableType, options: ExplainOptions) -> str:
     return rendered(renderable, width=width or natural_width(renderable), plain=plain)
 
 
-def _write_arithmetic(explanation: Explanation, target: Path) -> None:
+def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
     """Write what was found as a file that the interpreter takes.
 
     Raises:
@@ -189,7 +189,7 @@ def _write_arithmetic(explanation: Explanation, target: Path) -> None:
     write_result(arithmetic_text(explanation), target)
 
 
-def _after(explanation: Explanation, options: ExplainOptions) -> None:
+def _after(explanation: ExplainedRun, options: ExplainOptions) -> None:
     """Say on stderr why the exit code is 3, and what to type next."""
     if explanation.exit_code == INCOMPLETE:
         what = "nothing that was computed could be looked at"

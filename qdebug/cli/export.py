@@ -295,7 +295,7 @@ def _float(backend: Recording, options: ReproOptions, compared: str) -> tuple[st
 
 def _compared(reference: Recording, backend: Recording, node: str) -> str:
     """Say how far the node's output is from the reference's, in a clause; "" if it has no partner."""
-    from qdebug.session import diff
+    from qdebug.api import diff
 
     for entry in diff(reference, backend).nodes:
         if node in (entry.node, entry.tensor) and entry.metrics is not None:

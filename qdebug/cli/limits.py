@@ -13,7 +13,7 @@ from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.compare.result.limits import Limits
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
 
 __all__ = ["LimitOptions", "add_allowances", "add_limits", "add_limits_file", "given_limits", "say_unused"]
 
@@ -126,7 +126,7 @@ def limits_of(file: Path | None) -> Limits:
     return Limits() if path is None else load_limits(path)
 
 
-def say_unused(limits: Limits, results: Sequence[DiffResult]) -> None:
+def say_unused(limits: Limits, results: Sequence[RunComparison]) -> None:
     """Say on stderr which entries of a limits file hold for nothing that was compared: names change.
 
     Args:

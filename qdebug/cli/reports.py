@@ -11,7 +11,7 @@ from qdebug.cli.output import natural_width, rendered, terminal_width
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
     from qdebug.numerics.agreement import Agreement
     from qdebug.view.contents import Contents
     from qdebug.view.detail import NodeDetail
@@ -22,7 +22,7 @@ __all__ = ["contents_text", "definitions_text", "diff_text", "exchange_text", "m
 _UNBOUNDED = 10_000
 
 
-def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain: bool = False) -> str:
+def diff_text(result: RunComparison, form: str, *, everything: bool = False, plain: bool = False) -> str:
     """Give a comparison as text.
 
     Args:
@@ -32,7 +32,7 @@ def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain:
         plain: For a file: no colours, and as wide as the names need.
     """
     if form == "json":
-        return result.to_json()
+        return json.dumps(result.to_dict(), indent=2, allow_nan=False)
     if form == "markdown":
         from qdebug.report.markdown import diff_markdown
 
@@ -46,7 +46,7 @@ def diff_text(result: DiffResult, form: str, *, everything: bool = False, plain:
 
 
 def exchange_text(
-    results: Mapping[str, DiffResult],
+    results: Mapping[str, RunComparison],
     form: str,
     details: Mapping[str, Sequence[NodeDetail]] | None = None,
     agreement: Mapping[str, Agreement] | None = None,
@@ -73,7 +73,7 @@ def exchange_text(
 
 
 def matrix_text(
-    results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement], form: str, *, plain: bool = False
+    results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement], form: str, *, plain: bool = False
 ) -> str:
     """Give several backends beside each other as text; JSON is not made here.
 

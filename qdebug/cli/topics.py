@@ -1,80 +1,80 @@
-"""qdebug help: the questions that users ask most, answered in plain words."""
+"""qdebug help: the pages of the guide, rendered for the terminal."""
 
 from __future__ import annotations
 
 import argparse
-import math
-import textwrap
+import re
 from collections.abc import Mapping
 from importlib import resources
-from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qdebug.cli.output import emit
+from qdebug.cli.output import emit, rendered, terminal_width
 from qdebug.cli.parser import Parser, add_debug
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
 
-__all__ = ["TOPICS", "add_parser", "topic_text"]
+__all__ = ["OTHER_NAMES", "TOPICS", "add_parser", "topic_text"]
 
 TOPICS: Mapping[str, str] = MappingProxyType(
     {
-        "tolerance": "which tolerance should I use?",
-        "off-by-one": "why is my backend off by one?",
-        "recording": "why does recording change the result?",
-        "backend": "how do I record my own backend?",
-        "table": "how do I read the table?",
-        "limits": "which numbers decide the result?",
+        "start": "first steps: record, compare, look",
+        "verdict": "how to read the verdict and the table",
+        "limits": "which tolerance to use; every number that decides",
+        "terminal": "the terminal interface: screens and keys",
+        "recording": "how to record your backend; why recording changes results",
+        "explain": "why a node is off by one: bug or rounding?",
+        "arithmetics": "the arithmetics that are known, and how to write one down",
+        "tests": "assertions, the pytest plugin, CI, formats of reports",
+        "file": "the file: crashes, following a run, check and pack",
+        "huge": "huge and partial recordings: keep less, join files",
+        "metrics": "the definition of every number",
+        "design": "how qdebug is built",
+        "extending": "a new operator, check, metric, screen or runtime",
     }
 )
-"""Every topic and the question it answers."""
+"""Every page of the guide, and what it is about."""
 
+OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {"tolerance": "limits", "off-by-one": "explain", "backend": "recording", "table": "verdict"}
+)
+"""Further names of pages."""
+
+_DESCRIPTION = "Show a page of the guide."
+_NARROWEST, _WIDEST = 40, 100
 _WIDTH = 80
-
-_DESCRIPTION = "Answer one of the questions that are asked most, in plain words."
+_MARK = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
 
 
 def topic_text(topic: str) -> str:
-    """Return the text of a topic, one of `TOPICS`."""
-    text = resources.files("qdebug.cli").joinpath("texts", f"{topic}.txt").read_text(encoding="utf-8")
-    return text + _table_of_thresholds() if topic == "limits" else text
+    """Return a page of the guide as Markdown.
 
-
-def _table_of_thresholds() -> str:
-    """Return all thresholds in lines of at most 80 characters."""
-    from qdebug.model.thresholds import TABLE
-
-    lines: list[str] = []
-    for group, rows in groupby(TABLE, lambda row: row.group):
-        lines += ["", *textwrap.wrap(group, _WIDTH), ""]
-        for row in rows:
-            said = f"{row.name} = {_number(row.value)} {row.unit} ({row.decides})"
-            lines += textwrap.wrap(said, _WIDTH, initial_indent="  ", subsequent_indent="    ")
-            lines += textwrap.wrap(row.why, _WIDTH, initial_indent="      ", subsequent_indent="      ")
-    return "\n".join([*lines, ""])
-
-
-def _number(value: float | tuple[int, ...]) -> str:
-    """Return a number as people write it; very large and very small powers of two as such."""
-    if isinstance(value, tuple):
-        return ", ".join(map(_number, value))
-    fraction, exponent = math.frexp(value)
-    return f"2^{exponent - 1}" if fraction == 0.5 and not -6 < exponent < 14 else f"{value:g}"
+    Args:
+        topic: One of `TOPICS` or of `OTHER_NAMES`.
+    """
+    page = f"{OTHER_NAMES.get(topic, topic)}.md"
+    return _MARK.sub("", resources.files("qdebug.guide").joinpath(page).read_text(encoding="utf-8"))
 
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb."""
-    listed = "\n".join(f"  {name:12}{question}" for name, question in TOPICS.items())
+    listed = "\n".join(f"  {name:12}{about}" for name, about in TOPICS.items())
     parser: Parser = verbs.add_parser(
-        "help", help="answers to common questions", description=_DESCRIPTION, epilog=f"topics:\n{listed}"
+        "help", help="the guide, page by page", description=_DESCRIPTION, epilog=f"topics:\n{listed}"
     )
-    parser.add_argument("topic", nargs="?", choices=list(TOPICS), metavar="TOPIC", help="one of those below")
+    parser.add_argument("topic", nargs="?", choices=[*TOPICS, *OTHER_NAMES], metavar="TOPIC", help="one of those below")
     add_debug(parser)
     parser.set_defaults(run=lambda arguments: _run(arguments, parser))
 
 
 def _run(arguments: argparse.Namespace, parser: Parser) -> int:
-    emit(topic_text(arguments.topic) if arguments.topic else parser.format_help())
+    if not arguments.topic:
+        emit(parser.format_help())
+        return 0
+    from rich.markdown import Markdown
+
+    width = min(max(terminal_width() or _WIDTH, _NARROWEST), _WIDEST)
+    page = Markdown(topic_text(arguments.topic), code_theme="ansi_dark", hyperlinks=False)
+    emit(rendered(page, width=width).strip("\n"))
     return 0

@@ -7,13 +7,12 @@ from time import perf_counter
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
 from qdebug.compare.explaining.reproduce import Reproducer
-from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.recordings import RecentTensors
@@ -50,7 +49,7 @@ class NodeComparer:
         pairs: Sequence[Pair],
         limits: Limits,
         *,
-        runs: tuple[Run, Run] | None = None,
+        runs: tuple[IndexedRecording, IndexedRecording] | None = None,
     ) -> None:
         reference, backend = RecentTensors(reference), RecentTensors(backend)
         self._limits, self._rules = limits, RuleFinder(limits.rules)
@@ -58,7 +57,7 @@ class NodeComparer:
             reference=reference,
             backend=backend,
             pairs={pair.backend: pair for pair in pairs},
-            graphs=GraphCheck(reference, backend, GraphDifferences(reference, backend, pairs, runs=runs)),
+            graphs=GraphCheck(reference, backend, pairs, runs=runs),
             reproducer=Reproducer(backend),
         )
         self.timing = Timing()

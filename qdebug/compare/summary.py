@@ -12,7 +12,7 @@ from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import compounding_nodes, origin_of, worst_output
-from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.compare.result.result import Coverage, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, RunInfo
@@ -28,7 +28,7 @@ def sum_up(
     unmatched: Sequence[Unmatched],
     limits: Limits,
     outputs: tuple[OutputRanking, ...] = (),
-) -> DiffResult:
+) -> RunComparison:
     """Sum up compared tensors.
 
     Args:
@@ -48,7 +48,7 @@ def sum_up(
     coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of))
     missing = shortcomings(*runs, coverage, of, limits=limits)
     every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
-    return DiffResult(
+    return RunComparison(
         reference=runs[0],
         backend=runs[1],
         verdict=verdict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from functools import cache
 from math import prod
 
@@ -12,10 +13,14 @@ from qdebug.errors import UsageError
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, Affine, is_wide_code, to_single
+from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.large_arrays import passed_pages, touched_pages
 from qdebug.numerics.row_sums import ROW
 
-__all__ = ["Clamp", "RealBlocks", "Scratch", "TurnedFlat", "scratch", "settled", "why_incomparable"]
+__all__ = ["Clamp", "RealBlocks", "Scratch", "TurnedFlat", "scratch", "settled", "stretches", "why_incomparable"]
+
+_STRETCH = 1 << 20
+"""Elements that are looked at together: 8 MB in float64, and some milliseconds."""
 
 _KEPT = 1 << 16
 """Bytes of a part that is kept, in case it is asked for again: codes are, as they are and as real values."""
@@ -280,3 +285,15 @@ def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, Rea
     single = any(side.single for side in floats)
     first, second = (side.read_as(single=single, wide=not floats and (side.wide or side.quantized)) for side in sides)
     return first, second
+
+
+def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Give arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory.
+
+    Args:
+        arrays: The arrays; stretches of one in C order are parts of it, to be written to as well.
+    """
+    flat = [np.asarray(array).reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, _STRETCH):
+        checkpoint()
+        yield tuple(array[start : start + _STRETCH] for array in flat)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from qdebug.pytest_plugin.gather import Ledger
+from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import MARKER, add_options, settings
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["qdebug_recorder", "qdebug_regression"]
 
-_LEDGER = pytest.StashKey[Ledger]()
+_LEDGER = pytest.StashKey[ComparisonLedger]()
 _RECORDER = pytest.StashKey[Any]()
 _FAILED = pytest.StashKey[bool]()
 _UNWRITTEN = pytest.StashKey[str]()
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and begin the list of what is compared in this process."""
     config.addinivalue_line("markers", MARKER)
     given: dict[str, Any] = getattr(config, "workerinput", {})
-    config.stash[_LEDGER] = Ledger(given.get("qdebug_folder"), worker=str(given.get("workerid", "")))
+    config.stash[_LEDGER] = ComparisonLedger(given.get("qdebug_folder"), worker=str(given.get("workerid", "")))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,7 +13,7 @@ import pytest
 from qdebug.compare.result.limits import BOUNDS
 from qdebug.errors import QdebugError, UsageError
 from qdebug.pytest_plugin.comparing import beside, compared, limits_of, noting
-from qdebug.pytest_plugin.gather import Ledger
+from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.recording.recorder import Recorder
 from qdebug.testing import ComparisonError
@@ -25,7 +25,7 @@ _SUFFIXES = (".h5", ".journal", ".part", ".lock")
 """Of a recording, and of what is left of one when its process died."""
 
 
-def open_recorder(item: pytest.Item, settings: Settings, ledger: Ledger) -> tuple[Recorder, Any]:
+def open_recorder(item: pytest.Item, settings: Settings, ledger: ComparisonLedger) -> tuple[Recorder, Any]:
     """Open the recorder of a test.
 
     Args:
@@ -82,7 +82,7 @@ def _finish(recorder: Recorder, path: Path, settings: Settings, *, failed: bool)
     recorder.__exit__(None if error is None else type(error), error, None)
 
 
-def check_marker(item: pytest.Item, settings: Settings, ledger: Ledger, recorder: Recorder | None) -> None:
+def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger, recorder: Recorder | None) -> None:
     """Compare what a test has recorded with the reference of its marker.
 
     Raises:
@@ -121,7 +121,7 @@ def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Pa
 
 
 def _marker_failure(
-    item: pytest.Item, ledger: Ledger, sides: tuple[Path, Recorder | None], settings: Settings
+    item: pytest.Item, ledger: ComparisonLedger, sides: tuple[Path, Recorder | None], settings: Settings
 ) -> ComparisonError | None:
     """Close the recorder of a marked test and compare what it recorded; give what is wrong with it."""
     reference, recorder = sides

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from qdebug.compare.result.limits import BOUNDS, Limits
-from qdebug.compare.result.result import DiffResult
+from qdebug.compare.result.result import RunComparison
 from qdebug.errors import QdebugError, UsageError
-from qdebug.pytest_plugin.gather import Ledger
+from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings
 from qdebug.testing import ComparisonError, check_close
 from qdebug.view.text import safe_text
@@ -33,8 +33,8 @@ def beside(item: pytest.Item, named: Any, what: str) -> Path | None:
 
 
 def compared(
-    item: pytest.Item, ledger: Ledger, sides: tuple[Path, Any], limits: Limits, *, kind: str
-) -> tuple[DiffResult, ComparisonError | None]:
+    item: pytest.Item, ledger: ComparisonLedger, sides: tuple[Path, Any], limits: Limits, *, kind: str
+) -> tuple[RunComparison, ComparisonError | None]:
     """Compare, note the outcome for JUnit and for the end of the run, and give the result and the failure if any.
 
     Args:
@@ -70,7 +70,7 @@ def compared(
 
 
 @contextmanager
-def noting(item: pytest.Item, ledger: Ledger, files: tuple[Path, Any], *, kind: str) -> Iterator[None]:
+def noting(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path, Any], *, kind: str) -> Iterator[None]:
     """Note a comparison that cannot be made: at the end of the run it must not look as if nobody had asked for it."""
     __tracebackhide__ = True
     try:
@@ -80,7 +80,7 @@ def noting(item: pytest.Item, ledger: Ledger, files: tuple[Path, Any], *, kind: 
         raise
 
 
-def _worst_sqnr(result: DiffResult) -> float | None:
+def _worst_sqnr(result: RunComparison) -> float | None:
     """Give the least SQNR; NaN, which is neither more nor less than a number, comes before all."""
     known = [node.metrics.sqnr_db for node in result.nodes if node.metrics is not None]
     values = [value for value in known if value is not None]

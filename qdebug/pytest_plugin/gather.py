@@ -19,12 +19,12 @@ from qdebug.pytest_plugin.options import Settings, file_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Ledger"]
+__all__ = ["ComparisonLedger"]
 
 _SHOWN = 20
 
 
-class Ledger:
+class ComparisonLedger:
     """What was compared.
 
     Args:

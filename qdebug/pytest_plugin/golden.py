@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from qdebug.compare.result.result import DiffResult
+from qdebug.compare.result.result import RunComparison
 from qdebug.errors import AlignmentError, QdebugError, RecordingError, UsageError
 from qdebug.model import Recording
 from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compared, with_bounds
-from qdebug.pytest_plugin.gather import Ledger
+from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.recording.recorder import Recorder
 from qdebug.session import open_recording
@@ -31,7 +31,7 @@ class Regression:
         ledger: Where comparisons are noted.
     """
 
-    def __init__(self, item: pytest.Item, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, item: pytest.Item, settings: Settings, ledger: ComparisonLedger) -> None:
         self._item, self._settings, self._ledger = item, settings, ledger
         self._checked: set[str] = set()
 
@@ -48,7 +48,7 @@ class Regression:
 
     def check(
         self, recording: str | Path | Recording | Recorder, *, name: str = "", **bounds: float | None
-    ) -> DiffResult | None:
+    ) -> RunComparison | None:
         """Compare a recording with the golden one; with --qdebug-regen, make it the golden one.
 
         Args:
@@ -77,7 +77,7 @@ class Regression:
 
     def _check(
         self, recording: str | Path | Recording | Recorder, name: str, bounds: dict[str, Any]
-    ) -> DiffResult | None:
+    ) -> RunComparison | None:
         __tracebackhide__ = True
         path = self.golden(name)
         if str(path) in self._checked:

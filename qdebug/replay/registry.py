@@ -19,7 +19,21 @@ from qdebug.errors import KernelError, NoKernelError
 from qdebug.model import AttrValue, Node
 from qdebug.replay.variant import Arithmetic
 
-__all__ = ["Call", "Kernel", "find_kernel", "has_kernel", "kernel", "known_kernels", "provide_kernels", "run_node"]
+__all__ = [
+    "REAL",
+    "Call",
+    "Kernel",
+    "Moved",
+    "find_kernel",
+    "has_kernel",
+    "kernel",
+    "known_kernels",
+    "provide_kernels",
+    "run_node",
+]
+
+REAL = "qdebug.real"
+"""The domain of kernels that compute on real numbers what an operator of the same name computes on codes."""
 
 Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
 """A function that computes the outputs of one call; a bare array stands for a single output."""
@@ -37,10 +51,16 @@ _FAMILIES = (
     "pool",
     "qlinear",
     "quantize",
+    "real_codes",
     "recurrent",
     "reduction",
     "resize",
 )
+
+Moved = Callable[[str, tuple[int, ...], bool], "np.ndarray | None"]
+"""How far a disturbed replay moves an operand, in codes: called with its name, its shape, and whether it is rounded to
+codes at run time. None leaves it."""
+
 Provider = Callable[[str, str], "Kernel | None"]
 """Gives the kernel of an operator and domain that has none here, or None."""
 
@@ -64,6 +84,7 @@ class Call:
         op: The operator.
         node: The node's name, for error messages.
         arithmetic: Choices of quantized arithmetic.
+        moved: How far a disturbed replay moves an operand, see `Moved`, by its position; None for a replay that is not.
     """
 
     inputs: tuple[np.ndarray | None, ...]
@@ -73,6 +94,7 @@ class Call:
     op: str = ""
     node: str = ""
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    moved: Callable[[int, tuple[int, ...], bool], np.ndarray | None] | None = None
 
     def array(self, position: int) -> np.ndarray:
         """Give a required input.
@@ -187,6 +209,7 @@ def run_node(
     opset: Mapping[str, int] | None = None,
     *,
     arithmetic: Arithmetic | None = None,
+    moved: Moved | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute one node.
 
@@ -195,6 +218,7 @@ def run_node(
         values: Arrays by tensor name; those of the node's inputs are read.
         opset: Version of each operator set by domain; the newest is assumed of one not named.
         arithmetic: Choices of quantized arithmetic; ONNX's own if left out.
+        moved: How far operands are moved, by kernels of the domain `REAL`; None leaves them.
 
     Returns:
         The node's outputs by tensor name, those that it names only.
@@ -215,6 +239,7 @@ def run_node(
         op=node.op,
         node=node.name,
         arithmetic=arithmetic or Arithmetic(),
+        moved=None if moved is None else lambda position, *operand: moved(node.inputs[position], *operand),
     )
     try:
         # Overflow and invalid operations have defined results (infinities, NaN), which is what is looked for.

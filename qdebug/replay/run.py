@@ -7,7 +7,7 @@ output of a Conv hold codes, the node means the operator between the real number
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -22,7 +22,7 @@ from qdebug.replay.node_units import Coded, unit_of_codes
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.variant import Arithmetic
 
-__all__ = ["Fault", "OnTensor", "computes_on_codes", "one_thread", "run_coded", "run_graph"]
+__all__ = ["Fault", "OnTensor", "computes_on_codes", "one_thread", "run_coded", "run_graph", "run_nodes"]
 
 
 def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = None) -> bool:
@@ -139,28 +139,51 @@ def run_graph(
     """
     _check_fed(graph, feed)
     choices = arithmetic or Arithmetic()
-    waiting = Counter(tensor for node in graph.nodes for tensor in dict.fromkeys(node.inputs) if tensor)
-    waiting.update(graph.outputs)
-    values: dict[str, np.ndarray] = dict(feed)
-    with one_thread():
-        for node in graph.nodes:
-            needed = _inputs(node, values, constants)
-            if computes_on_codes(graph, node, choices):
-                outputs = run_coded(graph, node, needed, choices)
-            else:
-                outputs = run_node(node, needed, graph.opset, arithmetic=choices)
-            if faults and node.name in faults:
-                outputs = _faulty(node, outputs, faults[node.name])
+
+    def run(node: Node, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        names = dict.fromkeys(filter(None, node.inputs))
+        needed = {name: _value(name, (made, feed, constants), node) for name in names}
+        if computes_on_codes(graph, node, choices):
+            outputs = run_coded(graph, node, needed, choices)
+        else:
+            outputs = run_node(node, needed, graph.opset, arithmetic=choices)
+        if faults and node.name in faults:
+            outputs = _faulty(node, outputs, faults[node.name])
+        if on_tensor is not None:
             for name, array in outputs.items():
-                if on_tensor is not None:
-                    on_tensor(name, array)
-                if waiting[name]:
-                    values[name] = array
-            for name in dict.fromkeys(node.inputs):
-                waiting[name] -= 1
-                if not waiting[name]:
-                    values.pop(name, None)
-    return {name: values[name] if name in values else _constant(name, constants) for name in graph.outputs}
+                on_tensor(name, array)
+        return outputs
+
+    with one_thread():
+        made = run_nodes(graph.nodes, graph.outputs, run)
+    return {name: _value(name, (made, feed, constants)) for name in graph.outputs}
+
+
+def run_nodes(
+    nodes: Sequence[Node],
+    outputs: Sequence[str],
+    run: Callable[[Node, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+) -> dict[str, np.ndarray]:
+    """Compute nodes in order, holding each tensor no longer than a node behind it reads it.
+
+    Args:
+        nodes: The nodes, in topological order.
+        outputs: Names of the tensors that are asked for.
+        run: Computes a node: called with it and with what is held of the nodes before it.
+
+    Returns:
+        Those of the outputs that a node makes, by name.
+    """
+    waiting = Counter(tensor for node in nodes for tensor in dict.fromkeys(node.inputs) if tensor)
+    waiting.update(outputs)
+    made: dict[str, np.ndarray] = {}
+    for node in nodes:
+        made.update((name, array) for name, array in run(node, made).items() if waiting[name])
+        for name in dict.fromkeys(node.inputs):
+            waiting[name] -= 1
+            if not waiting[name]:
+                made.pop(name, None)
+    return made
 
 
 def _check_fed(graph: Graph, feed: Mapping[str, np.ndarray]) -> None:
@@ -172,17 +195,10 @@ def _check_fed(graph: Graph, feed: Mapping[str, np.ndarray]) -> None:
             )
 
 
-def _inputs(node: Node, values: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {
-        name: values[name] if name in values else _constant(name, constants, node)
-        for name in dict.fromkeys(node.inputs)
-        if name
-    }
-
-
-def _constant(name: str, constants: Mapping[str, np.ndarray], node: Node | None = None) -> np.ndarray:
-    if name in constants:
-        return constants[name]
+def _value(name: str, held: Sequence[Mapping[str, np.ndarray]], node: Node | None = None) -> np.ndarray:
+    values = next((values for values in held if name in values), None)
+    if values is not None:
+        return values[name]
     place = f", which node {node.name!r} ({node.op}) reads," if node is not None else ""
     raise KernelError(
         f"Tensor {name!r}{place} has no values: no node computes it and it is no stored constant.",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from qdebug.compare.explaining.explanation import ExplainStatus, Explanation, NodeExplanation
+from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus, NodeExplanation
 from qdebug.report.markdown import code, markdown_table, markdown_text
 from qdebug.report.table import fact_table, figure_lines, indented, plain_grid
 from qdebug.view import explained, sentences
@@ -22,7 +22,7 @@ _RIGHT = frozenset({0, 1, 2, 3})
 """Columns of figures, and those aligned to the right."""
 
 
-def explain_report(explanation: Explanation, *, everything: bool = False) -> RenderableType:
+def explain_report(explanation: ExplainedRun, *, everything: bool = False) -> RenderableType:
     """Make the report of an explanation.
 
     Args:
@@ -57,7 +57,7 @@ def explain_report(explanation: Explanation, *, everything: bool = False) -> Ren
     return Group(*parts)
 
 
-def _groups(explanation: Explanation) -> list[RenderableType]:
+def _groups(explanation: ExplainedRun) -> list[RenderableType]:
     """Show each group in a line of figures and, below it, by what it is explained and who else computes so."""
     rows = explained.group_rows(explanation)
     if not rows:
@@ -84,7 +84,7 @@ def explained_node_report(node: NodeExplanation) -> RenderableType:
     return fact_table([(label, Text(text)) for label, text in explained.node_facts(node)])
 
 
-def explain_markdown(explanation: Explanation, *, everything: bool = False) -> str:
+def explain_markdown(explanation: ExplainedRun, *, everything: bool = False) -> str:
     """Give an explanation as Markdown.
 
     Args:

@@ -25,7 +25,7 @@ import numpy as np
 from qdebug.compare.measure.pair_values import PairedValues
 from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.compare.result.node_result import breaks_limit, is_excused
-from qdebug.compare.result.result import DiffResult, NodeResult, json_safe
+from qdebug.compare.result.result import NodeResult, RunComparison, json_safe
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording
 from qdebug.numerics.affine import dequantize, is_wide_code
@@ -43,8 +43,8 @@ _FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
 _TEXT_LIMIT = 2000
 
 
-def diff_csv(results: Mapping[str, DiffResult]) -> str:
-    """Give comparisons as CSV with the columns of `DiffResult.to_rows`; a NaN or infinity is written by name.
+def diff_csv(results: Mapping[str, RunComparison]) -> str:
+    """Give comparisons as CSV with the columns of `RunComparison.to_rows`; a NaN or infinity is written by name.
 
     Args:
         results: One comparison for each backend, by the name shown for it; of several, a first column has that name.
@@ -122,7 +122,7 @@ def _cell(value: Any) -> str:
 _METRICS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "cosine", "mismatches", "nonfinite")
 
 
-def netron_attachment(result: DiffResult, graph: Graph | None = None) -> str:
+def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
     """Give a comparison as JSON text for Netron.
 
     Args:

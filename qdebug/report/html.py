@@ -10,7 +10,7 @@ from importlib import resources
 
 from qdebug.compare.align.pairs import Kind
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
-from qdebug.compare.result.result import DiffResult, NodeResult, Status
+from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.numerics.agreement import Agreement
 from qdebug.report.html_plots import (
     Element,
@@ -112,7 +112,7 @@ _MAP_ROWS, _MAP_COLUMNS = 24, 64
 _LOST_SHOWN = 500
 
 
-def worth_detail(result: DiffResult) -> list[NodeResult]:
+def worth_detail(result: RunComparison) -> list[NodeResult]:
     """Choose the nodes that are shown in full: the first divergence, then the worst, none that is identical.
 
     Args:
@@ -125,7 +125,7 @@ def worth_detail(result: DiffResult) -> list[NodeResult]:
 
 
 def diff_html(
-    results: Mapping[str, DiffResult],
+    results: Mapping[str, RunComparison],
     details: Mapping[str, Sequence[NodeDetail]] | None = None,
     agreement: Mapping[str, Agreement] | None = None,
 ) -> str:
@@ -177,7 +177,7 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _beside(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement] | None) -> Element:
+def _beside(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> Element:
     """Make the table of several backends: a row a reference tensor, a column a backend."""
     matrix = matrix_of(results, agreement)
     rows = []
@@ -199,7 +199,7 @@ def _beside(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement
     )
 
 
-def _verdicts(results: Mapping[str, DiffResult]) -> Element:
+def _verdicts(results: Mapping[str, RunComparison]) -> Element:
     """Make the list of all verdicts, each leading to its backend's part of the page."""
     made = element("ul", class_="verdicts")
     for number, (name, result) in enumerate(results.items()):
@@ -208,12 +208,12 @@ def _verdicts(results: Mapping[str, DiffResult]) -> Element:
     return made
 
 
-def _said(result: DiffResult) -> str:
+def _said(result: RunComparison) -> str:
     first = result.first_divergence
     return "" if first is None else f"first at {first}"
 
 
-def _section(name: str, result: DiffResult, details: Sequence[NodeDetail], *, prefix: str) -> Element:
+def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str) -> Element:
     made = element("section", element("h2", f"{name} against its reference"), id=prefix)
     verdict = element("span", str(result.status).upper(), class_=f"badge {result.status}")
     first = next((node for node in result.nodes if is_beyond(node)), None)
@@ -235,7 +235,7 @@ def _section(name: str, result: DiffResult, details: Sequence[NodeDetail], *, pr
     return made
 
 
-def _facts(result: DiffResult) -> list[tuple[str, str]]:
+def _facts(result: RunComparison) -> list[tuple[str, str]]:
     known: list[tuple[str, str]] = []
     for label, info in (("reference", result.reference), ("backend", result.backend)):
         known.append((label, sentences.run_facts(info)))
@@ -254,7 +254,7 @@ def _facts(result: DiffResult) -> list[tuple[str, str]]:
     return [*known, ("coverage", sentences.coverage_sentence(result))]
 
 
-def _plots(result: DiffResult, prefix: str) -> Element:
+def _plots(result: RunComparison, prefix: str) -> Element:
     floor = result.limits.get("min_sqnr")
     made = element("div", class_="plots")
     caption = "SQNR in dB of each tensor along the net; higher is better. A click on a dot leads to its row."
@@ -271,7 +271,7 @@ def _plots(result: DiffResult, prefix: str) -> Element:
     return made
 
 
-def _samples(result: DiffResult, samples: Sequence[int]) -> Element:
+def _samples(result: RunComparison, samples: Sequence[int]) -> Element:
     wrong = [node for node in result.nodes if node.samples and node.status is not Status.IDENTICAL]
     rows = sorted(sorted(wrong, key=badness)[:_MAP_ROWS], key=lambda node: node.index)
     if not rows:
@@ -291,7 +291,7 @@ def _samples(result: DiffResult, samples: Sequence[int]) -> Element:
     return _figure(sample_map(rows, chosen), caption)
 
 
-def _node_table(result: DiffResult, shown: Mapping[str, str], prefix: str) -> Element:
+def _node_table(result: RunComparison, shown: Mapping[str, str], prefix: str) -> Element:
     known = columns()
     same = all(node.node == node.tensor for node in result.nodes)
     keys = [key for key in _KEYS if not (same and key == "tensor")]
@@ -337,7 +337,7 @@ def _sort_value(value: float | str | None) -> str:
     return str(value)
 
 
-def _coverage(result: DiffResult) -> Element:
+def _coverage(result: RunComparison) -> Element:
     made = element("div", element("h3", "What was not compared"))
     unmatched = result.coverage.unmatched
     benign = sentences.benign_reasons(unmatched)
@@ -357,7 +357,7 @@ def _coverage(result: DiffResult) -> Element:
 _FRAGMENT_KEYS = ("index", "status", "node", "op", "sqnr_db", "introduced", "max_lsb", "rel_l2", "saturated")
 
 
-def diff_fragment(result: DiffResult) -> str:
+def diff_fragment(result: RunComparison) -> str:
     """Give a comparison as a piece of HTML.
 
     Args:

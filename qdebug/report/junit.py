@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
 from qdebug.compare.result.node_result import breaks_limit, is_excused
-from qdebug.compare.result.result import DiffResult, NodeResult, Status
+from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.view import numbers, sentences
 from qdebug.view.text import safe_text
 
@@ -21,7 +21,7 @@ _NO_CHARACTERS = str.maketrans({"\ufffe": "\\ufffe", "\uffff": "\\uffff"})
 """Code points that XML 1.0 has not, beyond those that `safe_text` shows as escapes."""
 
 
-def diff_junit(results: Mapping[str, DiffResult]) -> str:
+def diff_junit(results: Mapping[str, RunComparison]) -> str:
     """Give comparisons as JUnit XML.
 
     Args:
@@ -36,7 +36,7 @@ def diff_junit(results: Mapping[str, DiffResult]) -> str:
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 
 
-def _suite(root: ET.Element, name: str, result: DiffResult) -> None:
+def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
     suite = ET.SubElement(root, "testsuite", name=_safe(f"qdebug {name}"))
     properties = ET.SubElement(suite, "properties")
     for key, value in (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from qdebug.compare.align.pairs import Kind
 from qdebug.compare.result.node_result import is_beyond
-from qdebug.compare.result.result import DiffResult, NodeResult
+from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.view import sentences
 from qdebug.view.rows import NodeRow, badness, columns, node_row
 from qdebug.view.text import safe_text
@@ -71,7 +71,7 @@ def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list
     return [*head, *("| " + " | ".join(row) + " |" for row in rows)]
 
 
-def diff_markdown(result: DiffResult, *, limit: int = MARKDOWN_LIMIT) -> str:
+def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
     """Give a comparison as Markdown.
 
     If it grows beyond the limit, the best nodes are left out first, and how many is said.
@@ -99,7 +99,7 @@ def _lines(lines: Iterable[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _head(result: DiffResult) -> list[str]:
+def _head(result: RunComparison) -> list[str]:
     lines = [f"## qdebug: {result.status}", "", markdown_text(result.verdict.sentence, limit=1000), ""]
     for label, info in (("reference", result.reference), ("backend", result.backend)):
         lines.append(f"- **{label}**: {markdown_text(sentences.run_facts(info))}")
@@ -154,7 +154,7 @@ def _fitting(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> 
     return sorted(kept)
 
 
-def _coverage(result: DiffResult) -> list[str]:
+def _coverage(result: RunComparison) -> list[str]:
     unmatched = result.coverage.unmatched
     said = sentences.acknowledged_sentences(result.nodes)
     lines = ["", "### Acknowledged", "", *(f"- {markdown_text(text, limit=500)}" for text in said)] if said else []

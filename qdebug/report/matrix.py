@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qdebug.compare.result.result import DiffResult, json_safe
+from qdebug.compare.result.result import RunComparison, json_safe
 from qdebug.numerics.agreement import Agreement
 from qdebug.report.markdown import code, markdown_table, markdown_text
 from qdebug.report.table import GAP
@@ -29,7 +29,9 @@ _BACKEND_WIDTH = 24
 _NODE_WIDTH = 40
 
 
-def diffs_dict(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement] | None = None) -> dict[str, Any]:
+def diffs_dict(
+    results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None
+) -> dict[str, Any]:
     """Give several comparisons and the matrix of their SQNR as plain values.
 
     Args:
@@ -56,7 +58,7 @@ def _plain(agreement: Agreement | None) -> dict[str, int] | None:
 
 
 def diffs_json(
-    results: Mapping[str, DiffResult],
+    results: Mapping[str, RunComparison],
     agreement: Mapping[str, Agreement] | None = None,
     *,
     indent: int | None = 2,
@@ -66,7 +68,7 @@ def diffs_json(
 
 
 def matrix_report(
-    results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement] | None, *, width: int
+    results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None, *, width: int
 ) -> RenderableType:
     """Make the table of several backends beside each other, the worst tensors first.
 
@@ -129,7 +131,7 @@ def _name(name: str | None) -> Text:
     return Text(numbers.MISSING if name is None else shorten(safe_text(name), _BACKEND_WIDTH))
 
 
-def matrix_markdown(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement] | None) -> str:
+def matrix_markdown(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> str:
     """Give several backends beside each other as Markdown.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from qdebug.compare.result.result import DiffResult, json_safe
+from qdebug.compare.result.result import RunComparison, json_safe
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
 from qdebug.report.markdown import markdown_table, markdown_text
@@ -134,7 +134,7 @@ def node_markdown(detail: NodeDetail) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_detail(result: DiffResult, detail: NodeDetail) -> dict[str, Any]:
+def with_detail(result: RunComparison, detail: NodeDetail) -> dict[str, Any]:
     """Give a comparison as plain values, with one node only and all that is known of it.
 
     Args:

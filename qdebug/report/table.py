@@ -13,7 +13,7 @@ from rich.text import Text
 
 from qdebug.compare.align.pairs import Kind, Match
 from qdebug.compare.result.node_result import is_beyond
-from qdebug.compare.result.result import DiffResult, NodeResult, Status
+from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers, sentences
 from qdebug.view.rows import STYLES, Cell, Column, Gap, NodeRow, columns, node_row, select
@@ -123,13 +123,13 @@ _REASONS_SHOWN = 20
 _MOST_WIDTH = 400
 
 
-def fitting_width(result: DiffResult, *, everything: bool = False) -> int:
+def fitting_width(result: RunComparison, *, everything: bool = False) -> int:
     """Give the width at which no name of the node table is shortened, within reason."""
     rows = list(_rows(result, select(result.nodes, everything=everything)).values())
     return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
 
 
-def diff_report(result: DiffResult, *, width: int, everything: bool = False) -> RenderableType:
+def diff_report(result: RunComparison, *, width: int, everything: bool = False) -> RenderableType:
     """Make the whole report of a comparison.
 
     Args:
@@ -209,12 +209,12 @@ def indented(text: str, style: str = "") -> RenderableType:
     return Padding(Text(text, style=style), (0, 0, 0, 4))
 
 
-def _verdict(result: DiffResult) -> Text:
+def _verdict(result: RunComparison) -> Text:
     word = str(result.status).upper()
     return Text.assemble((word, STYLES[result.status]), "  ", sentences.verdict_sentence(result))
 
 
-def _run_facts(result: DiffResult) -> list[tuple[str, Text]]:
+def _run_facts(result: RunComparison) -> list[tuple[str, Text]]:
     facts: list[tuple[str, Text]] = []
     for label, info in (("reference", result.reference), ("backend", result.backend)):
         facts.append((label, Text(sentences.run_facts(info), style="" if info.complete else "yellow")))
@@ -241,7 +241,7 @@ def _fidelity_style(info: RunInfo) -> str:
     return {Fidelity.DIFFERS: "bold red", Fidelity.BIT_EQUAL: "green"}.get(info.fidelity, "")
 
 
-def _rows(result: DiffResult, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
+def _rows(result: RunComparison, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
     """Make the rows that are shown, by position; a node with several outputs is told apart by its tensors."""
     several = {name for name, many in Counter(node.node for node in result.nodes).items() if many > 1}
     rows: dict[int, NodeRow] = {}
@@ -256,7 +256,7 @@ def _rows(result: DiffResult, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
     return rows
 
 
-def _node_section(result: DiffResult, *, width: int, everything: bool) -> list[RenderableType]:
+def _node_section(result: RunComparison, *, width: int, everything: bool) -> list[RenderableType]:
     shown = select(result.nodes, everything=everything)
     rows = _rows(result, shown)
     if not rows:
@@ -324,7 +324,7 @@ def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
     return [Text(""), *lines] if lines else []
 
 
-def _coverage_section(result: DiffResult, *, everything: bool) -> list[RenderableType]:
+def _coverage_section(result: RunComparison, *, everything: bool) -> list[RenderableType]:
     unmatched = result.coverage.unmatched
     lost = [entry for entry in unmatched if entry.kind is Kind.LOST]
     lines: list[RenderableType] = [fact_table([("coverage", Text(sentences.coverage_sentence(result)))])]

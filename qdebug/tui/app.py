@@ -96,11 +96,11 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         from qdebug.tui.application import LIMITS_FILE, QdebugApp
         from qdebug.tui.drawing.glyphs import locale_glyphs
         from qdebug.tui.drawing.palette import LIGHT, named_palette
-        from qdebug.tui.panels.desk import Start
+        from qdebug.tui.panels.desk import StartPlace
 
         in_force = None if chosen.limits_file is None else chosen.limits_file()
         limits_file = in_force or LIMITS_FILE
-        begin = Start(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
+        begin = StartPlace(node=chosen.node, sample=chosen.sample, screen=chosen.screen, filter=chosen.filter)
         app = QdebugApp(
             [_opening(reference, backend, chosen, limits_file, apart=in_force is None) for backend in backends],
             titles=[(reference.name, backend.name) for backend in backends],

@@ -29,9 +29,9 @@ from qdebug.tui.drawing.look import Look
 from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KEYS, key_label
 from qdebug.tui.pages.table import load_pages
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.messages import Event as ReaderEvent
-from qdebug.tui.reading.messages import Failed, Named, Opened
+from qdebug.tui.reading.messages import Failed, NamesLoaded, Opened
 from qdebug.tui.reading.reader import Reader
 from qdebug.tui.reading.source import Opening
 
@@ -82,7 +82,7 @@ class QdebugApp(App[int]):
         openings: Sequence[Opening],
         *,
         titles: Sequence[tuple[str, str]] = (("reference", "backend"),),
-        begin: Start | None = None,
+        begin: StartPlace | None = None,
         glyphs: GlyphSet = UNICODE,
         palette: Palette = DARK,
         limits_file: Path = LIMITS_FILE,
@@ -102,7 +102,7 @@ class QdebugApp(App[int]):
             self.register_theme(each.theme())
         self.theme = self.look.palette.name
         self._reader = Reader(openings, lambda event: self.post_message(News(event)), load=load_pages)
-        begin = Start() if begin is None else begin
+        begin = StartPlace() if begin is None else begin
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
         self._typed = Typed(self, self._main)
 
@@ -203,12 +203,12 @@ class QdebugApp(App[int]):
     async def on_news(self, news: News) -> None:
         """Pass an event on, or end."""
         event = news.event
-        opens = isinstance(event, Named | Opened | Failed)
+        opens = isinstance(event, NamesLoaded | Opened | Failed)
         if isinstance(event, Failed) and (event.fatal or not self._main.others_left(event.backend_at)):
             self._fail(event.error)
         else:
             self._main.take(event)
-        if isinstance(event, Named):
+        if isinstance(event, NamesLoaded):
             self.call_after_refresh(self._reader.shown)
         if opens:
             await self._typed.go_on()

@@ -7,14 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qdebug.compare.explaining.explanation import ExplainStatus, Explanation, NodeExplanation, Preset
+from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus, NodeExplanation, Preset
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
 __all__ = [
     "GROUP_TITLES",
     "NODE_TITLES",
-    "Group",
+    "ExplainedGroup",
     "group_rows",
     "groups",
     "headline",
@@ -41,7 +41,7 @@ _HAIR = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ExplainedGroup:
     """Quantized nodes of one operator and one set of types that the same class of variants explains.
 
     Args:
@@ -69,7 +69,7 @@ def share(match: float) -> str:
     return f"{cut:.{digits}f} %"
 
 
-def groups(explanation: Explanation) -> tuple[Group, ...]:
+def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
     """Put explained nodes together that share operator, types and class of variants, in order of appearance."""
     found: dict[tuple[str, str, tuple[str, ...]], list[NodeExplanation]] = {}
     totals: dict[tuple[str, str], int] = {}
@@ -81,12 +81,12 @@ def groups(explanation: Explanation) -> tuple[Group, ...]:
         if node.status is ExplainStatus.EXPLAINED:
             found.setdefault((*key, node.variants), []).append(node)
     return tuple(
-        Group(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
+        ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
         for (op, dtypes, _), nodes in found.items()
     )
 
 
-def headline(explanation: Explanation) -> str:
+def headline(explanation: ExplainedRun) -> str:
     """Say in one sentence how many nodes have an explanation."""
     counts = {status: len(explanation.of(status)) for status in ExplainStatus}
     quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED]
@@ -108,7 +108,7 @@ def _counted(many: int, noun: str) -> str:
     return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
 
 
-def group_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
     """Give the rows of the table of groups, as safe texts under `GROUP_TITLES`."""
     rows: list[tuple[str, ...]] = []
     for group in groups(explanation):
@@ -174,14 +174,14 @@ def node_row(node: NodeExplanation) -> tuple[str, ...]:
     )
 
 
-def verdict_word(explanation: Explanation) -> str:
+def verdict_word(explanation: ExplainedRun) -> str:
     """Say in a word how it came out."""
     if explanation.of(ExplainStatus.UNEXPLAINED):
         return "UNEXPLAINED"
     return "EXPLAINED" if explanation.answered else "NO ANSWER"
 
 
-def rest_sentences(explanation: Explanation) -> list[str]:
+def rest_sentences(explanation: ExplainedRun) -> list[str]:
     """Say why nodes were not looked at, reasons together that differ only in the names they quote."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qdebug.compare.result.node_result import breaks_limit, is_beyond
-from qdebug.compare.result.result import DiffResult, NodeResult
+from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.view import numbers, sentences
 from qdebug.view.shell import command
 from qdebug.view.text import safe_text
@@ -14,7 +14,7 @@ _NEIGHBOURS = 2
 _WAYS = "min_sqnr=, max_lsb=, atol= or rtol="
 
 
-def failure_lines(result: DiffResult, *, files: tuple[object, object] | None = None) -> list[str]:
+def failure_lines(result: RunComparison, *, files: tuple[object, object] | None = None) -> list[str]:
     """Say what failed: the sentence, the first divergent tensor between its neighbours, what is missing, what to type.
 
     Args:
@@ -36,7 +36,7 @@ def failure_lines(result: DiffResult, *, files: tuple[object, object] | None = N
     return lines
 
 
-def open_command(result: DiffResult, files: tuple[object, object]) -> str:
+def open_command(result: RunComparison, files: tuple[object, object]) -> str:
     """Give the command that opens a comparison at its first divergence, quoted for the shell and safe to print.
 
     Args:

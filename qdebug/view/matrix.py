@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qdebug.compare.result.result import DiffResult, NodeResult
+from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.numerics.agreement import Agreement
 from qdebug.view import numbers
 from qdebug.view.rows import Cell, badness
@@ -58,7 +58,7 @@ def _wrong(result: NodeResult) -> bool:
     return result.metrics is None or result.metrics.mismatches > 0
 
 
-def matrix_of(results: Mapping[str, DiffResult], agreement: Mapping[str, Agreement] | None = None) -> Matrix:
+def matrix_of(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None) -> Matrix:
     """Line several backends up by reference tensor: it is what they share.
 
     Args:

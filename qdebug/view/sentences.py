@@ -10,7 +10,7 @@ from typing import Any
 from qdebug.compare.align.pairs import Kind, Unmatched
 from qdebug.compare.result.finding import FindingKind, Role
 from qdebug.compare.result.node_result import breaks_limit
-from qdebug.compare.result.result import Compounding, DiffResult, NodeResult, OutputRanking, Status
+from qdebug.compare.result.result import Compounding, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.view import numbers
@@ -63,7 +63,7 @@ _FIDELITY = {
 }
 
 
-def verdict_sentence(result: DiffResult) -> str:
+def verdict_sentence(result: RunComparison) -> str:
     """Give the verdict's own sentence, safe to print."""
     return safe_text(result.verdict.sentence)
 
@@ -291,7 +291,7 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
     return found
 
 
-def coverage_sentence(result: DiffResult) -> str:
+def coverage_sentence(result: RunComparison) -> str:
     """Say how many tensors were compared and how many were not."""
     unmatched = result.coverage.unmatched
     lost = sum(1 for u in unmatched if u.kind is Kind.LOST)

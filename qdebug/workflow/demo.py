@@ -12,10 +12,10 @@ import numpy as np
 from qdebug import data
 from qdebug.adapters import load_backend
 from qdebug.adapters.protocol import OnProgress
-from qdebug.compare.result.result import DiffResult
+from qdebug.compare.result.result import RunComparison
 from qdebug.errors import OutputExistsError
 from qdebug.replay import Fault
-from qdebug.session import diff, open_recording
+from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.record import record_feeds
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class DemoRun:
     digits: int
     reference_right: int
     backend_right: int
-    result: DiffResult
+    result: RunComparison
 
 
 class _Digits:
@@ -116,7 +116,7 @@ def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | 
         digits=digits.samples,
         reference_right=digits.right(reference),
         backend_right=digits.right(backend),
-        result=diff(reference, backend),
+        result=DiffSession(open_recording(reference), open_recording(backend), cache=True).result(),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qdebug.compare.explaining.explain import explain_recording, siblings, wanted
-from qdebug.compare.explaining.explanation import Explanation
+from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.model import Recording
 from qdebug.replay import arithmetic_file
@@ -23,7 +23,7 @@ def explain(
     node: str | None = None,
     limits: Limits | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> Explanation:
+) -> ExplainedRun:
     """Find the arithmetic that reproduces each node of a recording bit for bit.
 
     Args:
@@ -45,7 +45,7 @@ def explain(
     return replace(found, nodes=tuple(answer for answer in found.nodes if answer.tensor in asked)).accepting(limits)
 
 
-def arithmetic_text(explanation: Explanation) -> str:
+def arithmetic_text(explanation: ExplainedRun) -> str:
     """Give what was found as the text of an arithmetic file.
 
     A run in which anything but quantizing and dequantizing was computed on codes computes groups of a QDQ graph as one.

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from qdebug.compare.result.result import DiffResult, NodeResult, Status
+from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.errors import LimitsError
 from qdebug.model.thresholds.verdict import SUGGESTED_ERROR_RATIO, SUGGESTED_LSB_MARGIN, SUGGESTED_SQNR_MARGIN
 from qdebug.numerics.stats import ErrorStats
@@ -25,7 +25,7 @@ _NO_TOML = re.compile("[\ud800-\udfff]")
 """Halves of characters, which names may have and TOML cannot hold."""
 
 
-def suggested_limits(results: Mapping[str, DiffResult]) -> str:
+def suggested_limits(results: Mapping[str, RunComparison]) -> str:
     """Give the text of a limits file that all these comparisons keep.
 
     Args:
@@ -53,7 +53,7 @@ def suggested_limits(results: Mapping[str, DiffResult]) -> str:
     return "\n".join([_head(results, identical, unusable), *blocks])
 
 
-def _head(results: Mapping[str, DiffResult], identical: int, unusable: Sequence[str]) -> str:
+def _head(results: Mapping[str, RunComparison], identical: int, unusable: Sequence[str]) -> str:
     samples = sum(max((len(node.samples) for node in result.nodes), default=0) for result in results.values())
     beyond = [(name, result.first_divergence) for name, result in results.items() if result.exit_code]
     lines = [

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
+from qdebug.api import diff
 from qdebug.cli.main import main
 from qdebug.recording.recorder import Recorder
-from qdebug.session import diff
 from qdebug.view.failure import failure_lines
 from qdebug.workflow.limits_file import acknowledge
 

@@ -21,9 +21,9 @@ from types import ModuleType
 from rich.console import Console
 from rich.table import Table
 
+from qdebug.api import explain
 from qdebug.compare.result.limits import Limits
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.explain import explain
 from qdebug.workflow.record import record_run
 
 TARGET = {"cls": 3.0}

@@ -57,7 +57,7 @@ def made_up(names: list[str]):
 
     from qdebug.compare.align.pairs import Alignment, Match
     from qdebug.compare.result.limits import Limits
-    from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
+    from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
     from qdebug.model import Graph, MemoryRecording, Node, QuantParams
     from qdebug.numerics.accumulate import ErrorAccumulator
 
@@ -127,7 +127,7 @@ def made_up(names: list[str]):
 
         def result(self):
             first = next((made.node for made in self.compared if made.status is Status.DIVERGED), None)
-            return DiffResult(
+            return RunComparison(
                 reference=self.reference.info,
                 backend=self.backend.info,
                 verdict=Verdict(status=Status.DIVERGED, first_divergence=first, origin=first, sentence="It diverges."),
@@ -148,7 +148,7 @@ def program(nodes: int, report: Path) -> int:
     """Run the interface and write down how late a timer fired while results came in."""
     gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
-    from qdebug.tui.panels.desk import Start
+    from qdebug.tui.panels.desk import StartPlace
 
     gc.freeze()
     gc.enable()
@@ -173,7 +173,7 @@ def program(nodes: int, report: Path) -> int:
             if type(news.event).__name__ == "Named":
                 self.call_after_refresh(lambda: self.run_worker(self._beat(), exclusive=False))
 
-    app = Measured([synthetic(nodes)], begin=Start(screen="nodes"))
+    app = Measured([synthetic(nodes)], begin=StartPlace(screen="nodes"))
     return app.run(mouse=False) or 0
 
 

@@ -5,11 +5,10 @@ A question about an operator is a question about a trait, so that a new operator
 
 import ast
 
-from qdebug.compare.attribute import dynamic
 from qdebug.model import operators
 from qdebug.model.operators.table import ROWS
 from qdebug.replay import node_units
-from qdebug.replay.registry import known_kernels
+from qdebug.replay.registry import REAL, known_kernels
 
 NAMES = {row.name for row in ROWS} | {op for _, op in known_kernels()}
 PLACES = (
@@ -21,7 +20,6 @@ PLACES = (
 )
 EXCEPTIONS = {
     "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
-    "qdebug/compare/attribute/dynamic.py": "kernels, on real numbers, of operators that quantize at run time",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",
     "qdebug/report/reproducer.py": "writes the QLinearConv that a cut convolution is run as",
@@ -72,7 +70,8 @@ def test_what_is_computed_between_codes_is_read_by_kind():
 
 
 def test_what_takes_codes_can_be_replayed_on_real_numbers():
-    assert operators.names_where(lambda row: row.takes_codes) == set(dynamic._KERNELS)
+    real = {op for domain, op in known_kernels() if domain == REAL}
+    assert operators.names_where(lambda row: row.takes_codes) == real
 
 
 def test_the_checks_can_fail(example):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from qdebug.model.thresholds import TABLE
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
 HOME = "qdebug/model/thresholds/"
 PACKAGES = ("qdebug/compare/",)
@@ -15,16 +15,14 @@ PACKAGES = ("qdebug/compare/",)
 CONSTANTS = {
     "align/align.py _STAGES": "display: how often progress is told",
     "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
-    "align/value_classes.py _ENDLESS": "operator: the largest end of a Slice",
-    "attribute/band.py _STRETCH": "size of a block",
-    "attribute/rounding.py _SEED": "seed",
-    "attribute/dynamic.py _CODES": "operator: steps of 8 bits",
-    "attribute/dynamic.py _SEED": "seed",
+    "align/indexed_recording.py _ENDLESS": "operator: the largest end of a Slice",
     "attribute/reference_replay.py _SEED": "seed",
     "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
     "checks/precision.py _DIGITS": "display: digits of a number",
     "measure/recordings.py _LARGEST": "size of a cache",
     "measure/recordings.py _MOST_BYTES": "size of a cache",
+    "graph_checks/dynamic_check.py _SEED": "seed",
+    "graph_checks/graph_check.py _SEED": "seed",
     "graph_checks/constants.py _BIAS": "operator: position of an input",
     "node_comparer.py _AHEAD": "size of a batch",
     "explaining/float_band.py _SEED": "seed",
@@ -174,7 +172,7 @@ def test_the_checks_can_fail(example):
         "1 << 20",
         "0.01",
     ]
-    group = Group("Group", decides="status")
+    group = ThresholdGroup("ThresholdGroup", decides="status")
     value = group("LAST_WORD", 3, unit="", decides="status", why="A reason", source="somebody")
     assert (value, type(value)) == (3, int)
     assert faults(group.rows[0]) == ["LAST_WORD: no unit", "LAST_WORD: somebody", "LAST_WORD: no sentence"]

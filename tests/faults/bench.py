@@ -13,9 +13,10 @@ from types import ModuleType
 import numpy as np
 import onnx
 
-from qdebug.compare.result.result import DiffResult
+from qdebug.api import diff
+from qdebug.compare.result.result import RunComparison
 from qdebug.model import Graph, MemoryRecording, Recording
-from qdebug.session import diff, open_recording
+from qdebug.session import open_recording
 from qdebug.workflow.record import record_run
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -43,7 +44,7 @@ class Outcome:
     seed: int
     fault: object
     expected: frozenset[str]
-    result: DiffResult
+    result: RunComparison
 
     @property
     def origin_right(self) -> bool:
@@ -106,7 +107,7 @@ class Bench:
         expected = holders(recording.graph, surgery.Net(faulty), fault.nodes)
         return Outcome(form, kind, seed, fault, expected, diff(self.reference, recording))
 
-    def seed_two(self, form: str, kind: str, seed: int) -> tuple[tuple[frozenset[str], frozenset[str]], DiffResult]:
+    def seed_two(self, form: str, kind: str, seed: int) -> tuple[tuple[frozenset[str], frozenset[str]], RunComparison]:
         """Seed two faults that the graph shows; the nodes with the one that comes first are given first."""
         once, first = self._operate(self._forms[form], kind, seed)
         twice, second = self._operate(once, kind, seed + 50)
@@ -132,7 +133,7 @@ class Bench:
 
         return surgery.operate(model, kind, seed, changes=changes, look=look)
 
-    def healthy(self, form: str) -> DiffResult:
+    def healthy(self, form: str) -> RunComparison:
         """Compare a net without fault."""
         return diff(self.reference, self._record(self._forms[form], "healthy", "extended"))
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.compare.result.result import DiffResult, Status
-from qdebug.session import diff, open_recording
+from qdebug.api import diff
+from qdebug.compare.result.result import RunComparison, Status
+from qdebug.session import open_recording
 from qdebug.workflow.record import record_run
 
 onnx = pytest.importorskip("onnx")
@@ -104,7 +105,7 @@ def model(name: str, dtype: type, path: Path) -> Path:
     return path
 
 
-def compared(name: str, folder: Path) -> DiffResult:
+def compared(name: str, folder: Path) -> RunComparison:
     """Record a net in float32 and in float16, and compare the two.
 
     ONNX Runtime computes float16 nets in float32 on the CPU; the interpreter rounds each tensor to float16.

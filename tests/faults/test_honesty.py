@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.errors import AlignmentError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, Role, TensorInfo
-from qdebug.session import diff, open_recording
+from qdebug.session import open_recording
 
 
 def recording(

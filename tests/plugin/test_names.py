@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from qdebug.pytest_plugin.gather import Ledger
+from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import file_name
 
 HOSTILE = ["../../x", "/etc/passwd", "a\x00b", "x" * 5000, "\x1b[31m", "..", "con|aux", "\ud800", "", "a\nb", "\u202e"]
@@ -39,10 +39,10 @@ def entry(test, *, failed=False):
 
 def test_two_workers_share_a_folder_and_their_lists_are_read_as_one(tmp_path):
     for worker in ("gw1", "gw0"):
-        ledger = Ledger(str(tmp_path), worker=worker)
+        ledger = ComparisonLedger(str(tmp_path), worker=worker)
         ledger.note(entry("t.py::same"))
         ledger.note(entry("t.py::same", failed=True))
-    reader = Ledger(str(tmp_path))
+    reader = ComparisonLedger(str(tmp_path))
     assert [(e["worker"], e["outcome"]) for e in reader.entries()].count(("gw0", "diverged")) == 1
     assert len(reader.entries()) == 4
     reader.write_report(tmp_path / "new" / "report.json")
@@ -52,6 +52,6 @@ def test_two_workers_share_a_folder_and_their_lists_are_read_as_one(tmp_path):
 
 
 def test_a_list_that_nobody_wrote_to_makes_no_folder():
-    ledger = Ledger()
+    ledger = ComparisonLedger()
     assert ledger.entries() == []
     ledger.remove()

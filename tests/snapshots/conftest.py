@@ -12,7 +12,7 @@ from qdebug.compare.patterns.residual import Residual
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.palette import DARK
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.source import Opening
 
 
@@ -63,7 +63,7 @@ def make_picture_app():
         sessions = [fake_session(**options) for _ in range(backends)]
         titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][:backends]
         openings = [Opening(compare=lambda each=each: each) for each in sessions]
-        return QdebugApp(openings, titles=titles, begin=Start(screen=screen), glyphs=glyphs, palette=palette)
+        return QdebugApp(openings, titles=titles, begin=StartPlace(screen=screen), glyphs=glyphs, palette=palette)
 
     return make
 

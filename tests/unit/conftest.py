@@ -7,9 +7,9 @@ import pytest
 from qdebug.compare.align.pairs import Kind, Match, Side, Unmatched
 from qdebug.compare.result.result import (
     Coverage,
-    DiffResult,
     NodeResult,
     OutputRanking,
+    RunComparison,
     SampleResult,
     Status,
     Verdict,
@@ -99,7 +99,7 @@ def result(nodes, *, left_out=(), status=None, sentence="One sentence.", **chang
         origin=None,
         sentence=sentence,
     )
-    return DiffResult(verdict=verdict, nodes=tuple(nodes), **{**known, **changed})
+    return RunComparison(verdict=verdict, nodes=tuple(nodes), **{**known, **changed})
 
 
 def worst(**changed):

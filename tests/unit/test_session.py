@@ -1,17 +1,20 @@
 """The session: what is compared, in which order, what is kept, and how it sums up."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import qdebug
+import qdebug.api
 import qdebug.session
+from qdebug.api import diff
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.session import DiffSession, diff
+from qdebug.session import DiffSession
 from qdebug.workflow.demo import run_demo
 
 QUANT = QuantParams(dtype="int8", scale=np.float32(0.25), zero_point=-3)
@@ -190,7 +193,7 @@ def test_time_is_measured_and_no_part_of_the_result():
     result = session.result()
     assert session.timing.tensors == session.total
     assert session.timing.comparing > 0
-    assert "timing" not in result.to_json()
+    assert "timing" not in json.dumps(result.to_dict())
 
 
 def test_the_error_of_each_sample_is_split():
@@ -209,9 +212,8 @@ def test_a_worker_opens_the_files_once_for_all_its_chunks(tmp_path, monkeypatch)
             for at in range(1, 50):
                 recorder.put(f"t{at}", np.full(4, at, np.float32), node=f"n{at}", op="Relu", inputs=f"t{at - 1}")
     opened = []
-    monkeypatch.setattr(
-        qdebug.session, "open_recording", lambda path: opened.append(path) or qdebug.open_recording(path)
-    )
+    for module in (qdebug.api, qdebug.session):
+        monkeypatch.setattr(module, "open_recording", lambda path: opened.append(path) or qdebug.open_recording(path))
     with ThreadPoolExecutor(1) as executor:
         first = diff(*paths, executor=executor)
         assert opened == paths * 2  # here, and in the worker

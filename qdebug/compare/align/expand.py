@@ -69,7 +69,7 @@ def clamps_at_zero(graph: Graph, tensor: str) -> bool:
 
 
 def expanded(graph: Graph) -> Graph:
-    """Give a graph in words of ONNX, in which no node computes an activation, a sum or a count beside its own operator.
+    """Return a graph in words of ONNX in which no node computes an activation, a sum or a count beside its operator.
 
     Every tensor of the given graph is one of the new graph; the last node of several keeps the name of the output.
     """
@@ -99,7 +99,7 @@ def expanded(graph: Graph) -> Graph:
 
 
 def parts_of(node: Node) -> tuple[Node, ...]:
-    """Give the nodes that one node is shown as: itself if it does nothing beside its own operator."""
+    """Return the nodes that one node is shown as: itself if it does nothing beside its own operator."""
     return tuple(_parts(node, set(), {node.name}))
 
 

@@ -6,42 +6,31 @@ to its reference tensor; it is only to be brought back into the reference's orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.compare.align.pairs import Pair, View, block_of
-from qdebug.compare.align.value_classes import Run, tensor_order
+from qdebug.compare.align.context import Context
+from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
+from qdebug.compare.align.pairs import Pair, Side, Transform, block_of
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.kept import kept_of
 from qdebug.model.operators import kinds_of, turns_channels
-from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.large_arrays import in_c_order
 
 __all__ = [
-    "CHANNELS_SECOND",
-    "Sides",
-    "composed",
-    "drops_dimensions",
+    "as_laid_out",
     "in_one_order",
     "in_reference_order",
     "into_stored_order",
-    "inverse",
-    "keeps_last",
-    "kept_last",
     "layouts_of",
     "plain_shape",
-    "turn_of",
-    "turned_by",
-    "turned_later_by",
     "turned_quant",
     "with_dimensions",
-    "with_layouts",
-    "without_dimensions",
 ]
 
 CHANNELS_SECOND = (0, 3, 1, 2)
@@ -50,25 +39,27 @@ _TURNS_INSIDE = ("transA", "transB", "layout")
 """Attributes by which an operator that knows its dimensions by place reads them in another order."""
 
 
-def drops_dimensions(node: Node) -> bool:
+def _drops_dimensions(node: Node) -> bool:
     """Tell whether a node gives fewer dimensions than it reads: a Squeeze, or a reduction that keeps none."""
     row = operators.of(node.op)
     return row.drops or (row.reduces and node.attrs.get("keepdims", 1) == 0)
 
 
-def without_dimensions(before: View, node: Node, run: Run) -> View | None:
-    """Give the layout of what a node makes by taking dimensions of its input out."""
+def _without_dimensions(before: Transform, node: Node, run: IndexedRecording) -> Transform | None:
+    """Return the layout of what a node makes by taking dimensions of its input out."""
     if before.transpose is None or before.channel_block is not None:
         return None
     rank = len(before.transpose)
     gone = {axis % rank for axis in _axes(node, run)}
     left = [axis for axis in before.transpose if axis not in gone]
     turned = tuple(sorted(left).index(axis) for axis in left)
-    return View(transpose=turned) if gone and turned != tuple(range(len(left))) else None
+    return Transform(transpose=turned) if gone and turned != tuple(range(len(left))) else None
 
 
-def with_dimensions(before: View, node: Node, partner: Node | None, runs: tuple[Run, Run]) -> View | None:
-    """Give the layout of what a node makes by putting dimensions of extent 1 into its input.
+def with_dimensions(
+    before: Transform, node: Node, partner: Node | None, runs: tuple[IndexedRecording, IndexedRecording]
+) -> Transform | None:
+    """Return the layout of what a node makes by putting dimensions of extent 1 into its input.
 
     Args:
         before: The layout of its input.
@@ -86,11 +77,11 @@ def with_dimensions(before: View, node: Node, partner: Node | None, runs: tuple[
     kept = [axis for axis in range(rank) if axis not in ours]
     new, old = iter(ours), iter(before.transpose)
     turned = tuple(next(new) if axis in theirs else kept[next(old)] for axis in range(rank))
-    return View(transpose=turned) if turned != tuple(range(rank)) else None
+    return Transform(transpose=turned) if turned != tuple(range(rank)) else None
 
 
-def _axes(node: Node, run: Run) -> tuple[int, ...]:
-    """Give the dimensions that a node takes out or puts in, in the order that it sees them in; none if not known."""
+def _axes(node: Node, run: IndexedRecording) -> tuple[int, ...]:
+    """Return the dimensions that a node takes out or puts in, in the order that it sees them in; none if not known."""
     said = node.attrs.get("axes", node.attrs.get("axis"))
     if isinstance(said, int):
         return (said,)
@@ -100,15 +91,15 @@ def _axes(node: Node, run: Run) -> tuple[int, ...]:
     if row.picks_index and row.reduces:
         return (row.default_axis,)
     if len(node.inputs) > 1 and node.inputs[1]:
-        known = run.graph.is_constant(node.inputs[1]) and run.recording.has(node.inputs[1])
+        known = run.graph.is_constant(node.inputs[1]) and run.has(node.inputs[1])
         return tuple(int(axis) for axis in run.recording.load(node.inputs[1]).reshape(-1)) if known else ()
-    if row.drops and node.inputs[0] in run.recorded and run.recording.has(node.inputs[0]):
-        return tuple(axis for axis, extent in enumerate(shape_of(run.recording, node.inputs[0])) if extent == 1)
+    if row.drops and node.inputs[0] in run.recorded and run.has(node.inputs[0]):
+        return tuple(axis for axis, extent in enumerate(run.shape(node.inputs[0])) if extent == 1)
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class _Sides:
     """What is known while the layouts of one run's tensors are looked for.
 
     Args:
@@ -119,15 +110,15 @@ class Sides:
         frames: Those of the other run's tensors; None where nobody looked.
     """
 
-    other: Run
-    run: Run
+    other: IndexedRecording
+    run: IndexedRecording
     partners: Mapping[str, str]
-    layouts: Mapping[str, View]
-    frames: Mapping[str, View] | None = None
+    layouts: Mapping[str, Transform]
+    frames: Mapping[str, Transform] | None = None
 
 
-def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
-    """Give the layout of a tensor where the other run turns what its partner is made of, or what comes of that.
+def _moved_turn(tensor: str, node: Node, sides: _Sides) -> Transform | None:
+    """Return the layout of a tensor where the other run turns what its partner is made of, or what comes of that.
 
     Optimizers move a Transpose past the nodes that follow or come before: in between, all is in another order.
 
@@ -140,35 +131,42 @@ def turned_later_by(tensor: str, node: Node, sides: Sides) -> View | None:
         The layout, perhaps one that changes nothing; None if the other run turns nothing there.
     """
     other, run, partners = sides.other, sides.run, sides.partners
+    if operators.plain(node).transposes and node.inputs:
+        return _turned_by(tensor, node.inputs[0], sides)
     if tensor not in partners or operators.plain(node).turns:
         return None
     coded = _sums_of_codes(node, sides)
     maker = coded or node
-    made, after = _unturned(partners[tensor], sides, lambda name: _alike(other, name, maker), folded=True)
+
+    def is_partner(name: str) -> bool:
+        theirs = other.graph.producer(name)
+        return theirs is not None and operators.same_family(theirs, maker)
+
+    made, after = _unturned(partners[tensor], sides, is_partner, folded=True)
     theirs = None if made is None else other.graph.producer(made)
     if theirs is None:
         return None
     ordered = operators.plain(maker).ordered
     if ordered and (after is not None or coded is not None):
-        return View(transpose=composed(kept_last(maker, len(after or ())), after))
-    sources = {other.classes.root(partners[name]): name for name in run.classes.data_inputs(maker) if name in partners}
-    for name in other.classes.data_inputs(theirs):
+        return Transform(transpose=_composed(_kept_last(maker, len(after or ())), after))
+    sources = {other.root(partners[name]): name for name in run.data_inputs(maker) if name in partners}
+    for name in other.data_inputs(theirs):
         source, before = _unturned(name, sides, sources.__contains__)
         if source is None or (before is None and after is None):
             continue
         if ordered:
-            return View(transpose=kept_last(maker, len(before or ())))
-        known = sides.layouts.get(sources[source], View())
-        order = composed(known.transpose, before)
-        if order is not None and drops_dimensions(node):
-            left = without_dimensions(View(transpose=order), node, run)
+            return Transform(transpose=_kept_last(maker, len(before or ())))
+        known = sides.layouts.get(sources[source], Transform())
+        order = _composed(known.transpose, before)
+        if order is not None and _drops_dimensions(node):
+            left = _without_dimensions(Transform(transpose=order), node, run)
             order = None if left is None else left.transpose
-        return View(transpose=composed(order, after), channel_block=known.channel_block)
+        return Transform(transpose=_composed(order, after), channel_block=known.channel_block)
     return None
 
 
-def turned_by(tensor: str, source: str, sides: Sides) -> View | None:
-    """Give the layout after a Transpose, from how the other run's tensors that answer to both its ends are turned.
+def _turned_by(tensor: str, source: str, sides: _Sides) -> Transform | None:
+    """Return the layout after a Transpose, from how the other run's tensors that answer to both its ends are turned.
 
     Args:
         tensor: What the Transpose gives.
@@ -178,23 +176,23 @@ def turned_by(tensor: str, source: str, sides: Sides) -> View | None:
     Returns:
         The layout, perhaps one that changes nothing; None if the other run does not turn one into the other.
     """
-    partners, root = sides.partners, sides.other.classes.root
-    turn = turn_of(sides.run.graph.producer(tensor))
+    partners, root = sides.partners, sides.other.root
+    turn = _turn_of(sides.run.graph.producer(tensor))
     if turn is None or source not in partners or tensor not in partners:
         return None
     ends = [root(partners[name]) for name in (source, tensor)]
     found, order = _unturned(ends[1], sides, ends[0].__eq__)
     if found is None:
         found, back = _unturned(ends[0], sides, ends[1].__eq__)
-        order = None if back is None else inverse(back)
+        order = None if back is None else _inverse(back)
     if found is None:
         return None
     known = sides.layouts.get(source)
-    view = View(transpose=composed(composed(inverse(turn), None if known is None else known.transpose), order))
-    return View() if order is not None and _read_by_place(tensor, sides) else view
+    view = Transform(transpose=_composed(_composed(_inverse(turn), None if known is None else known.transpose), order))
+    return Transform() if order is not None and _read_by_place(tensor, sides) else view
 
 
-def _read_by_place(tensor: str, sides: Sides) -> bool:
+def _read_by_place(tensor: str, sides: _Sides) -> bool:
     """Tell whether a node reads a tensor by the places of its dimensions, just as the other run's does its partner.
 
     The order is then the model's, or that of a Transpose that turns wrongly: nothing turns it back.
@@ -202,46 +200,46 @@ def _read_by_place(tensor: str, sides: Sides) -> bool:
     run, other, partners = sides.run, sides.other, sides.partners
     for reader in run.graph.consumers(tensor):
         answers = partners.get(reader.outputs[0]) if operators.plain(reader).reads_by_place else None
-        theirs = None if answers is None else other.graph.producer(other.classes.root(answers))
+        theirs = None if answers is None else other.graph.producer(other.root(answers))
         if theirs is None or operators.plain(theirs).name != operators.plain(reader).name:
             continue
         if any(theirs.attrs.get(name, 0) != reader.attrs.get(name, 0) for name in _TURNS_INSIDE):
             continue
-        ours, fed = run.classes.data_inputs(reader), other.classes.data_inputs(theirs)
-        roots = [other.classes.root(partners[name]) if name in partners else None for name in ours]
-        if roots == [other.classes.root(name) for name in fed]:
+        ours, fed = run.data_inputs(reader), other.data_inputs(theirs)
+        roots = [other.root(partners[name]) if name in partners else None for name in ours]
+        if roots == [other.root(name) for name in fed]:
             return True
     return False
 
 
-def turn_of(node: Node | None) -> tuple[int, ...] | None:
-    """Give for each dimension after a Transpose which of its input's it is; None if that is not known, or no turn."""
+def _turn_of(node: Node | None) -> tuple[int, ...] | None:
+    """Return for each dimension after a Transpose which of its input's it is; None if that is not known, or no turn."""
     if node is None or not operators.plain(node).transposes:
         return None
     perm = CHANNELS_SECOND if operators.turns_channels(node) else node.attrs.get("perm")
     return tuple(axis for axis in perm if isinstance(axis, int)) if isinstance(perm, tuple) else None
 
 
-def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the turn that undoes a turn."""
+def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the turn that undoes a turn."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
-def keeps_last(node: Node) -> bool:
+def _keeps_last(node: Node) -> bool:
     """Tell whether a runtime lets a node read or write channels last."""
     return bool(node.attrs.get("channels_last")) or operators.of(node.op).channels_last
 
 
-def kept_last(node: Node, rank: int) -> tuple[int, ...] | None:
-    """Give the order that brings what a node gives into the order of its operator; None unless it has channels last."""
-    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 and keeps_last(node) else None
+def _kept_last(node: Node, rank: int) -> tuple[int, ...] | None:
+    """Return the order that brings what a node gives into that of its operator; None unless it has channels last."""
+    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 and _keeps_last(node) else None
 
 
-def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
-    """Give the node whose sums of codes another makes real numbers of, through nodes that no tensor answers to."""
+def _sums_of_codes(node: Node, sides: _Sides) -> Node | None:
+    """Return the node whose sums of codes another makes real numbers of, through nodes that no tensor answers to."""
     run = sides.run
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        fed = run.classes.data_inputs(node)
+        fed = run.data_inputs(node)
         makers = [run.graph.producer(name) for name in fed if name not in sides.partners]
         if len(makers) != len(fed):
             return None
@@ -254,13 +252,8 @@ def _sums_of_codes(node: Node, sides: Sides) -> Node | None:
     return None
 
 
-def _alike(run: Run, tensor: str, node: Node) -> bool:
-    maker = run.graph.producer(tensor)
-    return maker is not None and operators.same_family(maker, node)
-
-
 def _unturned(
-    tensor: str, sides: Sides, ends: Callable[[str], bool], *, folded: bool = False
+    tensor: str, sides: _Sides, ends: Callable[[str], bool], *, folded: bool = False
 ) -> tuple[str | None, tuple[int, ...] | None]:
     """Follow a tensor of the other run back through Transposes to one where they end.
 
@@ -276,25 +269,25 @@ def _unturned(
     """
     run = sides.other
     order: tuple[int, ...] | None = None
-    at = run.classes.root(tensor)
+    at = run.root(tensor)
     while not ends(at):
         node = run.graph.producer(at)
-        data = () if node is None else run.classes.data_inputs(node)
+        data = () if node is None else run.data_inputs(node)
         if folded and node is not None and operators.of(node.op).folded_before and len(data) == 1:
-            at = run.classes.root(data[0])
+            at = run.root(data[0])
             continue
-        turn = turn_of(node)
+        turn = _turn_of(node)
         if node is None or turn is None:
             return None, None
-        before, after = ((sides.frames or {}).get(name, View()).transpose for name in (node.inputs[0], at))
-        turned = composed(composed(None if before is None else inverse(before), turn), after)
-        order = composed(turned, order)
-        at = run.classes.root(node.inputs[0])
+        before, after = ((sides.frames or {}).get(name, Transform()).transpose for name in (node.inputs[0], at))
+        turned = _composed(_composed(None if before is None else _inverse(before), turn), after)
+        order = _composed(turned, order)
+        at = run.root(node.inputs[0])
     return at, order
 
 
-def composed(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Give the order of dimensions that two turns make one after the other; None for one that changes nothing."""
+def _composed(first: tuple[int, ...] | None, then: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return the order of dimensions that two turns make one after the other; None for one that changes nothing."""
     if first is None or then is None or len(first) != len(then):
         return first if then is None else then
     both = tuple(first[axis] for axis in then)
@@ -306,7 +299,7 @@ _NO_SIZE = np.dtype("V0")
 
 
 def in_reference_order(
-    array: np.ndarray, view: View | None, shape: tuple[int, ...], *, copied: bool = True
+    array: np.ndarray, view: Transform | None, shape: tuple[int, ...], *, copied: bool = True
 ) -> np.ndarray:
     """Bring a tensor into the order of dimensions that it shares with its partner.
 
@@ -338,7 +331,7 @@ def _as_merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _unturned_shape(shape: tuple[int, ...], transpose: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Give the extents that a tensor has before it is turned to a shape."""
+    """Return the extents that a tensor has before it is turned to a shape."""
     if transpose is None or len(transpose) != len(shape):
         return shape
     return tuple(shape[transpose.index(axis)] for axis in range(len(shape)))
@@ -358,14 +351,14 @@ def _merged(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
     return all(extent == 1 for extent in left)
 
 
-def plain_shape(shape: tuple[int, ...], view: View | None) -> tuple[int, ...]:
-    """Give the extents of a tensor of a shape when its dimensions are turned as a view tells."""
+def plain_shape(shape: tuple[int, ...], view: Transform | None) -> tuple[int, ...]:
+    """Return the extents of a tensor of a shape when its dimensions are turned as a view tells."""
     if view is None or view.transpose is None or len(view.transpose) != len(shape):
         return shape
     return tuple(shape[axis] for axis in view.transpose)
 
 
-def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
+def into_stored_order(array: np.ndarray, view: Transform | None) -> np.ndarray:
     """Undo `in_reference_order`: bring a tensor in the model's order of dimensions into the one that a view undoes.
 
     Raises:
@@ -380,9 +373,9 @@ def into_stored_order(array: np.ndarray, view: View | None) -> np.ndarray:
 
 def in_one_order(
     reference: np.ndarray,
-    reference_view: View | None,
+    reference_view: Transform | None,
     backend: np.ndarray,
-    backend_view: View | None,
+    backend_view: Transform | None,
     *,
     copied: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -391,7 +384,7 @@ def in_one_order(
     What is kept in blocks of channels is brought there last: the other side tells padding channels from real ones.
     Both are copied where they are turned, unless only views are wanted.
     """
-    theirs, ours = reference_view or View(), backend_view or View()
+    theirs, ours = reference_view or Transform(), backend_view or Transform()
     blocks = theirs.channel_block, ours.channel_block
     if blocks[0] is not None and (blocks[0], theirs.transpose) == (blocks[1], ours.transpose):
         # alike in memory, whether the block is declared or not
@@ -403,8 +396,8 @@ def in_one_order(
     return in_reference_order(reference, reference_view, backend.shape, copied=copied), backend
 
 
-def turned_quant(quant: QuantParams | None, view: View | None) -> QuantParams | None:
-    """Give a backend tensor's quantization for its elements in the reference's order: its channel axis moves along."""
+def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantParams | None:
+    """Return a backend tensor's quantization for elements in the reference's order: its channel axis moves along."""
     if quant is None or quant.axis is None or view is None or view.transpose is None:
         return quant
     return replace(quant, axis=view.transpose.index(quant.axis % len(view.transpose)))
@@ -422,36 +415,30 @@ def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndar
     return plain.reshape(count, blocks * block, height, width)[:, : shape[1]]
 
 
-def with_layouts(pairs: Mapping[str, Pair], order: Iterable[str], ref: Run, be: Run) -> dict[str, Pair]:
-    """Add to each pair how its two tensors are brought into one order of dimensions.
-
-    Args:
-        pairs: The pairs found, by backend tensor.
-        order: Backend tensors in topological order.
-        ref: The reference run.
-        be: The backend run.
-    """
+def as_laid_out(context: Context) -> Iterator[Pair]:
+    """Add to pairs how their tensors are brought into one order of dimensions, as far as the graphs tell."""
+    ref, be, pairs = context.ref, context.be, context.pairs
     if not (_may_turn(ref) or _may_turn(be)):
-        return {name: pairs[name] for name in order}
+        return
     partners: dict[str, str] = {}
-    for pair in pairs.values():
+    for pair in context.found.values():
         partners.setdefault(pair.reference, pair.backend)
     theirs = _layouts(partners, be, ref)
-    ours = _layouts({name: pair.reference for name, pair in pairs.items()}, ref, be, frames=theirs)
-    laid_out: dict[str, Pair] = {}
-    for name in order:
-        pair = pairs[name]
-        turned = ours.get(name), theirs.get(pair.reference)
-        laid_out[name] = _with_layout(pair, *_fitting(pair, turned, ref, be))
-    return laid_out
+    ours = _layouts({pair.backend: pair.reference for pair in pairs}, ref, be, frames=theirs)
+    for pair in pairs:
+        turned = ours.get(pair.backend), theirs.get(pair.reference)
+        if turned != (None, None):
+            yield _with_layout(pair, *_fitting(pair, turned, ref, be))
 
 
-def _fitting(pair: Pair, turned: tuple[View | None, View | None], ref: Run, be: Run) -> tuple[View | None, View | None]:
+def _fitting(
+    pair: Pair, turned: tuple[Transform | None, Transform | None], ref: IndexedRecording, be: IndexedRecording
+) -> tuple[Transform | None, Transform | None]:
     """Leave out a layout that makes the recorded shapes differ where they are equal without it."""
     sides = (ref, pair.reference), (be, pair.backend)
-    if turned == (None, None) or not all(name in run.recorded and run.recording.has(name) for run, name in sides):
+    if not all(name in run.recorded and run.has(name) for run, name in sides):
         return turned
-    theirs, ours = (np.empty(shape_of(run.recording, name), _NO_SIZE) for run, name in sides)
+    theirs, ours = (np.empty(run.shape(name), _NO_SIZE) for run, name in sides)
     for mine, other in (turned, (turned[0], None), (None, turned[1])):
         one, two = in_one_order(theirs, other, ours, mine)
         if one.shape == two.shape:
@@ -459,14 +446,18 @@ def _fitting(pair: Pair, turned: tuple[View | None, View | None], ref: Run, be: 
     return (None, None) if theirs.shape == ours.shape else turned
 
 
-def layouts_of(run: Run) -> dict[str, View]:
+def layouts_of(run: IndexedRecording) -> dict[str, Transform]:
     """Find the tensors of a run that are kept in another order than in the model, as its graph alone tells."""
     return _layouts({}, run, run)
 
 
 def _layouts(
-    partners: Mapping[str, str], other: Run, run: Run, *, frames: Mapping[str, View] | None = None
-) -> dict[str, View]:
+    partners: Mapping[str, str],
+    other: IndexedRecording,
+    run: IndexedRecording,
+    *,
+    frames: Mapping[str, Transform] | None = None,
+) -> dict[str, Transform]:
     """Find the tensors of one run that are kept in another order than in the model.
 
     Args:
@@ -476,27 +467,27 @@ def _layouts(
         frames: Those of the other run: then each Transpose is looked for that it does earlier or later than this one;
             the run's own graph tells the rest.
     """
-    layouts: dict[str, View] = {}
+    layouts: dict[str, Transform] = {}
     if not any(_may_turn(each) for each in (other, run)):
         return layouts
     graph = run.recording.graph
-    sides = Sides(other=other, run=run, partners=partners, layouts=layouts, frames=frames)
+    sides = _Sides(other=other, run=run, partners=partners, layouts=layouts, frames=frames)
     for tensor in tensor_order(graph):
         node = graph.producer(tensor)
         if node is None:
             continue
-        layout = None if frames is None else _moved(tensor, node, sides)
+        layout = None if frames is None else _moved_turn(tensor, node, sides)
         if layout is None:
             layout = _layout_of(tensor, node, sides)
         block = block_of(graph.tensors[tensor].layout)
         if block is not None:
-            layout = replace(layout or View(), channel_block=block)
-        if layout is not None and layout != View() and _fits(layout, tensor, run):
+            layout = replace(layout or Transform(), channel_block=block)
+        if layout is not None and layout != Transform() and _fits(layout, tensor, run):
             layouts[tensor] = layout
     return layouts
 
 
-def _may_turn(run: Run) -> bool:
+def _may_turn(run: IndexedRecording) -> bool:
     """Tell whether anything in a run could keep a tensor in another order; most of what follows one does too."""
     graph = run.recording.graph
     layouts = {info.layout for info in graph.tensors.values()}
@@ -506,95 +497,81 @@ def _may_turn(run: Run) -> bool:
     ) or any(block_of(layout) is not None for layout in layouts)
 
 
-def _with_layout(pair: Pair, ours: View | None, theirs: View | None) -> Pair:
+def _with_layout(pair: Pair, ours: Transform | None, theirs: Transform | None) -> Pair:
     """Combine what both graphs tell: two tensors turned alike are compared as they are."""
     if ours == theirs and (ours is None or ours.channel_block is None):
         return pair
-    if theirs is not None:
-        view = replace(pair.reference_view or View(), transpose=theirs.transpose, channel_block=theirs.channel_block)
-        pair = replace(pair, reference_view=view, reason=f"{pair.reason}; reference {_said(theirs)}")
-    if ours is not None:
-        view = replace(pair.backend_view or View(), transpose=ours.transpose, channel_block=ours.channel_block)
-        pair = replace(pair, backend_view=view, reason=f"{pair.reason}; {_said(ours)}")
+    for side, layout in ((Side.REFERENCE, theirs), (Side.BACKEND, ours)):
+        if layout is not None:
+            known = pair.view_of(side) or Transform()
+            view = replace(known, transpose=layout.transpose, channel_block=layout.channel_block)
+            pair = pair.with_view(side, view, _said(layout))
     return pair
 
 
-def _said(layout: View) -> str:
+def _said(layout: Transform) -> str:
     if layout.channel_block is not None:
         turned = "" if layout.transpose is None else f", then read as {layout.transpose}"
         return f"kept in blocks of {layout.channel_block} channels{turned}"
     return f"dimensions kept in another order, read as {layout.transpose}"
 
 
-def _moved(tensor: str, node: Node, sides: Sides) -> View | None:
-    """Give the layout of a tensor as far as it hangs on where the other run turns its partner; None if it does not."""
-    if operators.plain(node).transposes and node.inputs:
-        return turned_by(tensor, node.inputs[0], sides)
-    return turned_later_by(tensor, node, sides)
-
-
-def _layout_of(tensor: str, node: Node, sides: Sides) -> View | None:
-    """Give the order of a tensor's dimensions as the run's own graph tells it; blocks of channels aside."""
+def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
+    """Return the order of a tensor's dimensions as the run's own graph tells it; blocks of channels aside."""
     run, other, partners, layouts = sides.run, sides.other, sides.partners, sides.layouts
     source = node.inputs[0] if node.inputs else ""
     row = operators.of(node.op)
     if row.from_blocks:
         last = CHANNELS_SECOND if node.attrs.get("channels_last") else None
-        return View(transpose=composed(last, layouts.get(source, View()).transpose))
+        return Transform(transpose=_composed(last, layouts.get(source, Transform()).transpose))
     if turns_channels(node):
         return _turned(layouts.get(source), node)
-    if not row.to_blocks and keeps_last(node):
-        order = kept_last(node, _rank(tensor, run))
+    if not row.to_blocks and _keeps_last(node):
+        order = _kept_last(node, _rank(tensor, run))
         if order is not None:
-            return View(transpose=order)
-    if row.transposes and (run.classes.changes_layout(node) or _same_partner(source, tensor, partners, other)):
-        return _turned(layouts.get(source), node)
+            return Transform(transpose=order)
+    if row.transposes:  # that only turns what it reads, instead of standing for a Transpose of the other run
+        ends = [other.root(partners[name]) for name in (source, tensor) if name in partners]
+        if run.changes_layout(node) or (len(ends) == 2 and ends[0] == ends[1]):
+            return _turned(layouts.get(source), node)
     readers = run.graph.consumers(tensor)
     if row.transposes and readers and all(_wants_channels_last(reader, tensor) for reader in readers):
         rank = len(perm) if isinstance(perm := node.attrs.get("perm"), tuple) else 0
-        return View(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
-    if row.inserts and source in layouts and not run.classes.changes_layout(node):
+        return Transform(transpose=(0, rank - 1, *range(1, rank - 1))) if rank > 2 else None
+    if row.inserts and source in layouts and not run.changes_layout(node):
         partner = other.graph.producer(partners[tensor]) if tensor in partners else None
         return with_dimensions(layouts[source], node, partner, (other, run))
-    if operators.plain(node).own_dimensions and not run.classes.changes_layout(node):
+    if operators.plain(node).own_dimensions and not run.changes_layout(node):
         return None
     if row.transposes and source in layouts and tensor not in partners:
         return _turned(layouts[source], node)  # what nothing answers to was most likely put in, to turn this back
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
-    return without_dimensions(before, node, run) if before is not None and drops_dimensions(node) else before
+    return _without_dimensions(before, node, run) if before is not None and _drops_dimensions(node) else before
 
 
-def _rank(tensor: str, run: Run) -> int:
-    """Give how many dimensions a tensor has, however much of it was kept; 4 where nothing tells."""
-    if run.recording.has(tensor):
-        return len(shape_of(run.recording, tensor))
+def _rank(tensor: str, run: IndexedRecording) -> int:
+    """Return how many dimensions a tensor has, however much of it was kept; 4 where nothing tells."""
+    if run.has(tensor):
+        return len(run.shape(tensor))
     kept, declared = kept_of(run.recording, tensor), run.graph.tensors[tensor].shape
     return len(kept.shape) if kept is not None else len(declared) if declared is not None else 4
 
 
 def _wants_channels_last(reader: Node, tensor: str) -> bool:
-    return keeps_last(reader) and not operators.of(reader.op).from_blocks and reader.inputs[0] == tensor
+    return _keeps_last(reader) and not operators.of(reader.op).from_blocks and reader.inputs[0] == tensor
 
 
-def _same_partner(source: str, tensor: str, partners: Mapping[str, str], other: Run) -> bool:
-    """Tell whether a Transpose only turns what it reads, instead of standing for a Transpose of the other run."""
-    if source not in partners or tensor not in partners:
-        return False
-    root = other.classes.root
-    return root(partners[source]) == root(partners[tensor])
-
-
-def _turned(before: View | None, node: Node) -> View | None:
-    """Give the layout after a Transpose: where each of the model's dimensions has gone."""
-    turn = turn_of(node)
+def _turned(before: Transform | None, node: Node) -> Transform | None:
+    """Return the layout after a Transpose: where each of the model's dimensions has gone."""
+    turn = _turn_of(node)
     if turn is None or (before is not None and before.transpose is None):
         return None
-    order = composed(inverse(turn), None if before is None else before.transpose)
-    return None if order is None else View(transpose=order)
+    order = _composed(_inverse(turn), None if before is None else before.transpose)
+    return None if order is None else Transform(transpose=order)
 
 
-def _fits(layout: View, tensor: str, run: Run) -> bool:
+def _fits(layout: Transform, tensor: str, run: IndexedRecording) -> bool:
     """Tell whether a layout can be that of a tensor, if it was recorded."""
-    if layout.transpose is None or tensor not in run.recorded or not run.recording.has(tensor):
+    if layout.transpose is None or tensor not in run.recorded or not run.has(tensor):
         return True
-    return len(shape_of(run.recording, tensor)) == len(layout.transpose)
+    return len(run.shape(tensor)) == len(layout.transpose)

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from functools import cached_property
 
 import numpy as np
 
-from qdebug.compare.align.clamps import CodeClamps
+from qdebug.compare.align.clamps import (
+    after_codes,
+    bounds_of,
+    clamp_left_to_codes,
+    is_after_codes,
+    is_clamped_later,
+    note_clamp_after,
+)
+from qdebug.compare.align.context import Context, only_result, paired
 from qdebug.compare.align.expand import alike, says_nothing
-from qdebug.compare.align.found import Found
+from qdebug.compare.align.fused import through_folded
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.nearness import enters_clamp
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.align.region import between
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.align.weights import weight_distance
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
 
-__all__ = ["Claims", "Evidence", "NameJudge", "Namesakes"]
+__all__ = [
+    "form_of_another",
+    "inputs_of_a_name",
+    "is_claimed",
+    "made_with_what_follows",
+    "namesake",
+    "outweighs_name",
+    "strong_name",
+    "weak_name",
+]
 
 
 class Evidence(IntEnum):
@@ -28,238 +46,279 @@ class Evidence(IntEnum):
     STRONG = 2
 
 
-class Namesakes:
-    """Finds what a tensor's name, or the one that it is said to stand for, leads to in the reference.
+# -- strategies ------------------------------------------------------------------------------------------------------
 
-    Args:
-        ref: The reference run.
-        be: The backend run.
-    """
 
-    def __init__(self, ref: Run, be: Run) -> None:
-        self._ref, self._be = ref, be
-        self._sources: dict[str, str] = {}
-        for info in ref.graph.tensors.values():
-            if info.stands_for and (info.stands_for not in self._sources or info.name in ref.recorded):
-                self._sources[info.stands_for] = info.name
+def inputs_of_a_name(context: Context) -> Iterator[Pair]:
+    """Pair what no node makes by its name."""
+    for tensor in context.order:
+        if context.be.graph.producer(tensor) is None and not context.be.folds(tensor):
+            pair = weak_name(context, tensor)
+            if pair is not None:
+                yield pair
 
-    def of(self, tensor: str) -> str | None:
-        """Give the reference tensor that a name leads to: a runtime may use old names anew, for other values.
 
-        Where nothing is known of a tensor but its name, that may be the name of the node that makes it.
-        """
-        source = self._be.graph.tensors[tensor].stands_for or tensor
-        own = self._ref.graph.tensors.get(source)
-        if own is not None and own.stands_for in (None, source) and not self._ref.classes.folds(source):
-            return source
-        if source not in self._sources:
-            return self._of_node(source)
-        twin = self._ref.graph.tensors.get(tensor)
-        return tensor if twin is not None and twin.stands_for == source else self._sources[source]
+def strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
+    """Pair a tensor by its name if the graphs bear that out strongly; less will do where the model states the name."""
+    said = context.be.graph.tensors[tensor].stands_for is not None
+    return _by_name(context, tensor, Evidence.WEAK if said else Evidence.STRONG)
 
-    def is_form(self, tensor: str) -> bool:
-        """Tell whether a tensor's name is one that reference tensors have or stand for."""
-        return tensor in self._ref.graph.tensors or tensor in self._sources
 
-    def _of_node(self, tensor: str) -> str | None:
-        """Give what a node of a name makes, if that is one tensor, where either side says nothing else."""
-        ours = self._be.graph.producer(tensor)
-        if ours is None:
-            return None
-        if not says_nothing(ours):
-            theirs = self._ref.graph.producer(ours.name)
-            single = len(_made(ours)) == 1 and theirs is not None and says_nothing(theirs)
-            return ours.name if single else None
-        for name in (tensor, ours.name):
-            found = self._by_node.get(name)
-            if found is not None:
-                return found
+def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | None:
+    """Pair a tensor by its name if the graphs bear that out at all."""
+    return _by_name(context, tensor, Evidence.WEAK)
+
+
+def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
+    """Pair a tensor with the partner of the tensor it is another form of."""
+    source = context.be.handed_on(node) or node.inputs[0]
+    pair = context.found.get(source)
+    row = operators.plain(node)
+    # what changes nothing here may change something in the reference
+    own = pair is None or row.neutral is not None or row.slices or _is_turned_output(context, tensor, pair.reference)
+    named = weak_name(context, tensor) if own else None
+    if named is not None:
+        return named
+    if pair is None:
+        context.unpaired(tensor, f"it is another form of {source!r}, which has no partner")
         return None
-
-    @cached_property
-    def _by_node(self) -> dict[str, str]:
-        return {node.name: _made(node)[0] for node in self._ref.graph.nodes if len(_made(node)) == 1}
-
-
-def _made(node: Node) -> list[str]:
-    return [name for name in node.outputs if name]
+    reference = context.clamped_later.get(source, pair.reference)
+    context.clamped_later[tensor] = reference
+    said = "codes of" if row.quantizes else "real values of the codes" if row.dequantizes else "same values as"
+    return _form(context, tensor, reference, f"{said} {source!r}")
 
 
-class NameJudge:
-    """Holds names against the graphs around them.
+def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
+    """Tell whether an output of both networks is a reference tensor turned: the backend turned it further up."""
+    ref = context.ref
+    if tensor not in context.be.graph.outputs or tensor not in ref.graph.outputs:
+        return False
+    turn = ref.graph.producer(ref.root(tensor))
+    return turn is not None and operators.of(turn.op).transposes and ref.root(turn.inputs[0]) == ref.root(reference)
 
-    Args:
-        ref: The reference run.
-        be: The backend run.
-        found: Pairs by backend tensor, which grow as the backend's graph is walked.
+
+def _form(context: Context, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> Pair:
+    """Pair a tensor with the form of a reference tensor that is most like it."""
+    ref, after = context.ref, is_after_codes(context.be, tensor)
+    form = after_codes(context, tensor, reference) if after else reference
+    if not after and tensor in ref.members(reference) and not is_after_codes(ref, tensor):
+        form = tensor
+    if form == tensor:
+        return paired(tensor, form, Match.EXACT, "same name")
+    return paired(tensor, form, Match.QUANTIZATION if after else match, reason)
+
+
+def _by_name(context: Context, tensor: str, needed: Evidence) -> Pair | None:
+    """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
+    reference = namesake(context, tensor)
+    if reference is None:
+        return None
+    earlier = enters_clamp(context, tensor, reference)
+    if earlier is not None:
+        reason = f"named after {reference!r}, and its values are nearer to those that enter that"
+        return paired(tensor, earlier, Match.FUSED, reason)
+    clamp = clamp_left_to_codes(context, tensor, reference)
+    meant = [reference] if clamp is None else [clamp.inputs[0], reference]
+    if all(_judged(context, tensor, name) < needed for name in meant):
+        return None
+    if clamp is not None:
+        context.clamped_later[tensor] = reference
+        return _around_clamp(context, tensor, reference, clamp)
+    pair = _named(context, tensor, reference)
+    note_clamp_after(context, pair)
+    return pair
+
+
+def _named(context: Context, tensor: str, reference: str) -> Pair:
+    said = context.be.graph.tensors[tensor].stands_for
+    if said == reference:
+        reason = f"the model says that it is another form of {said!r}"
+        return _form(context, tensor, reference, reason, Match.ORIGIN)
+    if said is not None:
+        return _form(context, tensor, reference, f"both are forms of {said!r}")
+    if reference == tensor:
+        return _of_same_name(context, tensor)
+    other = tensor in context.ref.graph.tensors or tensor in context.forms
+    return _form(context, tensor, reference, "another form of it" if other else "the node that makes it has this name")
+
+
+def _of_same_name(context: Context, tensor: str) -> Pair:
+    """Pair two tensors of one name; a runtime that folds what follows into a node may keep the earlier name."""
+    node = context.be.graph.producer(tensor)
+    if node is not None and is_clamped_later(context, tensor, tensor, node):
+        reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+        return paired(tensor, after_codes(context, tensor, tensor), Match.QUANTIZATION, reason)
+    reference, folded = (tensor, []) if node is None else through_folded(context, tensor, tensor)
+    if not folded:
+        return _form(context, tensor, tensor, "another form of it")
+    extra = " + ".join(n.op for n in folded)
+    return paired(tensor, reference, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+
+
+def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
+    """Pair a tensor with what enters the Relu or Clip of its name; if that was not recorded, with what comes out."""
+    before = clamp.inputs[0]
+    if before in context.ref.recorded:
+        reason = f"the backend leaves {clamp.op} to the codes that follow: compared with what enters {clamp.name!r}"
+        return paired(tensor, before, Match.FUSED, reason)
+    bounds = bounds_of(context.ref, clamp)
+    view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
+    said = "same name" if tensor == reference else "the same tensor"
+    return paired(tensor, reference, Match.EXACT, f"{said}; {clamp.op} applied to the backend's values first", view)
+
+
+# -- what a name leads to, and what it is worth ----------------------------------------------------------------------
+
+
+def namesake(context: Context, tensor: str) -> str | None:
+    """Return the reference tensor that a name leads to: a runtime may use old names anew, for other values.
+
+    Where nothing is known of a tensor but its name, that may be the name of the node that makes it.
     """
+    tensors, forms = context.ref.graph.tensors, context.forms
+    source = context.be.graph.tensors[tensor].stands_for or tensor
+    own = tensors.get(source)
+    if own is not None and own.stands_for in (None, source) and not context.ref.folds(source):
+        return source
+    if source not in forms:
+        return _of_node(context, source)
+    twin = tensors.get(tensor)
+    return tensor if twin is not None and twin.stands_for == source else forms[source]
 
-    def __init__(self, ref: Run, be: Run, found: Found) -> None:
-        self._ref, self._be, self._found = ref, be, found
 
-    def judge(self, tensor: str, reference: str) -> Evidence:
-        """Tell how well the two graphs bear out that a backend tensor is a reference tensor.
+def _of_node(context: Context, tensor: str) -> str | None:
+    """Return what a node of a name makes, if that is one tensor, where either side says nothing else."""
+    ours = context.be.graph.producer(tensor)
+    if ours is None:
+        return None
+    if says_nothing(ours):
+        return context.results.get(tensor) or context.results.get(ours.name)
+    theirs = context.ref.graph.producer(ours.name)
+    single = only_result(ours) is not None and theirs is not None and says_nothing(theirs)
+    return ours.name if single else None
 
-        One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
-        Short of that, two of three must hold: the operator, the inputs (perhaps with several nodes in between, on
-        either side), and what reads the tensor. A node that was changed still has its inputs and readers; a node that
-        was connected elsewhere still has its operator and readers. Where a recording only says what its tensors are
-        called, nothing speaks against a name.
-        """
-        ours, theirs = self._be.graph.producer(tensor), self._ref.graph.producer(reference)
-        if ours is None and theirs is None:
-            return Evidence.STRONG
-        if tensor in self._be.graph.outputs and reference in self._ref.graph.outputs:
-            return Evidence.STRONG
-        if not self._be.graph.nodes or not self._ref.graph.nodes:
-            return Evidence.STRONG  # a graph that states nothing contradicts nothing
-        if ours is None or theirs is None:
+
+def _judged(context: Context, tensor: str, reference: str) -> Evidence:
+    """Tell how well the two graphs bear out that a backend tensor is a reference tensor.
+
+    One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
+    Short of that, two of three must hold: the operator, the inputs (perhaps with several nodes in between, on
+    either side), and what reads the tensor. A node that was changed still has its inputs and readers; a node that
+    was connected elsewhere still has its operator and readers. Where a recording only says what its tensors are
+    called, nothing speaks against a name.
+    """
+    ref, be = context.ref, context.be
+    ours, theirs = be.graph.producer(tensor), ref.graph.producer(reference)
+    if ours is None and theirs is None:
+        return Evidence.STRONG
+    if tensor in be.graph.outputs and reference in ref.graph.outputs:
+        return Evidence.STRONG
+    if not be.graph.nodes or not ref.graph.nodes:
+        return Evidence.STRONG  # a graph that states nothing contradicts nothing
+    if ours is None or theirs is None or says_nothing(ours) or says_nothing(theirs):
+        return Evidence.WEAK
+    same = alike(ours, theirs)
+    if same and _same_inputs(context, ours, theirs):
+        return Evidence.STRONG
+    reads, several = _same_entries(context, tensor, reference)
+    used = _used_alike(context, tensor, reference)
+    if same and used:
+        distance = weight_distance(ref, theirs, be, ours)
+        if distance is None or np.less(distance, WEIGHT_MAX_REL_DISTANCE):
             return Evidence.WEAK
-        if says_nothing(ours) or says_nothing(theirs):
-            return Evidence.WEAK
-        same = alike(ours, theirs)
-        if same and self._same_inputs(ours, theirs):
-            return Evidence.STRONG
-        reads, several = self._same_entries(tensor, reference)
-        used = self.used_alike(tensor, reference)
-        if same and used and not self._far(ours, theirs):
-            return Evidence.WEAK
-        return Evidence.WEAK if reads and (used or several) else Evidence.NONE
-
-    def _same_inputs(self, ours: Node, theirs: Node) -> bool:
-        mine = [self._found.get(name) for name in self._be.classes.data_inputs(ours)]
-        known = [pair.reference for pair in mine if pair is not None]
-        classes = self._ref.classes
-        return len(known) == len(mine) and classes.alike(known, classes.data_inputs(theirs), in_order=False)
-
-    def _same_entries(self, tensor: str, reference: str) -> tuple[bool, bool]:
-        """Tell whether what leads to two tensors begins at the same ones, and whether it is more than one node.
-
-        A node that only moves values is never another form of one that computes, unless both sides have the two.
-        """
-        partners = self._found.partners
-        ours = between(self._be.classes, tensor, partners)
-        if ours is None:
-            return False, False
-        fed = {name for entry in ours[1] for name in partners[entry]}
-        theirs = between(self._ref.classes, reference, fed)
-        if theirs is None or theirs[1] != fed:
-            return False, False
-        mine, other = (
-            _rows(run, name, part[0]) for run, name, part in ((self._be, tensor, ours), (self._ref, reference, theirs))
-        )
-        if mine[0].moves != other[0].moves and sorted(row.name for row in mine) != sorted(row.name for row in other):
-            return False, False
-        return True, bool(ours[0] or theirs[0])
-
-    def used_alike(self, tensor: str, reference: str) -> bool:
-        """Tell whether nodes of one operator read a backend tensor and a reference tensor, or none reads either."""
-        ours, theirs = (
-            {operators.plain(node).family for node in run.classes.consumers(name)}
-            for run, name in ((self._be, tensor), (self._ref, reference))
-        )
-        return not ours.isdisjoint(theirs) or not (ours or theirs)
-
-    def _far(self, ours: Node, theirs: Node) -> bool:
-        distance = weight_distance(self._ref, theirs, self._be, ours)
-        return distance is not None and not np.less(distance, WEIGHT_MAX_REL_DISTANCE)
+    return Evidence.WEAK if reads and (used or several) else Evidence.NONE
 
 
-def _rows(run: Run, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
+def _same_inputs(context: Context, ours: Node, theirs: Node) -> bool:
+    mine = [context.found.get(name) for name in context.be.data_inputs(ours)]
+    known = [pair.reference for pair in mine if pair is not None]
+    return len(known) == len(mine) and context.ref.alike(known, context.ref.data_inputs(theirs), in_order=False)
+
+
+def _same_entries(context: Context, tensor: str, reference: str) -> tuple[bool, bool]:
+    """Tell whether what leads to two tensors begins at the same ones, and whether it is more than one node.
+
+    A node that only moves values is never another form of one that computes, unless both sides have the two.
+    """
+    partners = context.found.partners
+    ours = between(context.be, tensor, partners)
+    if ours is None:
+        return False, False
+    fed = {name for entry in ours[1] for name in partners[entry]}
+    theirs = between(context.ref, reference, fed)
+    if theirs is None or theirs[1] != fed:
+        return False, False
+    mine, other = _rows(context.be, tensor, ours[0]), _rows(context.ref, reference, theirs[0])
+    if mine[0].moves != other[0].moves and sorted(row.name for row in mine) != sorted(row.name for row in other):
+        return False, False
+    return True, bool(ours[0] or theirs[0])
+
+
+def _rows(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> list[operators.Operator]:
     """Return the plain operators that make a tensor and those in between, its own first."""
     nodes = {node.name: node for name in (tensor, *inside) if (node := run.graph.producer(name)) is not None}
     return [operators.plain(node) for node in nodes.values()]
 
 
-class Claims:
-    """Weighs claims to tensors of the reference.
+def _used_alike(context: Context, tensor: str, reference: str) -> bool:
+    """Tell whether nodes of one operator read a backend tensor and a reference tensor, or none reads either."""
+    ours = {operators.plain(node).family for node in context.be.consumers(tensor)}
+    theirs = {operators.plain(node).family for node in context.ref.consumers(reference)}
+    return not ours.isdisjoint(theirs) or not (ours or theirs)
 
-    Args:
-        reference: The reference run.
-        backend: The backend run.
-        found: What is paired so far.
-        judge: Tells what a name is worth.
-        clamps: Finds clamps that one side leaves to its codes.
-        names: Finds what a name leads to.
-    """
 
-    def __init__(
-        self, reference: Run, backend: Run, found: Found, judge: NameJudge, clamps: CodeClamps, *, names: Namesakes
-    ) -> None:
-        self._ref, self._be, self._found = reference, backend, found
-        self._judge, self._clamps, self._names = judge, clamps, names
+# -- which of two tensors has the better claim -----------------------------------------------------------------------
 
-    def is_claimed(self, reference: str, tensor: str) -> bool:
-        """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
-        if reference in self._found.taken:
-            return True
-        forms = self._ref.classes.members(reference)
-        names = dict.fromkeys((*forms, *(self._ref.graph.tensors[form].stands_for or form for form in forms)))
-        own = self._be.classes.root(tensor)
-        holders = [name for name in names if name in self._be.graph.tensors and self._be.classes.root(name) != own]
-        return any(self._has_claim(name, forms) for name in holders)
 
-    def _has_claim(self, holder: str, forms: Sequence[str]) -> bool:
-        """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
-        named = None if holder in self._found else self._names.of(holder)
-        if named is None or named not in forms:
-            return False
-        return any(self._judge.judge(holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
+def is_claimed(context: Context, reference: str, tensor: str) -> bool:
+    """Tell whether a reference tensor is another's partner than a given one's: found, or by a well founded name."""
+    if reference in context.found.taken:
+        return True
+    ref, be = context.ref, context.be
+    forms = ref.members(reference)
+    names = dict.fromkeys((*forms, *(ref.graph.tensors[form].stands_for or form for form in forms)))
+    own = be.root(tensor)
+    holders = [name for name in names if name in be.graph.tensors and be.root(name) != own]
+    return any(_has_claim(context, name, forms) for name in holders)
 
-    def made_with_what_follows(self, tensor: str, reference: str) -> bool:
-        """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
-        seen = tensor
-        first = self._be.graph.producer(tensor)
-        turned = first is not None and operators.of(first.op).transposes
-        for _ in range(FUSED_CHAIN_MAX_NODES):
-            readers = [node for node in self._be.classes.consumers(seen) if not operators.of(node.op).gives_extents]
-            if len(readers) != 1 or len(self._be.classes.data_inputs(readers[0])) != 1:
-                return False
-            reader, row = readers[0], operators.of(readers[0].op)
-            if not (row.transposes if turned else row.folded_before):
-                return False
-            seen = reader.outputs[0]
-            forms = self._be.classes.members(seen)
-            for name in forms:
-                other = self._names.of(name)
-                if other is not None and self._arranges(reference, other):
-                    given = self._ref.graph.producer(reference) is None
-                    if given or self._clamps.is_clamped_later(name, reference, reader):
-                        return False
-                    return self._judge.used_alike(name, other)
+
+def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
+    """Tell whether a backend tensor is one of some reference tensors by its name, and the graphs bear that out."""
+    named = None if holder in context.found else namesake(context, holder)
+    if named is None or named not in forms:
         return False
-
-    def scaled_later(self, tensor: str, reference: str) -> bool:
-        """Tell whether the reference's product behind a tensor has a factor that the backend's behind another has not.
-
-        A runtime folds a factor before a product into the product as well as one behind it; then what comes before the
-        factor has not taken it in.
-        """
-        ours, theirs = _factors_behind(self._be, tensor), _factors_behind(self._ref, reference)
-        return bool(ours and theirs) and ours.isdisjoint(theirs)
-
-    def _arranges(self, reference: str, other: str) -> bool:
-        """Tell whether a reference tensor holds the values of another, be it in another shape."""
-        root = self._ref.classes.root
-        ends = {root(reference)}
-        for reader in self._ref.classes.consumers(reference):
-            if operators.of(reader.op).regroups:
-                ends.add(root(reader.outputs[0]))
-        return root(other) in ends
-
-    def outweighs_name(self, tensor: str, reference: str) -> bool:
-        """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
-        return not self.is_claimed(reference, tensor) and self._judge.used_alike(tensor, reference)
+    return any(_judged(context, holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
 
 
-def _factors_behind(run: Run, tensor: str) -> set[float]:
-    """Give the factors that products have which read a tensor, or what is only moved of it."""
-    found: set[float] = set()
-    waiting = [tensor]
+def made_with_what_follows(context: Context, tensor: str, reference: str) -> bool:
+    """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
+    be, seen = context.be, tensor
+    first = be.graph.producer(tensor)
+    turned = first is not None and operators.of(first.op).transposes
     for _ in range(FUSED_CHAIN_MAX_NODES):
-        readers = [reader for name in waiting for reader in run.classes.consumers(name)]
-        rows = [(operators.plain(reader), reader) for reader in readers]
-        factors = [reader.attrs.get("alpha", 1.0) for row, reader in rows if row.product]
-        found |= {float(factor) for factor in factors if isinstance(factor, int | float)}
-        waiting = [name for row, reader in rows if row.moves for name in reader.outputs if name]
-    return found
+        readers = [node for node in be.consumers(seen) if not operators.of(node.op).gives_extents]
+        if len(readers) != 1 or len(be.data_inputs(readers[0])) != 1:
+            return False
+        reader, row = readers[0], operators.of(readers[0].op)
+        if not (row.transposes if turned else row.folded_before):
+            return False
+        seen = reader.outputs[0]
+        for name in be.members(seen):
+            other = namesake(context, name)
+            if other is not None and _arranges(context.ref, reference, other):
+                given = context.ref.graph.producer(reference) is None
+                if given or is_clamped_later(context, name, reference, reader):
+                    return False
+                return _used_alike(context, name, other)
+    return False
+
+
+def _arranges(ref: IndexedRecording, reference: str, other: str) -> bool:
+    """Tell whether a reference tensor holds the values of another, be it in another shape."""
+    grouped = [node.outputs[0] for node in ref.consumers(reference) if operators.of(node.op).regroups]
+    return ref.root(other) in map(ref.root, (reference, *grouped))
+
+
+def outweighs_name(context: Context, tensor: str, reference: str) -> bool:
+    """Tell whether what a tensor is made of and what reads it both lead to another tensor than its name does."""
+    return not is_claimed(context, reference, tensor) and _used_alike(context, tensor, reference)

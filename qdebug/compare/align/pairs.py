@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Unmatched", "View", "block_of", "clamp_of"]
+__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Transform", "Unmatched", "block_of", "clamp_of"]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
@@ -30,6 +30,11 @@ class Side(StrEnum):
     REFERENCE = "reference"
     BACKEND = "backend"
 
+    @property
+    def other(self) -> Side:
+        """The other run."""
+        return Side.REFERENCE if self is Side.BACKEND else Side.BACKEND
+
 
 class Kind(StrEnum):
     """Whether a tensor without partner is missed."""
@@ -39,7 +44,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Transform:
     """What is done to a tensor before it is compared: blocks of channels are undone first, then dimensions turned.
 
     Args:
@@ -57,13 +62,13 @@ class View:
 
 
 def block_of(layout: str | None) -> int | None:
-    """Give how many channels lie together in memory in a layout such as "NCHW16c"; None in any other."""
+    """Return how many channels lie together in memory in a layout such as "NCHW16c"; None in any other."""
     blocked = _BLOCKED.fullmatch(layout or "")
     return int(blocked.group(1)) if blocked else None
 
 
-def clamp_of(view: View | None) -> tuple[float | None, float | None]:
-    """Give the bounds that a view sets to real values; None for no bound."""
+def clamp_of(view: Transform | None) -> tuple[float | None, float | None]:
+    """Return the bounds that a view sets to real values; None for no bound."""
     return (None, None) if view is None else (view.clamp_low, view.clamp_high)
 
 
@@ -84,8 +89,22 @@ class Pair:
     backend: str
     match: Match
     reason: str
-    reference_view: View | None = None
-    backend_view: View | None = None
+    reference_view: Transform | None = None
+    backend_view: Transform | None = None
+
+    def of(self, side: Side) -> str:
+        """Return the tensor of one side."""
+        return self.backend if side is Side.BACKEND else self.reference
+
+    def view_of(self, side: Side) -> Transform | None:
+        """Return what is done to the values of one side first; None for nothing."""
+        return self.backend_view if side is Side.BACKEND else self.reference_view
+
+    def with_view(self, side: Side, view: Transform, said: str) -> Pair:
+        """Return the same pair with something else done to the values of one side first, and that said."""
+        if side is Side.BACKEND:
+            return replace(self, backend_view=view, reason=f"{self.reason}; {said}")
+        return replace(self, reference_view=view, reason=f"{self.reason}; reference {said}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

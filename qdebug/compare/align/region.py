@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from qdebug.compare.align.value_classes import Run, ValueClasses
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
@@ -12,11 +12,11 @@ from qdebug.replay.registry import has_kernel
 __all__ = ["between", "why_unchecked"]
 
 
-def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[set[str], set[str]] | None:
+def between(run: IndexedRecording, tensor: str, ends: Collection[str]) -> tuple[set[str], set[str]] | None:
     """Find what lies between a tensor and the nearest given ones above it.
 
     Args:
-        classes: Classes of the graph.
+        run: The run.
         tensor: Where the part ends.
         ends: Roots of the classes where it may begin.
 
@@ -26,7 +26,7 @@ def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[
     """
     inside: set[str] = set()
     reached: set[str] = set()
-    producer, data_inputs, root_of = classes.graph.producer, classes.data_inputs, classes.root
+    producer, data_inputs, root_of = run.graph.producer, run.data_inputs, run.root
     own = root_of(tensor)
     waiting = [tensor]
     while waiting:
@@ -43,7 +43,7 @@ def between(classes: ValueClasses, tensor: str, ends: Collection[str]) -> tuple[
     return inside, reached
 
 
-def why_unchecked(run: Run, tensor: str, inside: Iterable[str]) -> str:
+def why_unchecked(run: IndexedRecording, tensor: str, inside: Iterable[str]) -> str:
     """Say why a part of a graph cannot be replayed, so that what another graph does in its place is not checked.
 
     Args:
@@ -54,7 +54,7 @@ def why_unchecked(run: Run, tensor: str, inside: Iterable[str]) -> str:
     Returns:
         A clause; "" if nothing is in the way.
     """
-    graph, recording = run.recording.graph, run.recording
+    graph = run.recording.graph
     for name in (tensor, *sorted(inside)):
         node = graph.producer(name)
         if node is None:
@@ -63,6 +63,6 @@ def why_unchecked(run: Run, tensor: str, inside: Iterable[str]) -> str:
         if not has_kernel(form.op, form.domain):
             return f"no kernel is known for {node.op}"
         for read in form.inputs:
-            if read and run.classes.folds(read) and not any(map(recording.has, run.classes.members(read))):
+            if read and run.folds(read) and not any(map(run.has, run.members(read))):
                 return f"the constant {read!r} was not recorded"
     return ""

@@ -6,29 +6,27 @@ import math
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import block_of
-from qdebug.compare.align.value_classes import Run
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
-from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.alignment import SCALAR_MAX_REL_DIFFERENCE
-from qdebug.numerics.affine import dequantize
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
 __all__ = ["in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
 
 
-def weight_of(run: Run, node: Node) -> np.ndarray | None:
-    """Give the largest recorded constant that a node reads, as real values; None if it reads no more than a scalar."""
+def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
+    """Return the largest recorded constant that a node reads, as real values; None if that is a scalar, or none."""
     if operators.of(node.op).packs_weight:
         return _of_blocks(run, node)
     largest = _largest(run, node)
     return None if largest is None or largest.size <= 1 else largest
 
 
-def same_scalar(ref: Run, theirs: Node, be: Run, ours: Node) -> bool:
+def same_scalar(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> bool:
     """Tell whether the only constant of each of two nodes is the same number, but for rounding it to a code."""
     forms = ((be, ours), (ref, theirs))  # their scales and zero points are scalars, too
     one, other = (_largest(run, real_form(node, run.recording.graph.opset)[0]) for run, node in forms)
@@ -37,22 +35,17 @@ def same_scalar(ref: Run, theirs: Node, be: Run, ours: Node) -> bool:
     return bool(np.isclose(one.item(), other.item(), rtol=SCALAR_MAX_REL_DIFFERENCE, atol=0))
 
 
-def _largest(run: Run, node: Node) -> np.ndarray | None:
-    recording = run.recording
+def _largest(run: IndexedRecording, node: Node) -> np.ndarray | None:
     sizes: list[tuple[int, str]] = []
     for tensor in node.inputs:
-        if tensor and run.classes.folds(tensor):
-            held = next((m for m in reversed(run.classes.members(tensor)) if recording.has(m)), None)
+        if tensor and run.folds(tensor):
+            held = next((m for m in reversed(run.members(tensor)) if run.has(m)), None)
             if held is not None:
-                sizes.append((math.prod(shape_of(recording, held)), held))
-    if not sizes:
-        return None
-    name = max(sizes)[1]
-    values = dequantize(recording.load(name), recording.graph.tensors[name].quant)
-    return np.asarray(in_plain_order(run, node, values), np.float64)
+                sizes.append((run.size(held), held))
+    return in_plain_order(run, node, run.values(max(sizes)[1])) if sizes else None
 
 
-def in_plain_order(run: Run, node: Node, weight: np.ndarray) -> np.ndarray:
+def in_plain_order(run: IndexedRecording, node: Node, weight: np.ndarray) -> np.ndarray:
     """Bring a Conv's weight that is kept in blocks of channels into outputs, inputs, rows, columns.
 
     ONNX Runtime keeps O/block, I/block, H, W, block of I, block of O where the Conv reads blocks, and O/block, I, H, W,
@@ -74,9 +67,9 @@ def in_plain_order(run: Run, node: Node, weight: np.ndarray) -> np.ndarray:
     return parts.transpose(0, 5, 1, 4, 2, 3).reshape(weight.shape)
 
 
-def _of_blocks(run: Run, node: Node) -> np.ndarray | None:
+def _of_blocks(run: IndexedRecording, node: Node) -> np.ndarray | None:
     names = [name for name in node.inputs[1:4] if name]
-    if not all(run.classes.folds(name) and run.recording.has(name) for name in names):
+    if not all(run.folds(name) and run.has(name) for name in names):
         return None
     try:
         codes, scales = blockwise_weight(node, {name: run.recording.load(name) for name in names})
@@ -85,39 +78,32 @@ def _of_blocks(run: Run, node: Node) -> np.ndarray | None:
     return np.asarray(codes * scales, np.float64)
 
 
-def weight_distance(ref: Run, theirs: Node, be: Run, ours: Node) -> float | None:
-    """Give norm(backend - reference) / norm(reference) of two nodes' weights.
+def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, ours: Node) -> float | None:
+    """Return norm(backend - reference) / norm(reference) of two nodes' weights.
+
+    A transposed matrix is turned, and so is a product's weight. What is added in another order of dimensions is not:
+    then the data have that order too, which is to be found first.
 
     Returns:
         None where either node has none; infinity where they have other numbers of elements.
     """
-    one, other = weight_of(be, ours), weight_of(ref, theirs)
-    if one is None or other is None:
+    backend, reference = weight_of(be, ours), weight_of(ref, theirs)
+    if backend is None or reference is None:
         return None
-    return _distance(other, one, product=operators.plain(ours).product)
-
-
-def _distance(reference: np.ndarray, backend: np.ndarray, *, product: bool) -> float:
-    """Give norm(backend - reference) / norm(reference); a transposed matrix is turned, and so is a product's weight.
-
-    What is added in another order of dimensions is not: then the data have that order too, which is to be found first.
-    """
     backend = without_padding(backend, reference.shape)
-    if reference.size != backend.size:
-        return float("inf")
+    norm = float(np.linalg.norm(reference))
+    if reference.size != backend.size or not norm:
+        return math.inf
     if reference.shape != backend.shape and reference.T.shape == backend.shape:
         reference = reference.T
-    norm = float(np.linalg.norm(reference))
-    if not norm:
-        return float("inf")
-    orders = _orders(backend.shape, reference.shape) if product else []
+    orders = _orders(backend.shape, reference.shape) if operators.plain(ours).product else []
     errors = (np.linalg.norm(backend.transpose(order) - reference) for order in orders)
     plain = np.linalg.norm(backend - reference.reshape(backend.shape))
     return float(min((plain, *errors))) / norm
 
 
 def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Give the orders of dimensions that turn a weight of another framework into outputs, inputs, rows, columns."""
+    """Return the orders of dimensions that turn a weight of another framework into outputs, inputs, rows, columns."""
     if len(shape) != len(wanted) or len(shape) < 3:
         return []
     middle = tuple(range(1, len(shape) - 1))

@@ -15,7 +15,7 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.align.pairs import clamp_of
-from qdebug.compare.attribute.backend_replay import compute, inputs_of, without_kernel
+from qdebug.compare.attribute.backend_replay import inputs_of, without_kernel
 from qdebug.compare.attribute.band import (
     allowed_error,
     beyond_own_sums,
@@ -23,7 +23,7 @@ from qdebug.compare.attribute.band import (
     norm,
     unit_roundoff,
 )
-from qdebug.compare.attribute.code_spans import folded_clamp, span_before, uniform_span
+from qdebug.compare.attribute.code_spans import folded_clamp, held, span_before, uniform_span
 from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import KernelError, RecordingError, UsageError
@@ -36,11 +36,12 @@ from qdebug.numerics.short_formats import held_format
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
+from qdebug.replay.segment import run_form
 
 __all__ = ["Attribution", "SubstituteReplay", "attribute", "reference_self_check", "softmax_axes", "which_count"]
 
-SubstituteReplay = Callable[[int, int], np.ndarray]
-"""Another way to replay a node: called with sample and step, gives real values in the reference's order."""
+SubstituteReplay = Callable[[tuple[int, int]], np.ndarray]
+"""Another way to replay a node: called with sample and step as a pair, gives real values in the reference's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +106,8 @@ def attribute(
         reference: The reference run.
         backend: The backend run.
         entry: The compared tensor.
-        substitute_replay: Replays a node without kernel in another way: called with sample and step, gives real values
-            in the model's order of dimensions.
+        substitute_replay: Replays a node without kernel in another way: called with sample and step as a pair, gives
+            real values in the model's order of dimensions.
         rounding_noise: Called likewise, estimates the error that rounding in that replay makes.
         instead: Replay the node in that way whether it has a kernel or not.
         exact: Whether what is replayed in that way rounds nothing.
@@ -123,8 +124,8 @@ def attribute(
         reference, backend, entry, node, substitute_replay=chosen, rounding_noise=rounding_noise, exact=exact
     )
     try:
-        for sample, step in recorded_places(reference, backend, entry):
-            split.add(sample, step)
+        for place in recorded_places(reference, backend, entry):
+            split.add(place)
     except (KernelError, RecordingError, UsageError) as error:
         said = error.message[0].lower() + error.message[1:].rstrip(".")
         missing = without_kernel(node)
@@ -160,25 +161,23 @@ class _Split:
         self._reference_span = span_before(reference.graph, pair.reference)
         self._parts: dict[int, _Part] = {}
 
-    def add(self, sample: int, step: int) -> None:
+    def add(self, place: tuple[int, int]) -> None:
         """Replay the node for one sample and step."""
         if self._substitute_replay is not None:
-            self._add_substitute(sample, step, self._substitute_replay(sample, step))
+            self._add_substitute(place, self._substitute_replay(place))
             return
-        entry = self._entry
-        values = inputs_of(self._backend, self._form, sample, step)
-        replayed = compute(self._node, self._form, self._opset, values)[entry.tensor]
-        for bounds in (self._folded, clamp_of(self._view)):
-            if bounds is not None and bounds != (None, None):
-                replayed = np.clip(replayed, *bounds)
-        ours = self._backend.load(entry.tensor, sample, step)
+        entry, sample = self._entry, place[0]
+        values = inputs_of(self._backend, self._form, place)
+        replayed = run_form(self._node, self._form, self._opset, values)[entry.tensor]
+        replayed = held(replayed, self._folded, clamp_of(self._view))
+        ours = self._backend.load(entry.tensor, *place)
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         part = self._parts.setdefault(sample, self._new_part())
         part.introduced.update(replayed, ours, sample=sample)
         if self._span != (None, None):
             part.introduced_unsaturated.update(replayed, ours, sample=sample)
-            self._add_fit(part, replayed, sample, step)
+            self._add_fit(part, replayed, place)
         elif entry.whole:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
         elif entry.quant is None:
@@ -190,26 +189,26 @@ class _Split:
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
             short = held_format(ours)
             part.formats.add(None if short is None else short.name)
-            held = unit_roundoff(ours.dtype) if short is None else short.unit
-            part.allowed += (held * norm(ours)) ** 2
-            bounds = clamp_of(self._view)
-            shown = ours if bounds == (None, None) else np.clip(ours, *bounds)
-            unit = max(unit, held)
+            rounded = unit_roundoff(ours.dtype) if short is None else short.unit
+            part.allowed += (rounded * norm(ours)) ** 2
+            shown = held(ours, clamp_of(self._view))
+            unit = max(unit, rounded)
             part.unexplained_elements += beyond_own_terms(self._form, values, replayed, shown, unit)
             part.unexplained_elements += beyond_own_sums(
                 self._form, values, replayed, shown, opset=self._opset, unit=unit
             )
-        theirs = self._reference.load(entry.reference_tensor, sample, step)
+        theirs = self._reference.load(entry.reference_tensor, *place)
         theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
         part.propagated.update(theirs, replayed, sample=sample)
 
-    def _add_fit(self, part: _Part, replayed: np.ndarray, sample: int, step: int) -> None:
+    def _add_fit(self, part: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
         """Add what holding the reference's values to the backend's codes makes of them, whatever was computed.
 
         What a mask hides from a Softmax counts for nothing: beside a mask, the rest would not.
         """
+        sample = place[0]
         quant, name, graph = self._entry.quant, self._entry.reference_tensor, self._reference.graph
-        theirs = dequantize(self._reference.load(name, sample, step), graph.tensors[name].quant)
+        theirs = dequantize(self._reference.load(name, *place), graph.tensors[name].quant)
         axes = None if self._entry.pair.reference_view else softmax_axes(graph, name, theirs.ndim)
         theirs, replayed = in_one_order(theirs, self._entry.pair.reference_view, replayed, self._view)
         if quant is None or theirs.dtype.kind != "f":
@@ -224,11 +223,11 @@ class _Split:
         part.saturation_error.update(theirs, theirs, sample=sample)
         part.quantization_error.update(theirs, codes, sample=sample)
 
-    def _add_substitute(self, sample: int, step: int, replayed: np.ndarray) -> None:
+    def _add_substitute(self, place: tuple[int, int], replayed: np.ndarray) -> None:
         """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
-        entry = self._entry
-        theirs = self._reference.load(entry.reference_tensor, sample, step)
-        stored = self._backend.load(entry.tensor, sample, step)
+        entry, sample = self._entry, place[0]
+        theirs = self._reference.load(entry.reference_tensor, *place)
+        stored = self._backend.load(entry.tensor, *place)
         theirs, ours = in_one_order(theirs, entry.pair.reference_view, stored, self._view)
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
@@ -241,7 +240,7 @@ class _Split:
         part.propagated.update(theirs, replayed, sample=sample)
         part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
         if self._rounding_noise is not None and entry.quant is None:
-            part.allowed += norm(self._rounding_noise(sample, step)) ** 2
+            part.allowed += norm(self._rounding_noise(place)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant

@@ -1,21 +1,24 @@
-"""Replays a recorded node by itself: on real numbers, in reference arithmetic, on its own recorded inputs."""
+"""Replays recorded nodes on their own recorded inputs: on real numbers, in reference arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
-from qdebug.errors import RecordingError
+from qdebug.compare.align.layouts import in_reference_order
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.attribute.segments import Segment
+from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
-from qdebug.replay.registry import run_node
+from qdebug.replay.segment import Run, run_form, run_real, run_segment
 
-__all__ = ["codes_shared", "compute", "inputs_of", "replay", "without_kernel"]
+__all__ = ["codes_shared", "inputs_of", "read", "real_values", "replay", "replay_own", "without_kernel"]
 
 
-def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, step: int = 0) -> np.ndarray:
+def replay(recording: Recording, node: Node, tensor: str, place: tuple[int, int]) -> np.ndarray:
     """Compute one output of a recorded node in real-valued reference arithmetic on its recorded inputs.
 
     Raises:
@@ -23,34 +26,86 @@ def replay(recording: Recording, node: Node, tensor: str, *, sample: int = 0, st
         RecordingError: An input was not recorded.
     """
     form, opset = real_form(node, recording.graph.opset)
-    return compute(node, form, opset, inputs_of(recording, form, sample, step))[tensor]
+    return run_form(node, form, opset, inputs_of(recording, form, place))[tensor]
 
 
-def inputs_of(recording: Recording, form: Node, sample: int, step: int) -> dict[str, np.ndarray]:
+def replay_own(
+    recording: Recording,
+    pair: Pair,
+    segment: Segment,
+    shape: tuple[int, ...],
+    place: tuple[int, int],
+    *,
+    run: Run = run_real,
+) -> np.ndarray:
+    """Compute what the backend's own nodes of a segment give, on real numbers.
+
+    Args:
+        recording: The backend run.
+        pair: The pair that the segment leads to.
+        segment: The segment.
+        shape: The shape of the reference's tensor, its dimensions in the order that the pair is compared in.
+        place: Sample and step.
+        run: Computes one node.
+
+    Returns:
+        Real values in that order.
+
+    Raises:
+        KernelError: A node cannot be replayed.
+        RecordingError: A constant or an input was not recorded.
+    """
+    made = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
+    if made is None:
+        raise KernelError(f"a replay does not give {pair.backend!r}")
+    return in_reference_order(made, pair.backend_view, shape)
+
+
+def inputs_of(recording: Recording, form: Node, place: tuple[int, int]) -> dict[str, np.ndarray]:
     """Load a node's inputs as real values.
 
     Args:
         recording: The run that the node is of.
         form: The node's real form.
-        sample: Which sample.
-        step: Which step.
+        place: Sample and step.
 
     Raises:
         RecordingError: An input was not recorded.
     """
-    values = {}
-    for name in form.inputs:
-        if name:
-            if not recording.has(name, sample, step):
-                raise RecordingError(f"Its input {name!r} was not recorded.")
-            quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
-            quant = None if operators.of(form.op).takes_codes else quant
-            values[name] = dequantize(recording.load(name, sample, step), quant)
-    return values
+    return {name: read(recording, place, form, name) for name in form.inputs if name}
+
+
+def read(recording: Recording, place: tuple[int, int], form: Node, name: str) -> np.ndarray:
+    """Load an input of a node as real values; as it is stored, if the node takes codes.
+
+    Args:
+        recording: The run that the node is of.
+        place: Sample and step.
+        form: The node's real form.
+        name: The input.
+
+    Raises:
+        RecordingError: It was not recorded.
+    """
+    if not recording.has(name, *place):
+        raise RecordingError(f"Its input {name!r} was not recorded.")
+    quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
+    return dequantize(recording.load(name, *place), None if operators.of(form.op).takes_codes else quant)
+
+
+def real_values(recording: Recording, name: str, place: tuple[int, int] = (0, 0)) -> np.ndarray:
+    """Load a tensor as real values.
+
+    Raises:
+        RecordingError: It was not recorded.
+    """
+    if not recording.has(name, *place):
+        raise RecordingError(f"Tensor {name!r} was not recorded.")
+    return dequantize(recording.load(name, *place), recording.graph.tensors[name].quant)
 
 
 def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | None:
-    """Give the quantization of what a node reads with a constant in the same codes; None if it is in no codes.
+    """Return the quantization of what a node reads with a constant in the same codes; None if it is in no codes.
 
     What a Pad fills in among codes, or a Clip holds them to, is a code as well.
 
@@ -63,26 +118,6 @@ def codes_shared(recording: Recording, form: Node, name: str) -> QuantParams | N
         return None
     data = recording.graph.tensors[form.inputs[0]]
     return None if data.quant is None or data.quant.per_channel else data.quant
-
-
-def compute(
-    node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]
-) -> Mapping[str, np.ndarray]:
-    """Run a node's real form; kernels of real numbers want channels second.
-
-    Args:
-        node: The node.
-        form: Its real form.
-        opset: Version of each operator set that the form is to be read by.
-        values: Its inputs.
-
-    Raises:
-        KernelError: There is no kernel, or the inputs do not fit it.
-    """
-    if form.op != node.op and node.attrs.get("channels_last"):
-        turned = {**values, form.inputs[0]: np.moveaxis(values[form.inputs[0]], -1, 1)}
-        return {name: np.moveaxis(array, 1, -1) for name, array in run_node(form, turned, opset).items()}
-    return run_node(form, values, opset)
 
 
 def without_kernel(node: Node) -> str:

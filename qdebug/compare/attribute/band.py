@@ -9,7 +9,7 @@ an elementwise function adds a few units of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
@@ -28,7 +28,7 @@ from qdebug.model.thresholds.rounding import (
     ROUNDING_SUM_FACTOR,
     SIGMOID_OFFSET_ROUNDOFFS,
 )
-from qdebug.numerics.checkpoint import checkpoint
+from qdebug.numerics.blocks import stretches
 from qdebug.numerics.short_formats import held_format
 from qdebug.replay.registry import run_node
 
@@ -37,14 +37,11 @@ __all__ = [
     "beyond_own_sums",
     "beyond_own_terms",
     "held_unit",
+    "minus",
     "narrow_sums_error",
     "norm",
-    "stretches",
     "unit_roundoff",
 ]
-
-_STRETCH = 1 << 20
-"""Elements that are looked at together: 8 MB in float64, and some milliseconds."""
 
 _FACTORS = frozenset({"alpha", "beta"})
 
@@ -68,18 +65,6 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
     """
     short = held_format(values, known=narrowest)
     return unit_roundoff(values.dtype) if short is None else short.unit
-
-
-def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Give arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory.
-
-    Args:
-        arrays: The arrays; stretches of one in C order are parts of it, to be written to as well.
-    """
-    flat = [np.asarray(array).reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, _STRETCH):
-        checkpoint()
-        yield tuple(array[start : start + _STRETCH] for array in flat)
 
 
 def allowed_error(
@@ -234,6 +219,12 @@ def narrow_sums_error(
         NARROW_SUM_TERMS_FACTOR * norm(sums)
         + NARROW_SUM_RESULT_FACTOR * math.sqrt(_terms(node, values, output)) * norm(output)
     )
+
+
+def minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the difference of two arrays in float64; what is not finite stays so."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.subtract(one, other, dtype=np.float64))
 
 
 def norm(values: np.ndarray) -> float:

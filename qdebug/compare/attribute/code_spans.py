@@ -7,25 +7,26 @@ backend's graph says, and with none. The difference is rounding that no other gr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import numpy as np
 
 from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.expand import parts_of
-from qdebug.compare.align.layouts import in_reference_order
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import Run
-from qdebug.compare.attribute.backend_replay import codes_shared, compute
+from qdebug.compare.attribute.backend_replay import replay_own
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.attribute.rounding import real_values
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.operators import clamp_bounds, fused_activation
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.blocks import Clamp
-from qdebug.replay.real_form import real_form
+from qdebug.replay.segment import run_form
 
-__all__ = ["folded_clamp", "rounding_inside", "span_before", "uniform_span"]
+__all__ = ["folded_clamp", "held", "rounding_inside", "span_before", "uniform_span"]
 
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
@@ -49,6 +50,14 @@ def uniform_span(quant: QuantParams | None) -> Clamp:
     return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
 
 
+def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
+    """Hold real values to spans one after the other; None, or a span without bounds, holds nothing."""
+    for span in spans:
+        if span is not None and span != (None, None):
+            values = np.clip(values, *span)
+    return values
+
+
 def span_before(graph: Graph, tensor: str) -> Clamp:
     """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
     node = graph.producer(tensor)
@@ -65,7 +74,7 @@ def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
 
 
 def rounding_inside(
-    be: Run, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
+    be: IndexedRecording, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
 ) -> np.ndarray:
     """Give what rounding to the backend's own codes adds to each element of a segment's result.
 
@@ -85,34 +94,28 @@ def rounding_inside(
         KernelError: A node cannot be replayed.
         RecordingError: A constant or an input was not recorded.
     """
-    rounded, real = (_replayed(be, pair, segment, place, to_codes=flag) for flag in (True, False))
-    return in_reference_order(np.subtract(rounded, real, dtype=np.float64), pair.backend_view, shape)
+    rounded, real = (
+        replay_own(be.recording, pair, segment, shape, place, run=partial(_run_coded, be=be, to_codes=flag))
+        for flag in (True, False)
+    )
+    return np.asarray(np.subtract(rounded, real, dtype=np.float64))
 
 
-def _replayed(be: Run, pair: Pair, segment: Segment, place: tuple[int, int], *, to_codes: bool) -> np.ndarray:
-    tensors, opset = be.recording.graph.tensors, be.recording.graph.opset
-    known: dict[str, np.ndarray] = {}
-    for node in segment.own:
-        if operators.of(node.op).takes_codes:
-            raise KernelError(f"{node.op} computes with codes")
-        form, versions = real_form(node, opset)
-        inputs = {name: _read(be, form, name, known, place) for name in form.inputs if name}
-        for name, values in compute(node, form, versions, inputs).items():
-            quant, span = tensors[name].quant, code_span(be, name)
-            kept = values if span is None else np.asarray(np.clip(values, *span))
-            if to_codes and quant is not None:
-                kept = dequantize(quantize(kept, quant), quant)
-            known[name] = kept
-    if pair.backend not in known:
-        raise KernelError(f"a replay does not give {pair.backend!r}")
-    return known[pair.backend]
-
-
-def _read(be: Run, form: Node, name: str, known: dict[str, np.ndarray], place: tuple[int, int]) -> np.ndarray:
-    """Give what a node reads: what the replay made, or as it was recorded."""
-    if name in known:
-        return known[name]
-    shared = codes_shared(be.recording, form, name)
-    if shared is not None and be.recording.graph.tensors[name].quant is None and be.recording.has(name):
-        return dequantize(be.recording.load(name), shared)
-    return real_values(be.recording, name, *place)
+def _run_coded(
+    node: Node,
+    form: Node,
+    opset: Mapping[str, int],
+    values: Mapping[str, np.ndarray],
+    *,
+    be: IndexedRecording,
+    to_codes: bool,
+) -> dict[str, np.ndarray]:
+    """Compute a node, hold what it gives to the span of its codes, and round it to them if that is asked for."""
+    if operators.of(node.op).takes_codes:
+        raise KernelError(f"{node.op} computes with codes")
+    made: dict[str, np.ndarray] = {}
+    for name, array in run_form(node, form, opset, values).items():
+        quant, span = be.recording.graph.tensors[name].quant, code_span(be, name)
+        kept = held(array, span)
+        made[name] = dequantize(quantize(kept, quant), quant) if to_codes and quant is not None else kept
+    return made

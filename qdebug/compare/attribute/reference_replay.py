@@ -2,43 +2,39 @@
 
 The reference's constants may be rounded themselves: to codes, or to a narrow float format. So may the backend's be. How
 far the results of two such computations lie apart is seen by doing it again with every constant moved at random, within
-a few times what rounding moves it, and every sum by what its order may change: perturbation analysis by sampling
-(Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997).
+a few times what rounding moves it, and every sum by what its order may change, see `qdebug.replay.segment`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
 from qdebug.compare.align.clamps import code_span
-from qdebug.compare.align.layouts import in_reference_order, into_stored_order, plain_shape
-from qdebug.compare.align.pairs import Pair, View
-from qdebug.compare.align.value_classes import Run
-from qdebug.compare.attribute.backend_replay import codes_shared, compute, without_kernel
-from qdebug.compare.attribute.band import allowed_error, held_unit, norm, stretches
-from qdebug.compare.attribute.dynamic import DynamicNoise, run_dynamic
-from qdebug.compare.attribute.rounding import Rounding, real_values, shared_constants
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.layouts import in_reference_order, into_stored_order, layouts_of, plain_shape
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.attribute.backend_replay import codes_shared, read, real_values, without_kernel
+from qdebug.compare.attribute.band import allowed_error, held_unit, norm
+from qdebug.compare.attribute.rounding import Rounding, hair, scales_by_constants, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.attribution import (
     COMPUTED_CONSTANT_MAX_NODES,
-    DISTURBANCE_HALF_STEPS,
-    DISTURBED_REPLAYS,
-    DISTURBED_REPLAYS_OF_SMALL,
-    DISTURBED_SMALL_MAX_ELEMENTS,
     SLICE_MAX_SQUARE_RATIO,
     SLICE_MIN_ELEMENTS,
 )
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
-from qdebug.numerics.affine import dequantize
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
+from qdebug.numerics.blocks import stretches
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
+from qdebug.replay.segment import moved, offsets, run_form, run_real, run_segment, spread
 
 __all__ = ["ReferenceReplay", "exceeds"]
 
@@ -63,11 +59,23 @@ class _Noise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Values:
-    """Values of reference tensors in the model's order of dimensions, as far as they are known."""
+class _Pass:
+    """One replay of a segment.
 
-    known: dict[str, np.ndarray] = field(default_factory=dict)
-    by_root: Mapping[str, str]
+    Args:
+        fed: What enters, by reference tensor, in the model's order of dimensions.
+        names: Those tensors by the roots of their classes.
+        constants: Constants that were read, as they are kept.
+        last: The tensor that the segment leads to.
+        noise: What the replay is disturbed by; None for nothing.
+        saturate: Whether what the reference's codes cut off is cut off.
+        rounded: What is done to both factors of a product first.
+        depth: Nodes in a row that make a constant.
+    """
+
+    fed: Mapping[str, np.ndarray]
+    names: Mapping[str, str]
+    constants: dict[str, np.ndarray]
     last: str
     noise: _Noise | None = None
     saturate: bool = True
@@ -81,26 +89,31 @@ class ReferenceReplay:
     Args:
         ref: The reference run.
         be: The backend run.
-        pairs: All pairs by backend tensor.
-        layouts: Reference tensors that are kept in another order of dimensions than the model's.
+        pairs: All pairs of the alignment.
 
     Attributes:
+        ref: The reference run.
+        be: The backend run.
+        pairs: All pairs by backend tensor.
         reference: What the reference's constants were rounded to.
         backend: What the backend's were.
     """
 
-    def __init__(self, ref: Run, be: Run, *, pairs: Mapping[str, Pair], layouts: Mapping[str, View]) -> None:
-        self._ref, self._be = ref, be
-        self._pairs, self._layouts = pairs, layouts
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording, pairs: Sequence[Pair]) -> None:
+        self.ref, self.be = ref, be
+        self.pairs = {pair.backend: pair for pair in pairs}
+        views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
+        self._layouts = {**layouts_of(ref), **views}  # of what the reference keeps in another order than the model's
         self.reference, self.backend = Rounding(ref), Rounding(be)
 
     def values(
         self,
         pair: Pair,
         segment: Segment,
+        place: tuple[int, int],
         *,
-        sample: int,
-        step: int,
+        noise: _Noise | None = None,
+        saturate: bool = True,
         instead: Mapping[str, np.ndarray] = MappingProxyType({}),
         rounded: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
@@ -109,8 +122,9 @@ class ReferenceReplay:
         Args:
             pair: The pair that it leads to.
             segment: The segment.
-            sample: The sample.
-            step: The step.
+            place: Sample and step.
+            noise: What the replay is disturbed by; None for nothing.
+            saturate: Cut off what the reference's own codes in between cut off.
             instead: Real values to take in the place of some constants.
             rounded: What is done to both factors of a product first.
 
@@ -121,9 +135,79 @@ class ReferenceReplay:
             KernelError: A node cannot be replayed.
             RecordingError: A constant or an input was not recorded.
         """
-        return self._values(pair, segment, (sample, step), instead=instead, rounded=rounded)
+        root, layouts = self.ref.root, self._layouts
+        names = {root(name): name for name in segment.feeds}
+        last = names.get(root(pair.reference), pair.reference)
+        one = _Pass(
+            fed={name: self._fed(name, tensor, place) for name, tensor in segment.feeds.items()},
+            names=names,
+            constants=dict(instead),
+            last=last,
+            noise=noise,
+            saturate=saturate,
+            rounded=rounded,
+        )
+        made = self._made(segment.nodes, last, one)
+        view = pair.reference_view if last == pair.reference else layouts.get(last)
+        if made is None and view == layouts.get(last):
+            return one.fed[last]
+        result = into_stored_order(one.fed[last], layouts.get(last)) if made is None else made
+        return in_reference_order(result, view, result.shape)
 
-    def rounding_noise(self, pair: Pair, segment: Segment, *, sample: int, step: int) -> np.ndarray:
+    def with_rounded_weight(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray | None:
+        """Replay the reference's nodes with the backend's weight, each element of which is the reference's rounded.
+
+        What rounding it makes of sums is then known and no matter of chance: of many weights left near nothing and data
+        of one sign the errors add up.
+
+        Returns:
+            None unless there is one product on either side, whose weight is provably the reference's but for rounding.
+        """
+        if segment.products is None:
+            return None
+        product, own = segment.products
+        theirs, _ = real_form(product, self.ref.recording.graph.opset)
+        ours, _ = real_form(own, self.be.recording.graph.opset)
+        if self.weight_error(theirs, ours, segment.beside(product)) is None:
+            return None
+        weight = real_values(self.be.recording, ours.inputs[1])
+        if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")):
+            weight = np.swapaxes(weight, -1, -2)
+        return self.values(pair, segment, place, instead={theirs.inputs[1]: weight})
+
+    def weight_error(self, theirs: Node, ours: Node, others: Sequence[Node]) -> np.ndarray | None:
+        """Return the error of each element of the backend's weight, if all of it lies within half a step.
+
+        It is none at all if the reference was rounded alike. A bound made of what is known leaves less room for what
+        was not rounding.
+
+        Args:
+            theirs: The reference's product.
+            ours: The backend node's form on real numbers.
+            others: What else of the reference leads to the compared tensor.
+
+        Returns:
+            Of the shape of the backend's weight; None where it is not known.
+        """
+        sides = (self.ref, theirs), (self.be, ours)
+        if scales_by_constants(self.ref, others):
+            return None
+        for run, node in sides:
+            name = node.inputs[1] if len(node.inputs) > 1 else ""
+            if not name or not run.folds(name) or not run.recording.has(name):
+                return None
+        real, mine = (real_values(run.recording, node.inputs[1]) for run, node in sides)
+        if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and real.ndim > 1:
+            real = np.swapaxes(real, -1, -2)
+        if mine.shape != real.shape:
+            return None
+        error = np.abs(mine.astype(np.float64) - real) + FLOAT32_STORED_REL_ERROR * np.abs(real)
+        half = self.backend.half_steps(ours.inputs[1])
+        if np.any(error > (1 + LSB_SLACK) * half + 2 * hair(real)):
+            return None
+        return np.asarray(np.minimum(error, half), half.dtype)
+
+    def rounding_noise(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray:
         """Estimate the error of each element that rounding makes, of constants on either side and of sums.
 
         To that comes what the reference's own codes in between cut off, if the backend has no such codes.
@@ -135,155 +219,113 @@ class ReferenceReplay:
             KernelError: A node cannot be replayed.
             RecordingError: A constant or an input was not recorded.
         """
-        plain = self._values(pair, segment, (sample, step))
-        constants, results = self._units(pair, segment, sample, step)
-        shared = shared_constants((self._ref, self._be), segment)
-        squares = np.zeros(plain.shape, np.float64)
-        rng = np.random.default_rng(_SEED)
-        runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
-        for _ in range(runs):
-            noise = _Noise(rng=rng, constants=constants, results=results, shared=shared)
-            _add_squares(squares, self._values(pair, segment, (sample, step), noise), plain, share=1 / runs)
-        _add_squares(squares, self._values(pair, segment, (sample, step), saturate=False), plain)
-        return np.sqrt(squares, out=squares)
-
-    def _units(self, pair: Pair, segment: Segment, sample: int, step: int) -> tuple[float, float]:
-        """Give the unit roundoff of what the backend's constants, and its results, are rounded to."""
-        names = {name for node in segment.own for name in node.inputs if name and self._be.classes.folds(name)}
-        output = self._be.recording.load(pair.backend, sample, step)
-        return self.backend.narrowest(names), held_unit(output)
-
-    def _values(
-        self,
-        pair: Pair,
-        segment: Segment,
-        place: tuple[int, int],
-        noise: _Noise | None = None,
-        *,
-        saturate: bool = True,
-        instead: Mapping[str, np.ndarray] = MappingProxyType({}),
-        rounded: Callable[[np.ndarray], np.ndarray] | None = None,
-    ) -> np.ndarray:
-        by_root = {self._ref.classes.root(name): name for name in segment.feeds}
-        last = by_root.get(self._ref.classes.root(pair.reference), pair.reference)
-        values = _Values(
-            known=dict(instead), by_root=by_root, last=last, noise=noise, saturate=saturate, rounded=rounded
+        plain = self.values(pair, segment, place)
+        names = {name for node in segment.own for name in node.inputs if name and self.be.folds(name)}
+        noise = _Noise(
+            rng=np.random.default_rng(_SEED),
+            constants=self.backend.narrowest(names),
+            results=held_unit(self.be.recording.load(pair.backend, *place)),
+            shared=shared_constants((self.ref, self.be), segment),
         )
-        for name, tensor in segment.feeds.items():
-            stored = real_values(self._be.recording, tensor, *place)
-            entry = self._pairs[tensor]
-            shape = plain_shape(self._ref.recording.load(entry.reference, *place).shape, entry.reference_view)
-            shared = in_reference_order(stored, entry.backend_view, shape)
-            if entry.reference_view != self._layouts.get(name):
-                shared = into_stored_order(shared, entry.reference_view)
-                shared = in_reference_order(shared, self._layouts.get(name), shared.shape)
-            values.known[name] = shared
-        for node in segment.nodes:
-            self._run(node, values)
-        layout, view = self._layouts.get(last), pair.reference_view
-        if layout == view or last != pair.reference:
-            return values.known[last]
-        return in_reference_order(into_stored_order(values.known[last], layout), view, values.known[last].shape)
+        found = spread(plain, lambda: self.values(pair, segment, place, noise=noise))
+        if all(code_span(self.ref, name) is None for node in segment.nodes for name in node.outputs if name):
+            return found
+        whole = self.values(pair, segment, place, saturate=False)
+        with np.errstate(invalid="ignore", over="ignore"):
+            cut_off = np.nan_to_num(np.subtract(whole, plain, dtype=np.float64), nan=0, posinf=0, neginf=0)
+        return np.asarray(np.hypot(found, cut_off))
 
-    def _run(self, node: Node, values: _Values) -> None:
-        """Run a reference node on values in the model's order of dimensions, and add what it gives in that order.
+    def _fed(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
+        """Return the backend's values of what enters a segment, in the model's order of dimensions."""
+        entry = self.pairs[tensor]
+        shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
+        shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
+        if entry.reference_view == self._layouts.get(name):
+            return shared
+        shared = into_stored_order(shared, entry.reference_view)
+        return in_reference_order(shared, self._layouts.get(name), shared.shape)
 
-        The node itself sees each tensor in the order that the reference keeps it in.
-        """
-        if operators.of(node.op).casts and self._ref.classes.handed_on(node) == next(iter(node.inputs), ""):
-            source = values.by_root.get(self._ref.classes.root(node.inputs[0]), node.inputs[0])
-            if source in values.known:  # to another float format: the same real numbers
-                values.known[node.outputs[0]] = values.known[source]
-                return
-        if operators.of(node.op).takes_codes:
-            self._run_dynamic(node, values)
-            return
-        recording = self._ref.recording
-        form, opset = real_form(node, recording.graph.opset)
-        if not has_kernel(form.op, form.domain):
-            raise KernelError(without_kernel(node))
-        inputs: dict[str, np.ndarray] = {}
-        for name in form.inputs:
-            if not name:
-                continue
-            coded = codes_shared(recording, form, name)
-            if coded is not None and recording.graph.tensors[name].quant is None and recording.has(name):
-                inputs[name] = dequantize(recording.load(name), coded)
-                continue
-            if name not in values.known:
-                fed = values.by_root.get(self._ref.classes.root(name))
-                values.known[name] = self._in_form(name, values.known[fed]) if fed else self._constant(name, values)
-            inputs[name] = into_stored_order(values.known[name], self._layouts.get(name))
-        for name, exact in compute(node, form, opset, _factors_rounded(form, inputs, values.rounded)).items():
-            made = exact
-            if values.noise is not None and exact.dtype.kind == "f" and not operators.of(form.op).rounds_nothing:
-                allowed = allowed_error(form, inputs, exact, opset, FLOAT32_UNIT_ROUNDOFF)
-                made = _disturbed(exact, allowed, values.noise)
-            span = code_span(self._ref, name)
-            if span is not None and made.dtype.kind == "f":  # the codes do what a Relu or Clip does
-                made = _held(made, span, saturate=values.saturate or name == values.last)
-            values.known[name] = in_reference_order(made, self._layouts.get(name), made.shape)
+    def _made(self, nodes: tuple[Node, ...], output: str, one: _Pass) -> np.ndarray | None:
+        opset = self.ref.recording.graph.opset
+        return run_segment(nodes, output, opset, partial(self._read, one), partial(self._run, one))
+
+    def _read(self, one: _Pass, form: Node, name: str) -> np.ndarray:
+        """Return what a node reads that no node before it makes, as the reference keeps it."""
+        recording, classes = self.ref.recording, self.ref
+        source = name if name in one.fed else one.names.get(classes.root(name), "")
+        takes_codes, unsaid = operators.of(form.op).takes_codes, recording.graph.tensors[name].quant is None
+        if (takes_codes and (not source or classes.folds(name))) or (unsaid and codes_shared(recording, form, name)):
+            return read(recording, (0, 0), form, name)
+        if source:
+            values = one.fed[source] if source == name else self._in_form(name, one.fed[source])
+            return into_stored_order(values, self._layouts.get(name))
+        if name not in one.constants:
+            one.constants[name] = self._constant(name, one)
+        return one.constants[name]
 
     def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
         """Give values the dimensions of another form of their tensor: a runtime takes a batch away and puts it back."""
-        if not self._ref.recording.has(name):
+        if not self.ref.recording.has(name):
             return array
-        shape = plain_shape(shape_of(self._ref.recording, name), self._layouts.get(name))
+        shape = plain_shape(shape_of(self.ref.recording, name), self._layouts.get(name))
         return in_reference_order(array, None, shape)
 
-    def _run_dynamic(self, node: Node, values: _Values) -> None:
-        """Run a node that computes with codes of a scale chosen at run time: on real data, and codes of its weights."""
-        recording, opset = self._ref.recording, self._ref.recording.graph.opset
-        inputs: dict[str, np.ndarray] = {}
-        for name in filter(None, node.inputs):
-            fed = name if name in values.known else values.by_root.get(self._ref.classes.root(name))
-            if fed and not self._ref.classes.folds(name):
-                inputs[name] = values.known[fed]
-            elif recording.has(name):
-                inputs[name] = recording.load(name)
-            else:
-                raise RecordingError(f"Tensor {name!r} was not recorded.")
-        noise = None
-        if values.noise is not None:
-            half = {name: 0.0 if name in values.noise.shared else 0.5 for name in inputs}
-            noise = DynamicNoise(rng=values.noise.rng, data=False, weights=half)
-        values.known.update(run_dynamic(node, opset, inputs, noise))
+    def _run(
+        self, one: _Pass, node: Node, form: Node, opset: Mapping[str, int], inputs: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        """Compute a reference node, on tensors in the order that the reference keeps them in."""
+        row, noise, source = operators.of(node.op), one.noise, next(iter(node.inputs), "")
+        if row.casts and self.ref.handed_on(node) == source and not self.ref.folds(source):
+            return {node.outputs[0]: inputs[source]}  # to another float format: the same real numbers
+        if row.takes_codes:
+            if noise is None:
+                return run_real(node, form, opset, inputs)
+            half = {name: 0.0 if name in noise.shared else 0.5 for name in node.inputs[1:]}
+            return run_real(
+                node, form, opset, inputs, disturbed=lambda name, size, _: offsets(noise.rng, size, half.get(name, 0.0))
+            )
+        if not has_kernel(form.op, form.domain):
+            raise KernelError(without_kernel(node))
+        made = dict(run_form(node, form, opset, _factors_rounded(form, inputs, one.rounded)))
+        for name, array in made.items():
+            if array.dtype.kind != "f":
+                continue
+            if noise is not None and not operators.of(form.op).rounds_nothing:
+                allowed = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
+                made[name] = _disturbed(array, allowed, noise)
+            span = code_span(self.ref, name)
+            if span is not None:  # the codes do what a Relu or Clip does
+                made[name] = _held(made[name], span, saturate=one.saturate or name == one.last)
+        return made
 
-    def _constant(self, name: str, values: _Values) -> np.ndarray:
-        noise = values.noise
-        real = real_values(self._ref.recording, name)
+    def _constant(self, name: str, one: _Pass) -> np.ndarray:
+        noise = one.noise
+        real = real_values(self.ref.recording, name)
         if noise is None or real.dtype.kind != "f" or name in noise.shared:
             return real
-        computed = self._computed(name, values, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
+        computed = self._computed(name, one, noise) if noise.constants > FLOAT32_UNIT_ROUNDOFF else None
         if computed is not None:
             return computed
         steps = self.reference.half_steps(name)
         if noise.constants > FLOAT32_UNIT_ROUNDOFF:
             inexact = ~_held_in(real, noise.constants)  # an exponent of 2 is no less 2 in any format
             steps = np.maximum(steps, np.abs(real) * noise.constants * inexact)
-        if not np.any(steps):
-            return real
-        moved = real + (noise.rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, real.shape) * steps).astype(
-            real.dtype
-        )
-        return np.asarray(moved)
+        return moved(noise.rng, real, steps)
 
-    def _computed(self, name: str, values: _Values, noise: _Noise) -> np.ndarray | None:
+    def _computed(self, name: str, one: _Pass, noise: _Noise) -> np.ndarray | None:
         """Replay the reference nodes that make a constant of others; None if there are none or one has no kernel.
 
         A backend of a narrow format rounds what the constant is made of, and each result on the way: the cosine of a
         large angle is then off by far more than its own last digit.
         """
-        node = self._ref.graph.producer(name)
-        if node is None or operators.plain(node).changes_format or values.depth >= COMPUTED_CONSTANT_MAX_NODES:
+        node = self.ref.graph.producer(name)
+        if node is None or operators.plain(node).changes_format or one.depth >= COMPUTED_CONSTANT_MAX_NODES:
             return None
         rounded = replace(noise, results=max(noise.results, noise.constants))
-        above = replace(values, noise=rounded, depth=values.depth + 1)
         try:
-            self._run(node, above)
+            return self._made((node,), name, replace(one, noise=rounded, depth=one.depth + 1))
         except (KernelError, RecordingError):
             return None
-        return values.known.get(name)
 
 
 def _factors_rounded(
@@ -307,15 +349,6 @@ def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> n
     if saturate:
         return np.asarray(np.clip(values, low, high))
     return np.asarray(np.maximum(values, 0)) if low == 0 else values
-
-
-def _add_squares(squares: np.ndarray, one: np.ndarray, other: np.ndarray, *, share: float = 1.0) -> None:
-    """Add a share of the squares of finite differences."""
-    for out, first, second in stretches(squares, one, other):
-        with np.errstate(invalid="ignore", over="ignore"):
-            difference = np.subtract(first, second, dtype=np.float64)
-        found = np.nan_to_num(difference, copy=False, nan=0, posinf=0, neginf=0) ** 2 * share
-        np.add(out, found, out=out)
 
 
 def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:

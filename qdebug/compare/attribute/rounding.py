@@ -1,49 +1,34 @@
 """By how much the constants of a run may be off what they were before they were rounded.
 
-By how much a backend's constants really are off the reference's, where the two can be held against each other. Half a
-step is what rounding to codes may change. Where the reference's weight is at hand, its error is known: none at all if
-the reference was rounded alike. A bound made of what is known leaves less room for what was not rounding.
-
-What rounding a node's own constants to their formats makes of its result, seen by moving them at random. For products a
-bound can be computed in one replay. Of a normalization, a recurrent cell or an activation with constants of its own
-none is known; a few replays with every constant moved within a few times what rounding moves it show how far the result
-wanders (Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997).
+Half a step is what rounding to codes, or to a float format, may change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
 
 import numpy as np
 
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import held_unit
 from qdebug.compare.attribute.segments import Segment
-from qdebug.errors import RecordingError
-from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model import Node, QuantParams, operators
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.thresholds.attribution import (
     COARSE_SCALE_RATIO,
     CONSTANT_EVIDENCE_MIN_ELEMENTS,
-    DISTURBANCE_HALF_STEPS,
-    DISTURBED_REPLAYS,
-    DISTURBED_REPLAYS_OF_SMALL,
-    DISTURBED_SMALL_MAX_ELEMENTS,
     FLOAT16_FLOOR,
     FORMAT_VOTE_CONSTANTS,
     FREE_SCALE_MAX_CODES,
 )
-from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
-from qdebug.numerics.affine import dequantize
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF
 
 __all__ = [
     "Rounding",
-    "constant_spread",
     "hair",
-    "known_errors",
-    "real_values",
     "scales_by_constants",
     "shared_constants",
 ]
@@ -56,7 +41,7 @@ class Rounding:
         run: The run.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: IndexedRecording) -> None:
         self._run = run
 
     def unit(self, name: str) -> float:
@@ -65,7 +50,7 @@ class Rounding:
         One with too few elements to tell was rounded as the large ones of the network were, if its elements fit that.
         """
         recording = self._run.recording
-        arrays = [recording.load(form) for form in self._run.classes.members(name) if recording.has(form)]
+        arrays = [recording.load(form) for form in self._run.members(name) if recording.has(form)]
         floats = [array for array in arrays if is_float(logical_name(array.dtype))]
         own = max((held_unit(array) for array in floats), default=FLOAT32_UNIT_ROUNDOFF)
         if own <= FLOAT32_UNIT_ROUNDOFF < self._usual and any(
@@ -108,7 +93,7 @@ class Rounding:
         """
         recording = self._run.recording
         values = real_values(recording, name)
-        for form in self._run.classes.members(name):
+        for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
             if quant is not None:
                 steps = _steps(quant, values.ndim)
@@ -123,7 +108,7 @@ class Rounding:
     def levels(self, name: str) -> tuple[int, int] | None:
         """Give how many codes a constant uses and how many there are; None if it has no integer codes."""
         recording = self._run.recording
-        for form in self._run.classes.members(name):
+        for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
             if quant is not None and quant.qmin is not None and quant.qmax is not None and recording.has(form):
                 return np.unique(recording.load(form)).size, quant.qmax - quant.qmin + 1
@@ -136,17 +121,6 @@ class Rounding:
         node that reads none may have one folded into an attribute, such as the factor of a fused product.
         """
         return max((self._usual, *map(self.unit, names)))
-
-
-def real_values(recording: Recording, name: str, sample: int = 0, step: int = 0) -> np.ndarray:
-    """Load a tensor as real values.
-
-    Raises:
-        RecordingError: It was not recorded.
-    """
-    if not recording.has(name, sample, step):
-        raise RecordingError(f"Tensor {name!r} was not recorded.")
-    return dequantize(recording.load(name, sample, step), recording.graph.tensors[name].quant)
 
 
 def _whole(values: np.ndarray) -> bool:
@@ -193,50 +167,13 @@ def hair(real: np.ndarray) -> np.ndarray:
     return np.asarray(FLOAT32_STORED_REL_ERROR * size + FLOAT32_UNIT_ROUNDOFF * largest)
 
 
-def known_errors(
-    sides: tuple[Run, Run],
-    nodes: tuple[Node, Node],
-    others: Sequence[Node],
-    half_steps: Callable[[str], np.ndarray],
-) -> Mapping[str, np.ndarray]:
-    """Give the error of each element of the weight of a backend node, if all of it lies within half a step.
-
-    Args:
-        sides: The reference run and the backend run.
-        nodes: The reference's product, and the backend node's form on real numbers.
-        others: What else of the reference leads to the compared tensor.
-        half_steps: Gives half a step of each element of a backend constant.
-
-    Returns:
-        By the name of the weight in the backend's form; empty where it is not known.
-    """
-    (ref, be), (theirs, ours) = sides, nodes
-    names = [node.inputs[1] if len(node.inputs) > 1 else "" for node in (theirs, ours)]
-    if scales_by_constants(ref, others):
-        return {}
-    for run, name in zip(sides, names, strict=True):
-        if not name or not run.classes.folds(name) or not run.recording.has(name):
-            return {}
-    real, mine = (real_values(run.recording, name) for run, name in zip((ref, be), names, strict=True))
-    if bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB")) and real.ndim > 1:
-        real = np.swapaxes(real, -1, -2)
-    if mine.shape != real.shape:
-        return {}
-    small = hair(real)
-    error = np.abs(mine.astype(np.float64) - real) + FLOAT32_STORED_REL_ERROR * np.abs(real)
-    half = half_steps(names[1])
-    if np.any(error > (1 + LSB_SLACK) * half + 2 * small):
-        return {}
-    return {names[1]: np.minimum(error, half).astype(half.dtype)}
-
-
-def scales_by_constants(run: Run, nodes: Sequence[Node]) -> bool:
+def scales_by_constants(run: IndexedRecording, nodes: Sequence[Node]) -> bool:
     """Tell whether constants of nodes may be folded into the weight of the product that they stand beside."""
     scaling = [node for node in nodes if not operators.plain(node).leaves_scale]
-    return any(run.classes.folds(name) for node in scaling for name in node.inputs if name)
+    return any(run.folds(name) for node in scaling for name in node.inputs if name)
 
 
-def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]:
+def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: Segment) -> frozenset[str]:
     """Give the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
 
     Whatever such a constant was rounded from, it was rounded once and for both.
@@ -245,8 +182,8 @@ def shared_constants(sides: tuple[Run, Run], segment: Segment) -> frozenset[str]
     return frozenset(name for name, array in real.items() if any(_same(array, other) for other in mine.values()))
 
 
-def _constants(run: Run, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
-    names = {name for node in nodes for name in node.inputs if name and run.classes.folds(name)}
+def _constants(run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
+    names = {name for node in nodes for name in node.inputs if name and run.folds(name)}
     arrays = {name: real_values(run.recording, name) for name in names if run.recording.has(name)}
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
@@ -254,36 +191,3 @@ def _constants(run: Run, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
     turned = one.ndim == 2 and np.array_equal(one.T, other)
     return turned or np.array_equal(one, other)
-
-
-_SEED = 20250415
-
-
-def constant_spread(
-    replayed: Callable[[Mapping[str, np.ndarray]], np.ndarray],
-    values: Mapping[str, np.ndarray],
-    half_steps: Mapping[str, np.ndarray],
-) -> np.ndarray:
-    """Give the root mean square of what each element of a result is off when constants are moved at random.
-
-    Args:
-        replayed: Computes the result of inputs by name.
-        values: The inputs.
-        half_steps: Half a step of each element, by name of a float constant among the inputs.
-
-    Returns:
-        float64 of the result's shape.
-    """
-    plain = replayed(values)
-    runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
-    rng = np.random.default_rng(_SEED)
-    squares = np.zeros(plain.shape, np.float64)
-    for _ in range(runs):
-        moved = dict(values)
-        for name, half in half_steps.items():
-            disturbance = rng.uniform(-DISTURBANCE_HALF_STEPS, DISTURBANCE_HALF_STEPS, values[name].shape) * half
-            moved[name] = values[name] + disturbance.astype(values[name].dtype)
-        with np.errstate(invalid="ignore", over="ignore"):
-            difference = np.subtract(replayed(moved), plain, dtype=np.float64)
-        squares += np.nan_to_num(difference, nan=0, posinf=0, neginf=0) ** 2 / runs
-    return np.sqrt(squares)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.align.value_classes import Run
 from qdebug.model import Graph, Node, operators
 from qdebug.model.thresholds.alignment import SEGMENT_MAX_NODES
 
@@ -29,6 +29,16 @@ class Segment:
     own: tuple[Node, ...] = ()
     elsewhere: bool = False
 
+    def beside(self, node: Node) -> list[Node]:
+        """Return the reference's nodes but one."""
+        return [each for each in self.nodes if each is not node]
+
+    @property
+    def products(self) -> tuple[Node, Node] | None:
+        """The one product of the reference and that of the backend, if they are of one kind; None if not."""
+        theirs, ours = ([node for node in nodes if operators.plain(node).product] for nodes in (self.nodes, self.own))
+        return (theirs[0], ours[0]) if len(theirs) == len(ours) == 1 and operators.same_family(*theirs, *ours) else None
+
     @property
     def wide(self) -> bool:
         """Whether several backend nodes are judged together, since what lies between them has no partner."""
@@ -44,11 +54,11 @@ class SegmentFinder:
         pairs: All pairs of the alignment, by their backend tensors.
     """
 
-    def __init__(self, reference: Run, backend: Run, pairs: Mapping[str, Pair]) -> None:
+    def __init__(self, reference: IndexedRecording, backend: IndexedRecording, pairs: Mapping[str, Pair]) -> None:
         self._ref, self._be, self._pairs = reference, backend, pairs
         self._partners: dict[str, str] = {}  # the first backend tensor of each class of reference tensors, by its root
         for pair in pairs.values():
-            self._partners.setdefault(reference.classes.root(pair.reference), pair.backend)
+            self._partners.setdefault(reference.root(pair.reference), pair.backend)
 
     def of(self, pair: Pair) -> Segment | None:
         """Find what leads to a compared tensor in either graph, back to the nearest compared tensors.
@@ -61,15 +71,15 @@ class SegmentFinder:
             return None
         nodes, entries = own
         feeds = {self._pairs[tensor].reference: tensor for tensor in entries}
-        ends = {self._ref.classes.root(name) for name in feeds}
+        ends = {self._ref.root(name) for name in feeds}
         found = self._between(pair.reference, ends.__contains__)
         if found is not None:
             return Segment(nodes=found, feeds=feeds, own=nodes)
-        start, every = self._ref.classes.root(pair.reference), self._partners
+        start, every = self._ref.root(pair.reference), self._partners
         found = self._between(pair.reference, lambda root: root in ends or (root in every and root != start))
         if found is None:
             return None
-        read = {self._ref.classes.root(name): name for node in found for name in self._ref.classes.data_inputs(node)}
+        read = {self._ref.root(name): name for node in found for name in self._ref.data_inputs(node)}
         more = {name: every[root] for root, name in read.items() if root in every and root not in {start, *ends}}
         return Segment(nodes=found, feeds={**feeds, **more}, own=nodes, elsewhere=True)
 
@@ -87,7 +97,7 @@ class SegmentFinder:
             if node.name in found:
                 continue
             found[node.name] = node
-            for name in self._be.classes.data_inputs(node):
+            for name in self._be.data_inputs(node):
                 if name in self._pairs:
                     entries[name] = None
                 else:
@@ -95,19 +105,19 @@ class SegmentFinder:
         return _in_order(found.values(), graph), tuple(entries)
 
     def _between(self, output: str, ends: Callable[[str], bool]) -> tuple[Node, ...] | None:
-        graph, classes = self._ref.recording.graph, self._ref.classes
+        graph = self._ref.recording.graph
         found: dict[str, Node] = {}
         waiting = [output]
         while waiting:
             tensor = waiting.pop()
-            if ends(classes.root(tensor)):
+            if ends(self._ref.root(tensor)):
                 continue
             node = graph.producer(tensor)
             if node is None or len(found) > SEGMENT_MAX_NODES:
                 return None
             if node.name not in found:
                 found[node.name] = node
-                waiting += classes.data_inputs(node)
+                waiting += self._ref.data_inputs(node)
         return _in_order(found.values(), graph)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.attribute.attribute import Attribution, reference_self_check
+from qdebug.compare.attribute.attribute import Attribution, attribute, reference_self_check
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.segments import Segment
@@ -65,13 +65,15 @@ class NodeContext:
 
     Attributes:
         node: The backend node that makes the tensor; None for an input of the network.
-        segment: What leads to the tensor in either graph; None if that is not known.
+        graph: Holds it against the reference's nodes; None if what leads to it is not known.
+        segment: What leads to the tensor in either graph; None likewise.
     """
 
     def __init__(self, runs: Runs, entry: PlannedNode, comparison: Comparison, limits: Limits) -> None:
         self.runs, self.entry, self.comparison, self.limits = runs, entry, comparison, limits
         self.node: Node | None = runs.backend.graph.producer(entry.tensor)
-        self.segment: Segment | None = None if self.node is None else runs.graphs.segments.of(entry.pair)
+        self.graph = runs.graphs.of(entry)
+        self.segment: Segment | None = None if self.graph is None else self.graph.segment
 
     # As a `Measured`
 
@@ -147,23 +149,21 @@ class NodeContext:
     @cached_property
     def difference(self) -> tuple[Finding | None, str | None]:
         """What the graphs say differently with an effect on the tensor; and why that is not known, if it is not."""
-        graphs, node, segment, attribution = self.runs.graphs, self.node, self.segment, self.attribution
-        if node is None or segment is None or self.by_reference:
+        graph, attribution = self.graph, self.attribution
+        if graph is None or self.by_reference:
             return None, None
         if self.stats is None:
-            return graphs.shape(self.entry, node, segment), None
+            return graph.shape(), None
         if attribution is None or not self.stats.mismatches:
             return None, None
-        found, why = graphs.difference(self.entry, node, segment, attribution, self.comparison)
-        return found or self._contradicted(node, segment), why
+        found, why = graph.difference(attribution, self.comparison)
+        return found or self._contradicted(graph.node, graph.segment), why
 
     @cached_property
     def unholdable(self) -> Finding | None:
         """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
         known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
-        if known or self.node is None or self.segment is None or self.by_reference:
-            return None
-        return self.runs.graphs.unrepresentable_constant(self.node, self.segment)
+        return None if known or self.graph is None or self.by_reference else self.graph.unrepresentable_constant()
 
     @cached_property
     def short_format(self) -> str | None:
@@ -199,7 +199,9 @@ class NodeContext:
         """How the error splits up by what the backend's node is said to do."""
         if self.comparison.basis != "full":
             return Attribution(reason="not all of its values were kept")
-        return self.runs.graphs.attribution(self.entry, self.segment)
+        if self.graph is None:
+            return attribute(self.runs.reference, self.runs.backend, self.entry)
+        return self.graph.attribution()
 
     @cached_property
     def _reproduced_firmly(self) -> bool:
@@ -223,17 +225,17 @@ class NodeContext:
         A replay of what the backend's node is said to do tells nothing of the backend where not all of that was said:
         attributes, or another framework's words for them. None where the node's own replay holds, or neither does.
         """
-        segment, entry = self.segment, self.entry
-        if segment is None or not segment.nodes or entry.quant is not None:
+        graph = self.graph
+        if graph is None or not graph.segment.nodes or self.entry.quant is not None:
             return None
-        other = self.runs.graphs.by_reference(entry, segment, rounding=False)
+        other = graph.by_reference(rounding=False)
         errors = [
             None if found.introduced_unsaturated is None else found.introduced_unsaturated.rmse
             for found in (other, own)
         ]
         if errors[0] is None or errors[1] is None or not errors[0] < SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * errors[1]:
             return None  # where both replays are off alike, it is the backend
-        other = self.runs.graphs.by_reference(entry, segment, rounding=True)
+        other = graph.by_reference(rounding=True)
         return None if self._beyond(other, excused=False) else other
 
     def _as_unsaid(self, own: Attribution) -> Attribution:
@@ -275,7 +277,7 @@ class NodeContext:
         if self.node is None or self.entry.quant is not None or self._own.allowed is None or stats is None:
             return None
         formats = rounded_inputs(self.runs.backend, self.node, self.entry.tensor, (stats.worst_sample or 0, 0))
-        formats = formats or self.runs.graphs.rounded_factors(self.entry, self.segment)
+        formats = formats or (() if self.graph is None else self.graph.rounded_factors())
         if not formats:
             return None
         return Finding(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qdebug.compare.attribute.backend_replay import compute, inputs_of
+from qdebug.compare.attribute.backend_replay import replay
 from qdebug.compare.attribute.code_spans import uniform_span
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.checks.context import NodeContext
@@ -17,7 +17,6 @@ from qdebug.model import Node
 from qdebug.model.thresholds.checks import DEAD_ZONE_MIN_ELEMENTS
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.affine import dequantize
-from qdebug.replay.real_form import real_form
 
 __all__ = ["dead_zone"]
 
@@ -74,10 +73,9 @@ def _values(context: NodeContext, node: Node) -> Iterator[tuple[np.ndarray, np.n
         RecordingError: An input was not recorded.
     """
     entry, backend = context.entry, context.runs.backend
-    form, opset = real_form(node, backend.graph.opset)
     size = 1.0 if entry.quant is None else float(entry.quant.scale[0])
     for sample, step in recorded_places(context.runs.reference, backend, entry):
-        replayed = compute(node, form, opset, inputs_of(backend, form, sample, step))[entry.tensor]
+        replayed = replay(backend, node, entry.tensor, (sample, step))
         right = np.clip(replayed, *uniform_span(entry.quant)) if entry.quant is not None else replayed
         given = dequantize(backend.load(entry.tensor, sample, step), entry.quant)
         if given.size != right.size:

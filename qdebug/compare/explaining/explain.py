@@ -16,8 +16,8 @@ import numpy as np
 
 from qdebug.compare.explaining.evidence import residual_of
 from qdebug.compare.explaining.explanation import (
+    ExplainedRun,
     ExplainStatus,
-    Explanation,
     NodeExplanation,
     Preset,
     Recorded,
@@ -55,7 +55,7 @@ def explain_recording(
     *,
     tensors: Collection[str] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> Explanation:
+) -> ExplainedRun:
     """Find the arithmetic of every node.
 
     Args:
@@ -89,7 +89,7 @@ def explain_recording(
     nodes = with_neighbours(recording.graph, answers)
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
-    return Explanation(run=recording.info, nodes=nodes, arithmetic=arithmetic, exceptions=exceptions)
+    return ExplainedRun(run=recording.info, nodes=nodes, arithmetic=arithmetic, exceptions=exceptions)
 
 
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:

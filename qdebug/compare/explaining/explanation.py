@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,7 @@ from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import json_safe
 from qdebug.model import Fidelity, RunInfo
 
-__all__ = ["Band", "ExplainStatus", "Explanation", "NodeExplanation", "Preset", "Recorded", "RunnerUp"]
+__all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "Preset", "Recorded", "RunnerUp"]
 
 
 class ExplainStatus(StrEnum):
@@ -176,7 +175,7 @@ _PLAIN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class ExplainedRun:
     """The explanation of a whole recording.
 
     Args:
@@ -225,7 +224,7 @@ class Explanation:
             return 3
         return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
 
-    def accepting(self, limits: Limits) -> Explanation:
+    def accepting(self, limits: Limits) -> ExplainedRun:
         """Give the explanation with unexplained nodes accepted that limits allow.
 
         Args:
@@ -250,10 +249,6 @@ class Explanation:
             }
         )
         return plain
-
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """Give the explanation as JSON text that validates against the committed schema."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
 
 def _allowed(node: NodeExplanation, limits: Limits) -> str | None:

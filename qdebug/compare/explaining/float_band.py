@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import allowed_error, narrow_sums_error, norm, unit_roundoff
 from qdebug.compare.explaining.explanation import Band
 from qdebug.compare.explaining.units import Place
@@ -237,7 +238,7 @@ class _Case:
             bias: Whether to the bias, too.
             narrow: Unit roundoff of the format that sums are held in, if it is not float32.
         """
-        values = self._values(place)
+        values = inputs_of(self._recording, self._form, place)
         if cast is not None:
             narrowed = self._form.inputs[: None if bias else 2]
             values = {
@@ -257,14 +258,6 @@ class _Case:
             FLOAT32_UNIT_ROUNDOFF, unit_roundoff(ours.dtype), *(unit_roundoff(a.dtype) for a in values.values()), 0.0
         )
         return ours, replayed, allowed_error(self._form, values, replayed, self._opset, unit)
-
-    def _values(self, place: Place) -> dict[str, np.ndarray]:
-        found = {}
-        for name in dict.fromkeys(self._form.inputs):
-            if name:
-                quant = None if operators.of(self._form.op).takes_codes else self._recording.graph.tensors[name].quant
-                found[name] = dequantize(self._recording.load(name, *place), quant)
-        return found
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
         """Give the coarser precisions, the finest first, and how much of the error each allows is there."""
@@ -311,7 +304,7 @@ class _Case:
 
     def spread(self, place: Place) -> float | None:
         """Give the norm of the error over the largest that other orders of the sums make; None if there are none."""
-        values = self._values(place)
+        values = inputs_of(self._recording, self._form, place)
         arrays = [values[name] for name in self._form.inputs if name]
         rng = np.random.default_rng(_SEED)
         plain = run_node(self._form, values, self._opset)[self._tensor]

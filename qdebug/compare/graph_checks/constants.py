@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.value_classes import Run
 from qdebug.compare.align.weights import in_plain_order, without_padding
+from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import unit_roundoff
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
-from qdebug.compare.attribute.rounding import hair, real_values, scales_by_constants
+from qdebug.compare.attribute.rounding import hair, scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.result.finding import Finding, FindingKind, Role
 from qdebug.model import Node, Recording, operators
@@ -33,13 +33,11 @@ class ConstantCheck:
     """Holds the constants of a backend's nodes against the reference's.
 
     Args:
-        reference: The reference run.
-        backend: The backend run.
-        replay: Knows by how much rounding to codes changes a constant of either side.
+        replays: Knows both runs, and by how much rounding changes a constant of either.
     """
 
-    def __init__(self, reference: Run, backend: Run, replay: ReferenceReplay) -> None:
-        self._ref, self._be, self._replay = reference, backend, replay
+    def __init__(self, replays: ReferenceReplay) -> None:
+        self._ref, self._be, self._replays = replays.ref, replays.be, replays
 
     def are_other(self, node: Node, segment: Segment) -> bool:
         """Tell whether a constant of a node is provably not the reference's, by more than rounding it makes.
@@ -49,9 +47,8 @@ class ConstantCheck:
         main = main_node(node, segment)
         if main is None or segment.wide:
             return False
-        others = [each for each in segment.nodes if each is not main]
         computed = any(map(self._computed, main.inputs))  # on the other side it may be computed in another precision
-        if computed or scales_by_constants(self._ref, others):
+        if computed or scales_by_constants(self._ref, segment.beside(main)):
             return False
         forms = [real_form(each, run.recording.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref))]
         return self.different(forms[0], forms[1], segment) is not None
@@ -77,7 +74,7 @@ class ConstantCheck:
         main = main_node(node, segment)
         if main is None or segment.wide or not operators.plain(main).product:
             return None
-        folded = [each for each in segment.nodes if each is not main and operators.plain(each).goes_into_weights]
+        folded = [each for each in segment.beside(main) if operators.plain(each).goes_into_weights]
         own = operators.titled_input(main, _BIAS)
         if len(folded) != (not own) or any(map(self._computed, main.inputs)) or _scales_bias(main, node):
             return None
@@ -88,7 +85,7 @@ class ConstantCheck:
             np.ravel(array)
             for array in (real_values(self._be.recording, bias), real_values(self._ref.recording, other))
         )
-        if mine.shape != theirs.shape or not self._ref.classes.folds(other):
+        if mine.shape != theirs.shape or not self._ref.folds(other):
             return None
         off = np.abs(np.subtract(mine, theirs, dtype=np.float64))
         if not np.linalg.norm(off) > FLOAT_FORMAT_MAX_REL_DIFFERENCE * np.linalg.norm(theirs):
@@ -99,21 +96,21 @@ class ConstantCheck:
     def _added(self, main: Node, others: Sequence[Node]) -> str:
         """Return the constant that a node of its own adds to what a reference node gives; "" if there is none."""
         adding = [node for node in others if operators.of(node.op).adds_term and main.outputs[0] in node.inputs]
-        names = [name for node in adding for name in node.inputs if self._ref.classes.folds(name)]
+        names = [name for node in adding for name in node.inputs if self._ref.folds(name)]
         return names[0] if len(names) == 1 else ""
 
     def _is_real(self, name: str) -> bool:
         """Tell whether a name is that of a constant of the backend which is rounded to no codes."""
         info, recording = self._be.recording.graph.tensors.get(name), self._be.recording
-        if info is None or info.quant is not None or not (self._be.classes.folds(name) and recording.has(name)):
+        if info is None or info.quant is not None or not (self._be.folds(name) and recording.has(name)):
             return False
-        return recording.load(name).dtype.kind == "f" and not np.any(self._replay.backend.half_steps(name))
+        return recording.load(name).dtype.kind == "f" and not np.any(self._replays.backend.half_steps(name))
 
     def _computed(self, name: str) -> bool:
         """Tell whether a constant of the reference is computed of others, and not only kept in another form."""
-        if not name or not self._ref.classes.folds(name):
+        if not name or not self._ref.folds(name):
             return False
-        made = self._ref.recording.graph.producer(self._ref.classes.root(name))
+        made = self._ref.recording.graph.producer(self._ref.root(name))
         return made is not None and not operators.of(made.op).moves
 
     def different(self, ours: Node, theirs: Node, segment: Segment) -> Finding | None:
@@ -144,11 +141,11 @@ class ConstantCheck:
 
     def _different_elements(self, node: Node, one: str, other: str, title: str, *, turned: bool) -> Finding | None:
         """Find whether elements of a backend constant are not the reference's by more than rounding makes."""
-        constants = self._be.classes.folds(one) and self._ref.classes.folds(other)
+        constants = self._be.folds(one) and self._ref.folds(other)
         if not (constants and self._be.recording.has(one) and self._ref.recording.has(other)):
             return None
         (mine, half), real = self._rounded(one), real_values(self._ref.recording, other)
-        other_steps = self._replay.reference.half_steps(other)
+        other_steps = self._replays.reference.half_steps(other)
         if turned:
             real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
         kept = without_padding(mine, real.shape)
@@ -168,7 +165,7 @@ class ConstantCheck:
         nodes = (node for node in self._be.recording.graph.consumers(name) if operators.of(node.op).packs_weight)
         node = next((node for node in nodes if node.inputs[1] == name), None)
         if node is None:
-            values, half = real_values(self._be.recording, name), self._replay.backend.half_steps(name)
+            values, half = real_values(self._be.recording, name), self._replays.backend.half_steps(name)
             reader = next((each for each in self._be.recording.graph.consumers(name) if name in each.inputs[1:2]), None)
             if reader is not None:
                 values, half = (in_plain_order(self._be, reader, array) for array in (values, half))
@@ -182,11 +179,8 @@ class ConstantCheck:
 
     def different_weight(self, segment: Segment) -> Finding | None:
         """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
-        found = [[n for n in nodes if operators.plain(n).product] for nodes in (segment.own, segment.nodes)]
-        if [len(products) for products in found] != [1, 1] or not operators.same_family(found[0][0], found[1][0]):
-            return None
-        (ours,), (theirs,) = found
-        if scales_by_constants(self._ref, [each for each in segment.nodes if each is not theirs]):
+        theirs, ours = segment.products or (None, None)
+        if theirs is None or ours is None or scales_by_constants(self._ref, segment.beside(theirs)):
             return None
         turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
         one, other = (operators.titled_input(each, 1) for each in (ours, theirs))
@@ -195,8 +189,8 @@ class ConstantCheck:
 
     def _coarse(self, node: Node, name: str, title: str, error: np.ndarray) -> Finding | None:
         """Find whether a constant is off for no other reason than a scale far larger than its values need."""
-        levels = self._replay.backend.levels(name)
-        steps = self._replay.backend.half_steps(name, any_scale=True)
+        levels = self._replays.backend.levels(name)
+        steps = self._replays.backend.half_steps(name, any_scale=True)
         if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
             return None
         return coarse_constant(node, title, name, *levels)

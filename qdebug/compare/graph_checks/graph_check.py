@@ -1,25 +1,32 @@
-"""Holds what a backend's nodes are declared to do against what the reference's nodes make of the same inputs."""
+"""Holds what a backend's nodes are declared to do against what the reference's nodes make of the same inputs.
+
+A replay with the backend's own constants looks clean even if these are wrong. So the reference's nodes that a backend
+node stands for are replayed too, on the backend's recorded inputs and with the reference's constants. The two replays
+may differ by what rounding each constant to its nearest code makes of them, and by nothing else.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order
-from qdebug.compare.align.pairs import clamp_of
+from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose, is_loose
 from qdebug.compare.attribute.attribute import Attribution, attribute
-from qdebug.compare.attribute.backend_replay import replay
-from qdebug.compare.attribute.band import norm, unit_roundoff
-from qdebug.compare.attribute.code_spans import folded_clamp, rounding_inside, span_before
+from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
+from qdebug.compare.attribute.band import minus, norm, unit_roundoff
+from qdebug.compare.attribute.code_spans import folded_clamp, held, rounding_inside, span_before
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
-from qdebug.compare.attribute.reference_replay import exceeds
-from qdebug.compare.attribute.segments import Segment
+from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
+from qdebug.compare.attribute.segments import Segment, SegmentFinder, main_node
+from qdebug.compare.graph_checks.constants import unrepresentable_constant
 from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.graph_checks.dynamic_check import DynamicCheck, lost_to_rounding
 from qdebug.compare.measure.compare import Comparison
@@ -29,115 +36,149 @@ from qdebug.model import Node, Recording, operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.model.thresholds.checks import FOLDING_MAX_ERROR_RATIO, LIKELY_ROUNDING_BOUND_SHARE, MOVED_CODES_MAX_LSB
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK, SEGMENT_ROUNDOFFS
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK, ROUNDING_SUM_FACTOR, SEGMENT_ROUNDOFFS
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.replay.real_form import real_form
+from qdebug.replay.segment import moved, run_form, spread
 
 __all__ = ["GraphCheck", "rounded_first"]
 
+_SEED = 20250415
 _UNSAID = "nobody said where its inputs are rounded to codes"
 
 
 class GraphCheck:
-    """Tells of each compared tensor whether the graphs declare another computation for it.
+    """Knows both graphs, and finds what leads to each compared tensor.
 
     Args:
         reference: The reference run.
         backend: The backend run.
-        differences: What the two graphs say differently.
+        pairs: All pairs of the alignment.
+        runs: What is known of both graphs; derived from the recordings if None.
 
     Attributes:
-        segments: Finds what leads to a compared tensor in either graph.
+        replays: Replays the reference's nodes on what the backend recorded.
+        differences: Compares what the two graphs declare.
     """
 
-    def __init__(self, reference: Recording, backend: Recording, differences: GraphDifferences) -> None:
-        self._reference, self._backend = reference, backend
-        self._differences = differences
-        self.segments = self._differences.segments
-        self._dynamic = DynamicCheck(reference, backend, self._differences)
+    def __init__(
+        self,
+        reference: Recording,
+        backend: Recording,
+        pairs: Sequence[Pair],
+        *,
+        runs: tuple[IndexedRecording, IndexedRecording] | None = None,
+    ) -> None:
+        known = runs or (IndexedRecording.of(reference), IndexedRecording.of(backend))
+        ref, be = known[0].read_through(reference), known[1].read_through(backend)
+        self.replays = ReferenceReplay(ref, be, pairs)
+        self.differences = GraphDifferences(self.replays)
+        self._segments = SegmentFinder(ref, be, self.replays.pairs)
 
-    def unrepresentable_constant(self, node: Node, segment: Segment) -> Finding | None:
-        """Find a constant of a node that its format cannot hold; None if there is none."""
-        return None if segment.wide else self._differences.unrepresentable_constant(node, segment)
+    def of(self, entry: PlannedNode) -> TensorCheck | None:
+        """Return what holds a compared tensor against the reference's nodes; None if what leads to it is not known."""
+        node = self.replays.be.recording.graph.producer(entry.tensor)
+        segment = None if node is None else self._segments.of(entry.pair)
+        return None if node is None or segment is None else TensorCheck(self, entry, node, segment)
 
-    def attribution(self, entry: PlannedNode, segment: Segment | None) -> Attribution:
+    @cached_property
+    def undeclared_codes(self) -> bool:
+        """Whether nodes may read codes that nobody says they do."""
+        backend = self.replays.be.recording
+        return has_loose(backend.graph) and computes_with_codes(backend)
+
+
+class TensorCheck:
+    """Tells whether the graphs declare another computation for one compared tensor.
+
+    Args:
+        graphs: What is known of both graphs.
+        entry: The compared tensor.
+        node: The backend's node that makes it.
+        segment: What leads to it in either graph.
+    """
+
+    def __init__(self, graphs: GraphCheck, entry: PlannedNode, node: Node, segment: Segment) -> None:
+        self._entry, self.node, self.segment = entry, node, segment
+        self._replays, self._differences = graphs.replays, graphs.differences
+        self._dynamic = DynamicCheck(graphs.replays, graphs.differences, entry, segment)
+        self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
+        self._graphs, self._be = graphs, graphs.replays.be
+        self._theirs = partial(graphs.replays.values, entry.pair, segment)
+        self._rounding_noise = partial(graphs.replays.rounding_noise, entry.pair, segment)
+
+    @cached_property
+    def _places(self) -> Sequence[tuple[int, int]]:
+        """The samples and steps that both sides hold."""
+        return tuple(recorded_places(self._reference, self._backend, self._entry))
+
+    def unrepresentable_constant(self) -> Finding | None:
+        """Find a constant of the node that its format cannot hold; None if there is none."""
+        main = None if self.segment.wide else main_node(self.node, self.segment)
+        return None if main is None else unrepresentable_constant(self._reference, self._backend, main, self.node)
+
+    def attribution(self) -> Attribution:
         """Split a tensor's error; a node without kernel is replayed by the reference's nodes that it stands for."""
-        if segment is not None and self._differences.dynamic.handles(entry.pair, segment):
-            found = self._dynamic.attribution(entry, segment)
+        if self._dynamic.applies:
+            found = self._dynamic.attribution()
             if found.introduced is not None:
                 return found
-        if segment is None or segment.wide:
-            return attribute(self._reference, self._backend, entry)
-        found = self._split(entry, segment)
+        if self.segment.wide:
+            return attribute(self._reference, self._backend, self._entry)
+        found = self._split()
         if found.introduced is not None:
             return found
-        other = self._split(entry, segment, instead=True)  # who records may not know all that a node reads
+        other = self._split(instead=True)  # who records may not know all that a node reads
         return found if other.introduced is None else other
 
-    def by_reference(self, entry: PlannedNode, segment: Segment, *, rounding: bool) -> Attribution:
+    def by_reference(self, *, rounding: bool) -> Attribution:
         """Split a tensor's error by a replay of the reference's nodes, whatever the backend's are said to do.
 
         Args:
-            entry: The compared tensor.
-            segment: The nodes of both sides.
             rounding: Whether to estimate what rounding accounts for, which takes several replays.
         """
-        return self._split(entry, segment, instead=True, rounding=rounding)
+        return self._split(instead=True, rounding=rounding)
 
-    def _split(
-        self, entry: PlannedNode, segment: Segment, *, instead: bool = False, rounding: bool = True
-    ) -> Attribution:
-        def by_reference_nodes(sample: int, step: int) -> np.ndarray:
-            return self._differences.replays.values(entry.pair, segment, sample=sample, step=step)
-
-        def rounding_noise(sample: int, step: int) -> np.ndarray:
-            return self._differences.replays.rounding_noise(entry.pair, segment, sample=sample, step=step)
-
+    def _split(self, *, instead: bool = False, rounding: bool = True) -> Attribution:
         found = attribute(
             self._reference,
             self._backend,
-            entry,
-            substitute_replay=by_reference_nodes,
-            rounding_noise=rounding_noise if rounding else None,
+            self._entry,
+            substitute_replay=self._theirs,
+            rounding_noise=self._rounding_noise if rounding else None,
             instead=instead,
-            exact=all(map(rounds_nothing, segment.nodes)),
+            exact=all(map(rounds_nothing, self.segment.nodes)),
         )
-        node = self._backend.graph.producer(entry.tensor)
-        if (
-            entry.quant is not None
-            or found.introduced_unsaturated is None
-            or node is None
-            or not (is_loose(node) and self._coded)
-        ):
+        if self._entry.quant is not None or found.introduced_unsaturated is None:
+            return found
+        if not (is_loose(self.node) and self._graphs.undeclared_codes):
             return found
         samples = {
             number: replace(part, introduced_unsaturated=None, allowed=None) for number, part in found.samples.items()
         }
         return replace(found, introduced_unsaturated=None, allowed=None, samples=samples, reason=_UNSAID)
 
-    @cached_property
-    def _coded(self) -> bool:
-        """Tell whether nodes may read codes that nobody says they do."""
-        return has_loose(self._backend.graph) and computes_with_codes(self._backend)
-
-    def shape(self, entry: PlannedNode, node: Node | None, segment: Segment | None) -> Finding | None:
+    def shape(self) -> Finding | None:
         """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""
-        places = recorded_places(self._reference, self._backend, entry)
-        place = next(places, None)
-        if node is None or segment is None or not segment.nodes or place is None:
+        if not self.segment.nodes or not self._places:
             return None
         try:
-            theirs = self._differences.replays.values(entry.pair, segment, sample=place[0], step=place[1])
+            theirs = self._theirs(self._places[0])
         except (KernelError, RecordingError):
             return None
-        ours = in_reference_order(self._backend.load(entry.tensor, *place), entry.pair.backend_view, theirs.shape)
-        return None if _one_shape(theirs.shape, ours.shape) else self._differences.difference(node, segment)
+        stored = self._backend.load(self._entry.tensor, *self._places[0])
+        ours = in_reference_order(stored, self._entry.pair.backend_view, theirs.shape)
+        return None if _one_shape(theirs.shape, ours.shape) else self._declared
 
-    def difference(
-        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, comparison: Comparison
-    ) -> tuple[Finding | None, str | None]:
+    @property
+    def _declared(self) -> Finding:
+        """What the graphs declare differently, where the results are known to differ."""
+        return self._differences.difference(self.node, self.segment)
+
+    def difference(self, attribution: Attribution, comparison: Comparison) -> tuple[Finding | None, str | None]:
         """Find what the graphs declare differently, if it changes this tensor by more than rounding does.
 
         Looked at for the first sample and the worst one.
@@ -145,49 +186,44 @@ class GraphCheck:
         Returns:
             The difference, None if none was found; and why that could not be told, None if it could.
         """
+        entry, node, segment = self._entry, self.node, self.segment
         worst = comparison.stats.worst_sample if comparison.stats else None
-        places = list(recorded_places(self._reference, self._backend, entry))[:1]
-        places += [p for p in recorded_places(self._reference, self._backend, entry) if p[0] == worst][:1]
-        places = list(dict.fromkeys(places))
-        if self._differences.dynamic.handles(entry.pair, segment) and (
-            wrong := self._dynamic.wrong(node, segment, places)
-        ):
+        at_worst = [place for place in self._places if place[0] == worst]
+        places = tuple(dict.fromkeys((*self._places[:1], *at_worst[:1])))
+        if self._dynamic.applies and (wrong := self._dynamic.wrong(places)):
             return wrong, None
         if not segment.wide and self._differences.same(entry.pair, node, segment):
             return None, None
-        why = self._why_not(entry, node, segment, attribution)
+        why = self._why_not(attribution)
         found = None
         if why is None:
             try:
-                found = self._found(entry, node, segment, attribution, places)
+                found = self._found(attribution, places)
             except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
-        formats = () if found is None else self.rounded_factors(entry, segment)
+        formats = () if found is None else self.rounded_factors()
         if found is not None and formats:
             found = replace(found, sentence=f"{found.sentence}; {rounded_first(formats)}")
         return found, why
 
-    def rounded_factors(self, entry: PlannedNode, segment: Segment | None) -> tuple[str, ...]:
+    def rounded_factors(self) -> tuple[str, ...]:
         """Give the short formats to which a product may have rounded its factors, by a replay of the reference's nodes.
 
         Returns:
             Names of formats; none where rounding does not account for what is recorded, or there is no one product.
         """
-        products = [] if segment is None else [node for node in segment.nodes if operators.plain(node).product]
-        place = next(recorded_places(self._reference, self._backend, entry), None)
-        if segment is None or len(products) != 1 or place is None or entry.quant is not None:
+        products = sum(operators.plain(node).product for node in self.segment.nodes)
+        if products != 1 or not self._places or self._entry.quant is not None:
             return ()
-        stored = self._backend.load(entry.tensor, *place)
+        stored = self._backend.load(self._entry.tensor, *self._places[0])
 
         def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
-            theirs = self._differences.replays.values(
-                entry.pair, segment, sample=place[0], step=place[1], rounded=rounded
-            )
-            ours = in_reference_order(stored, entry.pair.backend_view, theirs.shape)
+            theirs = self._theirs(self._places[0], rounded=rounded)
+            ours = in_reference_order(stored, self._entry.pair.backend_view, theirs.shape)
             if not _one_shape(ours.shape, theirs.shape):
                 return False
-            difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
-            return norm(difference) <= SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * norm(theirs)
+            error = norm(minus(theirs, ours.reshape(theirs.shape)))
+            return error <= SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * norm(theirs)
 
         try:
             if stored.dtype.kind != "f" or fits(None):
@@ -196,106 +232,84 @@ class GraphCheck:
         except (KernelError, RecordingError):
             return ()
 
-    def _why_not(self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution) -> str | None:
+    def _why_not(self, attribution: Attribution) -> str | None:
         """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
+        entry, node, segment = self._entry, self.node, self.segment
         if not segment.wide and attribution.introduced_unsaturated is None:
             return attribution.reason or f"no bound of rounding is known for {node.op}"
-        if not self._differences.checkable(node, segment) and not self._differences.dynamic.handles(
-            entry.pair, segment
-        ):
+        if not segment.wide and operators.of(node.op).takes_codes and not self._dynamic.applies:
             return f"{node.op} computes with codes"
-        if next(recorded_places(self._reference, self._backend, entry), None) is None:
+        if not self._places:
             return "not all of its values were kept"
         if entry.whole and not all(map(rounds_nothing, (*segment.own[:-1], *segment.nodes[:-1]))):
             return "what it is chosen from was not compared, and rounding that may decide otherwise"
         return None
 
-    def _found(
-        self,
-        entry: PlannedNode,
-        node: Node,
-        segment: Segment,
-        attribution: Attribution,
-        places: Sequence[tuple[int, int]],
-    ) -> Finding | None:
+    def _found(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
         """Return the first difference that is found at some samples and steps."""
-        if not segment.wide and (said := self._other_bias(entry, node, segment, attribution, places)):
+        if not self.segment.wide and (said := self._other_bias(attribution, places)):
             return said
-        if self._differences.dynamic.handles(entry.pair, segment):
-            return next(filter(None, (self._dynamic.difference(entry, node, segment, p) for p in places)), None)
-        if segment.wide:
-            return next(filter(None, (self._differs_wide(entry, node, segment, place) for place in places)), None)
-        if any(self._differs(entry, node, segment, attribution, place) for place in places):
-            return self._differences.difference(node, segment)
-        if not self._differences.coded(segment):
+        if self._dynamic.applies:
+            return next(filter(None, (self._dynamic.difference(place) for place in places)), None)
+        if self.segment.wide:
+            return next(filter(None, (self._differs_wide(place) for place in places)), None)
+        if any(self._differs(attribution, place) for place in places):
+            return self._declared
+        if not self._differences.coded(self.segment):
             return None
-        return next(filter(None, (self._lost(entry, node, segment, place) for place in places)), None)
+        return next(filter(None, (self._lost(place) for place in places)), None)
 
-    def _other_bias(
-        self,
-        entry: PlannedNode,
-        node: Node,
-        segment: Segment,
-        attribution: Attribution,
-        places: Sequence[tuple[int, int]],
-    ) -> Finding | None:
+    def _other_bias(self, attribution: Attribution, places: Sequence[tuple[int, int]]) -> Finding | None:
         """Find whether a bias in no codes is not the reference's, with more effect than rounding what is summed up."""
-        found = None if entry.quant is not None else self._differences.constants.other_bias(node, segment)
+        if self._entry.quant is not None:
+            return None
+        found = self._differences.constants.other_bias(self.node, self.segment)
         if found is None:
             return None
         for place in places:
-            elements = math.prod(shape_of(self._backend, entry.tensor, *place))
+            elements = math.prod(shape_of(self._backend, self._entry.tensor, *place))
             allowed = attribution.samples.get(place[0], attribution).allowed or 0.0
             if found[0] * math.sqrt(elements) > FOLDING_MAX_ERROR_RATIO * allowed:
                 return found[1]
         return None
 
-    def _lost(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
+    def _lost(self, place: tuple[int, int]) -> Finding | None:
         """Find whether too little is left of a product once its weights are rounded to codes."""
-        if not self._differences.multiplies_codes(node):
+        if not self._differences.multiplies_codes(self.node):
             return None
-        theirs, ours = self._replayed(entry, node, segment, place)
+        theirs, ours = self._replayed(place)
         if ours.shape != theirs.shape:
             return None
-        with np.errstate(invalid="ignore", over="ignore"):
-            return lost_to_rounding(entry, norm(theirs), norm(np.subtract(theirs, ours, dtype=np.float64)), "weights")
+        return lost_to_rounding(self._entry, theirs, minus(theirs, ours), "weights")
 
-    def _replayed(
-        self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _replayed(self, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Give what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
-        sample, step = place
-        theirs = self._differences.replays.values(entry.pair, segment, sample=sample, step=step)
-        ours = replay(self._backend, node, entry.tensor, sample=sample, step=step)
-        stored = self._backend.load(entry.tensor, sample, step).shape
+        entry, theirs = self._entry, self._theirs(place)
+        ours = replay(self._backend, self.node, entry.tensor, place)
+        stored = self._backend.load(entry.tensor, *place).shape
         if not same_elements(ours.shape, stored):  # not all was said of what it does
             raise KernelError(f"The replay gives shape {ours.shape} and the recording has {stored}.")
-        ours = ours.reshape(stored)
         span = span_before(self._reference.graph, entry.reference_tensor)
-        for clamp in (folded_clamp(self._reference, self._backend, entry), clamp_of(entry.pair.backend_view), span):
-            if clamp is not None and clamp != (None, None):
-                ours = np.clip(ours, *clamp)
-        if span != (None, None):  # what only comes from the backend may lie beyond the reference's codes
-            theirs = np.clip(theirs, *span)
+        folded = folded_clamp(self._reference, self._backend, entry)
+        ours = held(ours.reshape(stored), folded, clamp_of(entry.pair.backend_view), span)
+        theirs = held(theirs, span)  # what only comes from the backend may lie beyond the reference's codes
         return theirs, in_reference_order(ours, entry.pair.backend_view, theirs.shape)
 
-    def _differs(
-        self, entry: PlannedNode, node: Node, segment: Segment, attribution: Attribution, place: tuple[int, int]
-    ) -> bool:
-        sample, step = place
-        theirs, ours = self._replayed(entry, node, segment, place)
+    def _differs(self, attribution: Attribution, place: tuple[int, int]) -> bool:
+        entry, node, segment = self._entry, self.node, self.segment
+        theirs, ours = self._replayed(place)
         if not _one_shape(ours.shape, theirs.shape):
             return True
         ours = ours.reshape(theirs.shape)
-        allowed = self._differences.rounding(node, segment, sample=sample, step=step)
+        allowed = self._rounding(place)
         spread = None
         if allowed is None:
-            spread = self._differences.spread(node, entry.tensor, sample=sample, step=step)
-            spread, allowed = self._as_theirs(entry, spread, theirs), 0.0
+            spread = self._spread(place)
+            spread, allowed = self._as_theirs(spread, theirs), 0.0
         elif isinstance(allowed, np.ndarray):
-            allowed = self._as_theirs(entry, allowed, theirs)
-        off = self._off(entry, theirs, ours)
-        least = FOLDING_MAX_ERROR_RATIO * (attribution.samples.get(sample, attribution).allowed or 0.0)
+            allowed = self._as_theirs(allowed, theirs)
+        off = self._off(theirs, ours)
+        least = FOLDING_MAX_ERROR_RATIO * (attribution.samples.get(place[0], attribution).allowed or 0.0)
 
         def excess(share: float, off: np.ndarray = off) -> np.ndarray | None:
             """Give what lies beyond a share of the bound; None if that is nothing to speak of."""
@@ -308,77 +322,152 @@ class GraphCheck:
                 told = norm(found) > least
             return found if told else None
 
+        @cache
         def rounding_noise() -> np.ndarray:
-            known = self._differences.replays.rounding_noise(entry.pair, segment, sample=sample, step=step)
+            known = self._rounding_noise(place)
             return known if spread is None else np.hypot(known, spread)
 
         found = excess(1.0)
         if found is not None and exceeds(found, rounding_noise()):
-            known = self._beside_weight(entry, segment, ours, place)
+            known = self._beside_weight(ours, place)
             found = found if known is None else excess(1.0, known)
             return found is not None and exceeds(found, rounding_noise())
         found = excess(LIKELY_ROUNDING_BOUND_SHARE)
         if found is None or not self._differences.constants.are_other(node, segment):
             return False
-        known = self._beside_weight(entry, segment, ours, place)
+        known = self._beside_weight(ours, place)
         found = found if known is None else excess(LIKELY_ROUNDING_BOUND_SHARE, known)
         return found is not None and exceeds(found, rounding_noise() / DISTURBANCE_HALF_STEPS)
 
-    def _beside_weight(
-        self, entry: PlannedNode, segment: Segment, ours: np.ndarray, place: tuple[int, int]
-    ) -> np.ndarray | None:
+    def _beside_weight(self, ours: np.ndarray, place: tuple[int, int]) -> np.ndarray | None:
         """Give by how much a replay is off beside what its weight's rounding makes; None where that is not known."""
-        theirs = self._differences.with_rounded_weight(entry.pair, segment, sample=place[0], step=place[1])
+        theirs = self._replays.with_rounded_weight(self._entry.pair, self.segment, place)
         if theirs is None:
             return None
-        span = span_before(self._reference.graph, entry.reference_tensor)
-        theirs = theirs if span == (None, None) else np.clip(theirs, *span)
-        return self._off(entry, theirs.reshape(ours.shape), ours)
+        theirs = held(theirs, span_before(self._reference.graph, self._entry.reference_tensor))
+        return self._off(theirs.reshape(ours.shape), ours)
 
-    def _off(self, entry: PlannedNode, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    def _off(self, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
         """Give by how much two replays are apart, as far as the codes of the backend's tensor can tell."""
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is judged before
-            off = np.nan_to_num(np.abs(np.subtract(theirs, ours, dtype=np.float64)), nan=0.0, posinf=np.inf)
-        hidden = _beyond_one_end(theirs, ours, span_before(self._backend.graph, entry.tensor))
+        off = np.nan_to_num(np.abs(minus(theirs, ours)), nan=0.0, posinf=np.inf)  # what is not finite is judged before
+        hidden = _beyond_one_end(theirs, ours, span_before(self._backend.graph, self._entry.tensor))
         return np.asarray(np.where(hidden, 0.0, off))
 
-    def _as_theirs(self, entry: PlannedNode, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-        """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
-        return in_reference_order(array, entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
+    def _rounding(self, place: tuple[int, int]) -> np.ndarray | float | None:
+        """Bound what rounding the node's constants to their codes can change, in the backend's order of dimensions.
 
-    def _differs_wide(self, entry: PlannedNode, node: Node, segment: Segment, place: tuple[int, int]) -> Finding | None:
+        Half a step of each weight, or its error where that is known, times the magnitude of what it meets, and half a
+        step of the bias: their sum, or a few times the root of the sum of squares where that is less, since errors of
+        rounding hardly ever have one sign.
+        None where constants are rounded and no such bound is known.
+
+        Raises:
+            KernelError: The node cannot be replayed.
+            RecordingError: An input was not recorded.
+        """
+        node, segment = self.node, self.segment
+        form, opset = real_form(node, self._backend.graph.opset)
+        constants = [name for name in form.inputs if name and self._be.folds(name)]
+        row = operators.of(form.op)
+        if not row.product and not any(np.any(self._replays.backend.half_steps(name)) for name in constants):
+            return 0.0
+        if row.moves:
+            return self._moved_rounding(constants, place)
+        scales = row.neutral == 1 and row.commutes
+        if not (row.product or row.neutral == 0 or scales):
+            return None
+        main, half_steps = main_node(node, segment), self._replays.backend.half_steps
+        known: np.ndarray | None = None
+        if main is not None and row.product:
+            theirs, _ = real_form(main, self._reference.graph.opset)
+            known = self._replays.weight_error(theirs, form, segment.beside(main))
+        values: dict[str, np.ndarray] = {}
+        rounded = False
+        for slot, name in enumerate(form.inputs):
+            if not name:
+                continue
+            if self._be.folds(name):
+                steps = half_steps(name) if known is None or slot != 1 else known
+                rounded = rounded or bool(np.any(steps))
+                values[name] = steps
+            elif slot > 1 or row.adds:  # what a constant is added to does not scale its rounding
+                values[name] = np.zeros_like(real_values(self._backend, name, place))
+            else:
+                values[name] = np.abs(real_values(self._backend, name, place))
+        if not rounded:
+            return 0.0
+        if row.adds:
+            return np.asarray(sum(values[name] for name in form.inputs if name))
+        worst = run_form(node, form, opset, values)[form.outputs[0]]
+        if not row.product:
+            return worst
+        squares = run_form(node, form, opset, {name: array**2 for name, array in values.items()})[form.outputs[0]]
+        return np.asarray(np.minimum(worst, ROUNDING_SUM_FACTOR * np.sqrt(squares)))
+
+    def _moved_rounding(self, constants: Sequence[str], place: tuple[int, int]) -> np.ndarray:
+        """Give what rounding constants can change of what a node only moves: half a step wherever one of them goes."""
+        form, opset = real_form(self.node, self._backend.graph.opset)
+        values: dict[str, np.ndarray] = {}
+        for name in filter(None, form.inputs):
+            values[name] = real_values(self._backend, name, place)
+            if values[name].dtype.kind == "f":  # indices and extents stay
+                rounded = self._replays.backend.half_steps(name) if name in constants else np.zeros((), np.float32)
+                values[name] = np.broadcast_to(rounded, values[name].shape)
+        return run_form(self.node, form, opset, values)[form.outputs[0]]
+
+    def _spread(self, place: tuple[int, int]) -> np.ndarray:
+        """Estimate what rounding a node's constants makes of one of its outputs, where `_rounding` knows no bound.
+
+        Raises:
+            KernelError: The node cannot be replayed.
+            RecordingError: An input was not recorded.
+        """
+        entry, node = self._entry, self.node
+        form, opset = real_form(node, self._backend.graph.opset)
+        values = inputs_of(self._backend, form, place)
+        half = {
+            name: self._replays.backend.half_steps(name)
+            for name, array in values.items()
+            if self._be.folds(name) and array.dtype.kind == "f"
+        }
+        rng = np.random.default_rng(_SEED)
+
+        def replayed() -> np.ndarray:
+            disturbed = {name: moved(rng, array, half.get(name, 0.0)) for name, array in values.items()}
+            return run_form(node, form, opset, disturbed)[entry.tensor]
+
+        return spread(run_form(node, form, opset, values)[entry.tensor], replayed)
+
+    def _as_theirs(self, array: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
+        return in_reference_order(array, self._entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
+
+    def _differs_wide(self, place: tuple[int, int]) -> Finding | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
-        theirs = self._differences.replays.values(entry.pair, segment, sample=place[0], step=place[1])
+        entry, theirs = self._entry, self._theirs(place)
         stored = self._backend.load(entry.tensor, *place)
-        ours = dequantize(stored, self._backend.graph.tensors[entry.tensor].quant)
+        ours = dequantize(stored, entry.quant)
         ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
-        for bounds in (clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor)):
-            if bounds != (None, None):
-                ours = np.clip(ours, *bounds)
+        ours = held(ours, clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor))
         if not _one_shape(ours.shape, theirs.shape):
-            return self._differences.difference(node, segment)
-        with np.errstate(invalid="ignore", over="ignore"):
-            difference = np.subtract(theirs, ours.reshape(theirs.shape), dtype=np.float64)
-        share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._differences.coded(segment)
-        if not coded and not self._coded:
+            return self._declared
+        difference = minus(theirs, ours.reshape(theirs.shape))
+        share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._differences.coded(self.segment)
+        if not coded and not self._graphs.undeclared_codes:
             share = min(SEGMENT_ROUNDOFFS * unit_roundoff(stored.dtype), share)
         if not norm(difference) > share * norm(theirs):
             return None
-        if not exceeds(
-            difference, self._differences.replays.rounding_noise(entry.pair, segment, sample=place[0], step=place[1])
-        ):
+        if not exceeds(difference, self._rounding_noise(place)):
             return None
-        inside = self._rounding_inside(entry, segment, theirs.shape, place) if coded else None
+        inside = self._rounding_inside(theirs.shape, place) if coded else None
         if inside is None or norm(difference + inside) > share * norm(theirs):
-            return self._differences.difference(node, segment)
-        return lost_to_rounding(entry, norm(theirs), norm(inside), "data")
+            return self._declared
+        return lost_to_rounding(entry, theirs, inside, "data")
 
-    def _rounding_inside(
-        self, entry: PlannedNode, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
-    ) -> np.ndarray | None:
+    def _rounding_inside(self, shape: tuple[int, ...], place: tuple[int, int]) -> np.ndarray | None:
         """Give what rounding to the backend's codes within a part makes of its result; None where it is not known."""
         try:
-            return rounding_inside(self._differences.be, entry.pair, segment, shape, place).reshape(shape)
+            return rounding_inside(self._be, self._entry.pair, self.segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):
             return None
 

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order, turned_quant
-from qdebug.compare.align.pairs import Pair, View, clamp_of
+from qdebug.compare.align.pairs import Pair, Transform, clamp_of
 from qdebug.compare.measure.channel_axis import axis_of_scales, channel_axis
 from qdebug.compare.measure.compare import compared_places
 from qdebug.errors import UsageError
@@ -228,7 +228,7 @@ class PairReader:
         return accumulator.stats()
 
 
-def _viewed(values: np.ndarray, view: View | None) -> np.ndarray:
+def _viewed(values: np.ndarray, view: Transform | None) -> np.ndarray:
     if view is None or (view.clamp_low is None and view.clamp_high is None):
         return values
     return np.asarray(np.clip(values, view.clamp_low, view.clamp_high))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.result.result import DiffResult
+from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.dtypes import logical_dtype, logical_name
@@ -77,7 +77,7 @@ class OneSample(ForwardingRecording):
         return {(name, 0, step): quant for (name, sample, step), quant in every.items() if sample == self._sample}
 
 
-def renumbered(result: DiffResult, sample: int) -> DiffResult:
+def renumbered(result: RunComparison, sample: int) -> RunComparison:
     """Return a comparison of one sample with the number that the sample has in the recordings.
 
     Args:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -19,9 +17,9 @@ __all__ = [
     "NUMERICS_VERSION",
     "Compounding",
     "Coverage",
-    "DiffResult",
     "NodeResult",
     "OutputRanking",
+    "RunComparison",
     "SampleError",
     "SampleResult",
     "Status",
@@ -141,7 +139,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiffResult:
+class RunComparison:
     """The comparison of a backend recording with a reference recording.
 
     Args:
@@ -217,16 +215,6 @@ class DiffResult:
         What is not known is None: polars must see all rows, polars.DataFrame(rows, infer_schema_length=None).
         """
         return [flat_row(node) for node in self.nodes]
-
-    def _repr_html_(self) -> str:
-        """Give what a notebook shows."""
-        # The report is above this layer and is asked for by name: only a notebook calls this.
-        text: str = import_module("qdebug.report.html").diff_fragment(self)
-        return text
-
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """Give the result as JSON text that validates against the committed schema."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
 
 def json_safe(value: Any) -> Any:

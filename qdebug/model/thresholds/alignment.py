@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = Group("Alignment: which tensors are compared with each other", decides="pair")
+threshold = ThresholdGroup("Alignment: which tensors are compared with each other", decides="pair")
 
 VALUE_MATCH_MAX_REL_ERROR = threshold(
     "VALUE_MATCH_MAX_REL_ERROR",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = Group("Attribution: what a node introduces itself, and what its constants add", decides="status")
+threshold = ThresholdGroup("Attribution: what a node introduces itself, and what its constants add", decides="status")
 
 DISTURBED_REPLAYS = threshold(
     "DISTURBED_REPLAYS",

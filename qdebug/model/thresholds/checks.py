@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = Group("Checks: constants, scales and operators that differ between the graphs", decides="status")
+threshold = ThresholdGroup("Checks: constants, scales and operators that differ between the graphs", decides="status")
 
 FLOAT_FORMAT_MAX_REL_DIFFERENCE = threshold(
     "FLOAT_FORMAT_MAX_REL_DIFFERENCE",

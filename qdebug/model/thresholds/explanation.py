@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = Group("Explain: which arithmetic reproduces a node", decides="variant")
+threshold = ThresholdGroup("Explain: which arithmetic reproduces a node", decides="variant")
 
 VARIANT_MIN_ELEMENTS = threshold(
     "VARIANT_MIN_ELEMENTS",

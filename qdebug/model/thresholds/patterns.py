@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = Group("Patterns: what the wrong elements have in common", decides="cause")
+threshold = ThresholdGroup("Patterns: what the wrong elements have in common", decides="cause")
 
 PATTERN_MAX_ELEMENTS = threshold(
     "PATTERN_MAX_ELEMENTS",

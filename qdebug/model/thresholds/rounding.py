@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = Group("Rounding: how much a number format alone can change a value", decides="status")
+threshold = ThresholdGroup("Rounding: how much a number format alone can change a value", decides="status")
 
 FLOAT32_UNIT_ROUNDOFF = threshold(
     "FLOAT32_UNIT_ROUNDOFF",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-__all__ = ["UNMEASURED", "Decides", "Group", "Threshold"]
+__all__ = ["UNMEASURED", "Decides", "Threshold", "ThresholdGroup"]
 
 Decides = Literal["status", "pair", "cause", "variant", "limit"]
 """What a threshold can change: the status of a tensor, the pair it is in, the cause that is named, the arithmetic that
@@ -40,7 +40,7 @@ class Threshold:
     group: str
 
 
-class Group:
+class ThresholdGroup:
     """The thresholds of one part of a comparison.
 
     Args:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qdebug.model.thresholds.table import Group
+from qdebug.model.thresholds.table import ThresholdGroup
 
-threshold = Group("Status and verdict: the limits where the user gives none", decides="cause")
+threshold = ThresholdGroup("Status and verdict: the limits where the user gives none", decides="cause")
 
 DERIVED_LSB = threshold(
     "DERIVED_LSB",

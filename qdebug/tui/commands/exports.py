@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.elements.element_files import new_file
 from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.nodes.rows import METRIC_CHOICES
@@ -23,7 +23,7 @@ from qdebug.view import shell
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.compare.result.result import DiffResult, NodeResult
+    from qdebug.compare.result.result import NodeResult, RunComparison
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 
@@ -58,7 +58,7 @@ def reason_and_day(text: str) -> tuple[str, str | None, str]:
     return reason, day, ""
 
 
-def command(words: Sequence[str], scene: Scene, view: View) -> str:
+def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
     """Give the command that shows the screen again.
 
     Args:
@@ -74,9 +74,9 @@ def command(words: Sequence[str], scene: Scene, view: View) -> str:
     return shell.command(*chosen)
 
 
-def suggested_name(scene: Scene, view: View) -> str:
+def suggested_name(scene: Scene, view: ScreenId) -> str:
     """Give a file name for what the screen shows that does not exist yet."""
-    suffix = {View.NODES: ".csv", View.VALUES: ".npz", View.BACKENDS: ".csv"}.get(view, ".svg")
+    suffix = {ScreenId.NODES: ".csv", ScreenId.VALUES: ".npz", ScreenId.BACKENDS: ".csv"}.get(view, ".svg")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
     stem = "nodes" if suffix == ".csv" else stem
     name, number = f"{stem}{suffix}", 1
@@ -135,7 +135,7 @@ def _notes(scene: Scene) -> list[dict[str, str]]:
     return [{"node": rows[at].node, "tensor": rows[at].tensor, "text": text} for at, text in _marks(scene).items()]
 
 
-def _write_json(_: DiffSource, path: Path, *, result: DiffResult, notes: Sequence[Mapping[str, str]]) -> str:
+def _write_json(_: DiffSource, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
     """Write the comparison as `qdebug diff --json` does, and what the user noted beside it."""
     whole = result.to_dict() | {"notes": list(notes)}
     noted = f" and {len(notes)} {'mark' if len(notes) == 1 else 'marks'}" if notes else ""

@@ -12,7 +12,7 @@ from qdebug.tui.commands.asking import Question
 from qdebug.tui.commands.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.commands.waiting import Waiting
 from qdebug.tui.commands.way_back import to_worst_input
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.keys import KEYS
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.page import Scene
@@ -129,8 +129,8 @@ class MainScreen(Waiting):
                 self.navigator.go(begun())
             return "the filter is as before"
 
-        if self.view is not View.NODES:
-            self.show_view(View.NODES)
+        if self.view is not ScreenId.NODES:
+            self.show_view(ScreenId.NODES)
         return self.ask_for(
             Question(
                 label="filter",
@@ -165,8 +165,8 @@ class MainScreen(Waiting):
         """Ask for an element to jump to."""
         if self.scene is None:
             return self.without_scene("there is no tensor")
-        if self.view not in {View.VALUES, View.MAP}:
-            self.show_view(View.VALUES)
+        if self.view not in {ScreenId.VALUES, ScreenId.MAP}:
+            self.show_view(ScreenId.VALUES)
 
         self._wanted_element = None
         return self.ask_for(Question(label="@", placeholder="an index such as 0,12,3,7", given=self._to_element))
@@ -234,7 +234,7 @@ class MainScreen(Waiting):
         """Go to the row that was clicked; open it if the cursor is there already."""
         if self.navigator is None:
             return
-        if event.row == self.navigator.cursor and self.view is View.NODES:
+        if event.row == self.navigator.cursor and self.view is ScreenId.NODES:
             self.action_open()
         else:
             self._untouched = False

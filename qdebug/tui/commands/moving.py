@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from qdebug.tui.drawing.arrangement import VIEWS, View
+from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.page import Page, Scene
 from qdebug.tui.panels.panels import NOT_OPEN, Panels
@@ -23,7 +23,7 @@ class Moving(Panels):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._came_from: list[View] = []
+        self._came_from: list[ScreenId] = []
         self.too_early = False
 
     @property
@@ -69,7 +69,7 @@ class Moving(Panels):
         """The page of the screen; None where it is a widget that scrolls."""
         return self.pages.get(self.view)
 
-    def show_view(self, view: View) -> str:
+    def show_view(self, view: ScreenId) -> str:
         """Go to a screen; give its hint."""
         self._untouched = False
         if view is self.view:
@@ -80,14 +80,16 @@ class Moving(Panels):
             self._came_from.append(self.view)
         return self._change(view)
 
-    def _change(self, view: View) -> str:
+    def _change(self, view: ScreenId) -> str:
         self.view = view
         self._arrange()
         page = self.pages.get(view)
         if page is not None:
             self.hint = f"{view}: {page.hint}" if page.hint else str(view)
         else:
-            self.hint = "tensor: j k scroll, enter goes to the values" if view is View.TENSOR else "nodes: all of them"
+            self.hint = (
+                "tensor: j k scroll, enter goes to the values" if view is ScreenId.TENSOR else "nodes: all of them"
+            )
         return self.hint
 
     def action_move(self, lines: int) -> None:
@@ -95,7 +97,7 @@ class Moving(Panels):
         page = self.page_now
         if page is not None:
             self.with_scene(lambda scene: page.move(scene, lines))
-        elif self.view is View.TENSOR:
+        elif self.view is ScreenId.TENSOR:
             self._scroll(lines)
         else:
             self.with_navigator(lambda navigator: navigator.move(lines))
@@ -117,11 +119,11 @@ class Moving(Panels):
     def _rows(self) -> int:
         if self.page_now is not None:
             return max(self._page.size.height - 3, 1)
-        return self._detail.size.height if self.view is View.TENSOR else self._listing.rows_shown
+        return self._detail.size.height if self.view is ScreenId.TENSOR else self._listing.rows_shown
 
     def action_edge(self, direction: int) -> None:
         """Move to the top or the bottom."""
-        if self.page_now is None and self.view is not View.TENSOR:
+        if self.page_now is None and self.view is not ScreenId.TENSOR:
             self.with_navigator(lambda navigator: navigator.edge(direction))
         else:
             self.action_move(direction * 1_000_000_000)
@@ -129,11 +131,11 @@ class Moving(Panels):
     def action_side(self, direction: int) -> None:
         """Move left or right: columns, edges of the graph, elements of a tensor, backends."""
         page = self.page_now
-        if self.view is View.BACKENDS:
+        if self.view is ScreenId.BACKENDS:
             self.action_backend(direction)
         elif page is not None:
             self.with_scene(lambda scene: page.side(scene, direction))
-        elif self.view is View.NODES:
+        elif self.view is ScreenId.NODES:
             self._columns(direction)
         else:
             self.say("nothing to the side of the facts; enter goes to the values")
@@ -161,8 +163,8 @@ class Moving(Panels):
         """Go to the next or previous channel."""
         if not self.view.of_tensor:
             return self.say("channels are on the screens values (5), channels (6) and map (7)")
-        if self.view is View.CHANNELS:
-            return self.with_scene(lambda scene: self.pages[View.CHANNELS].move(scene, direction))
+        if self.view is ScreenId.CHANNELS:
+            return self.with_scene(lambda scene: self.pages[ScreenId.CHANNELS].move(scene, direction))
 
         def step(scene: Scene) -> str:
             return self.elements.step(scene, self.elements.channel_axis(scene), direction)
@@ -171,9 +173,9 @@ class Moving(Panels):
 
     def action_form(self) -> None:
         """Write elements otherwise, or draw the map otherwise."""
-        if self.view is View.MAP:
+        if self.view is ScreenId.MAP:
             self.say(cast("MapPage", self.page_now).toggle())
-        elif self.view is View.VALUES:
+        elif self.view is ScreenId.VALUES:
             self.with_scene(self.elements.next_form)
         else:
             self.say("v changes how values (5) are written and what the map (7) shows")
@@ -213,7 +215,7 @@ class Moving(Panels):
 
     def action_screen(self, name: str) -> None:
         """Go to a screen by its name."""
-        self.say(self.show_view(View(name)))
+        self.say(self.show_view(ScreenId(name)))
 
     def action_turn(self, direction: int) -> None:
         """Go to the next or previous screen; a click on what is hidden needs none of them."""
@@ -224,12 +226,12 @@ class Moving(Panels):
         page = self.page_now
 
         def deeper(scene: Scene) -> str:
-            target: View | str = View.TENSOR
+            target: ScreenId | str = ScreenId.TENSOR
             if page is not None:
                 target = page.enter(scene)
-            elif self.view is View.TENSOR:
-                target = View.VALUES
-            return self.show_view(target) if isinstance(target, View) else target
+            elif self.view is ScreenId.TENSOR:
+                target = ScreenId.VALUES
+            return self.show_view(target) if isinstance(target, ScreenId) else target
 
         self.with_scene(deeper)
 
@@ -259,15 +261,15 @@ class Moving(Panels):
 
     def action_sort(self, direction: int) -> None:
         """Sort by the next or previous column."""
-        if self.view is View.CHANNELS:
+        if self.view is ScreenId.CHANNELS:
             return self.say(cast("ChannelsPage", self.page_now).toggle_order())
-        if self.view is not View.NODES and not self._arrangement.nodes:
+        if self.view is not ScreenId.NODES and not self._arrangement.nodes:
             return self.say("sorting is for the nodes (2) and the channels (6)")
         return self.with_navigator(lambda navigator: navigator.next_sort(direction))
 
     def action_reverse(self) -> None:
         """Turn the order around."""
-        if self.view is not View.NODES and not self._arrangement.nodes:
+        if self.view is not ScreenId.NODES and not self._arrangement.nodes:
             return self.say("the order of the nodes (2) can be turned around, here is none")
         return self.with_navigator(Navigator.reverse)
 
@@ -279,12 +281,12 @@ class Moving(Panels):
     def failing_are_matches(self) -> bool:
         """Whether the keys of matches go to failing nodes: nothing is searched for, and no elements are walked."""
         searched = self.navigator is not None and self.navigator.pattern
-        return not searched and self.view not in {View.SAMPLES, View.VALUES, View.MAP}
+        return not searched and self.view not in {ScreenId.SAMPLES, ScreenId.VALUES, ScreenId.MAP}
 
     def action_match(self, direction: int) -> None:
         """Go to the next match: of the search, or of what the screen shows the worst of."""
-        if self.view is View.SAMPLES:
+        if self.view is ScreenId.SAMPLES:
             return self.with_scene(cast("SamplesPage", self.page_now).worst)
-        if self.view in {View.VALUES, View.MAP}:
+        if self.view in {ScreenId.VALUES, ScreenId.MAP}:
             return self.with_scene(lambda scene: self.elements.worst(scene, direction))
         return self.with_navigator(lambda navigator: navigator.match(direction))

@@ -15,7 +15,7 @@ from qdebug.tui.commands.writing import Writing
 from qdebug.tui.keys import ROW_OF
 from qdebug.tui.nodes.walk import carried
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, Said
+from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage
 
 __all__ = ["Waiting"]
 
@@ -108,7 +108,7 @@ class Waiting(Writing):
         wish, scene = self._wish, self.scene
         if wish is None:
             return
-        if isinstance(event, Said):
+        if isinstance(event, StatusMessage):
             self.say(f"{event.message}; {wish.words}")
         elif isinstance(event, Failed) and event.backend_at == self.backend:
             self._wish = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["LEAST_HEIGHT", "LEAST_WIDTH", "VIEWS", "Arrangement", "View", "arrange"]
+__all__ = ["LEAST_HEIGHT", "LEAST_WIDTH", "VIEWS", "Arrangement", "ScreenId", "arrange"]
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 _ONE_PANEL_WIDTH, _ONE_PANEL_HEIGHT = 60, 18
@@ -14,7 +14,7 @@ _TALL = 22
 _STRIPS = 2
 
 
-class View(StrEnum):
+class ScreenId(StrEnum):
     """A screen; the order is that of the number keys."""
 
     OVERVIEW = "overview"
@@ -31,10 +31,10 @@ class View(StrEnum):
     @property
     def of_tensor(self) -> bool:
         """Whether it shows the elements of one tensor."""
-        return self in {View.VALUES, View.CHANNELS, View.MAP}
+        return self in {ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP}
 
 
-VIEWS = tuple(View)
+VIEWS = tuple(ScreenId)
 """All screens, in the order of their keys."""
 
 
@@ -69,7 +69,7 @@ class Arrangement:
     zoom_refusal: str = ""
 
 
-def arrange(width: int, height: int, *, view: View, zoomed: bool) -> Arrangement:
+def arrange(width: int, height: int, *, view: ScreenId, zoomed: bool) -> Arrangement:
     """Choose the panels.
 
     Args:
@@ -80,23 +80,23 @@ def arrange(width: int, height: int, *, view: View, zoomed: bool) -> Arrangement
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Arrangement(usable=False, zoom_refusal="the terminal is too small")
-    alone = {"nodes": view is View.NODES, "detail": view is View.TENSOR}
+    alone = {"nodes": view is ScreenId.NODES, "detail": view is ScreenId.TENSOR}
     alone["page"] = not any(alone.values())
     if width < _ONE_PANEL_WIDTH or height < _ONE_PANEL_HEIGHT:
         return Arrangement(**alone, zoom_refusal=f"one panel at a time below {_ONE_PANEL_WIDTH}x{_ONE_PANEL_HEIGHT}")
     tabs = height >= _TALL
-    verdict = 1 if height < _TALL else {View.OVERVIEW: 4, View.NODES: 2}.get(view, 1)
+    verdict = 1 if height < _TALL else {ScreenId.OVERVIEW: 4, ScreenId.NODES: 2}.get(view, 1)
     if zoomed:
-        refusal = "" if width >= _WIDE or view in {View.OVERVIEW, View.NODES} else _ALONE
+        refusal = "" if width >= _WIDE or view in {ScreenId.OVERVIEW, ScreenId.NODES} else _ALONE
         return Arrangement(**alone, tabs=tabs, verdict=verdict, zoom_refusal=refusal)
-    profile = min(max(height // 4, 5), 12) if view in {View.OVERVIEW, View.NODES} else 0
-    strips = _STRIPS if view is View.OVERVIEW and height >= _ONE_PANEL_HEIGHT + 2 else 0
+    profile = min(max(height // 4, 5), 12) if view in {ScreenId.OVERVIEW, ScreenId.NODES} else 0
+    strips = _STRIPS if view is ScreenId.OVERVIEW and height >= _ONE_PANEL_HEIGHT + 2 else 0
     frame = Arrangement(tabs=tabs, verdict=verdict, profile=profile + strips, strips=strips)
-    if width < _WIDE or view is View.BACKENDS:
+    if width < _WIDE or view is ScreenId.BACKENDS:
         return replace(frame, **alone, zoom_refusal="" if profile else _ALONE)
-    if view in {View.NODES, View.TENSOR}:
+    if view in {ScreenId.NODES, ScreenId.TENSOR}:
         return replace(frame, nodes=True, detail=True, list_width=width * 12 // 25)
-    if view is View.GRAPH and width >= _VERY_WIDE:
+    if view is ScreenId.GRAPH and width >= _VERY_WIDE:
         third = width * 3 // 10
         return replace(frame, nodes=True, page=True, detail=True, list_width=third, detail_width=third)
     return replace(frame, page=True, detail=True, detail_width=width * 2 // 5)

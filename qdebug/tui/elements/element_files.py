@@ -14,7 +14,7 @@ from qdebug.errors import UsageError
 from qdebug.numerics.affine import dequantize
 
 if TYPE_CHECKING:
-    from qdebug.tui.reading.source import DiffSource, OpenPair
+    from qdebug.tui.reading.source import DiffSource, ReadablePair
 
 __all__ = ["export_elements", "new_file"]
 
@@ -79,7 +79,7 @@ def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int,
     return f"{', '.join(names)} of {whose}"
 
 
-def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
+def _write(file: IO[bytes], pair: ReadablePair, name: str) -> None:
     """Write one array as numpy does; numbers that are no codes as numpy knows them."""
     header = {
         "descr": np.lib.format.dtype_to_descr(_part(pair, name, 0, 0).dtype),
@@ -91,6 +91,6 @@ def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
         file.write(_part(pair, name, start, min(start + _STRETCH, pair.size)).tobytes())
 
 
-def _part(pair: OpenPair, name: str, start: int, stop: int) -> np.ndarray:
+def _part(pair: ReadablePair, name: str, start: int, stop: int) -> np.ndarray:
     values: np.ndarray = getattr(pair.read(start, stop), name)
     return values if name.endswith("codes") else dequantize(values, None)

@@ -19,7 +19,7 @@ from qdebug.tui.elements.slab import Slab, matched
 if TYPE_CHECKING:
     from qdebug.model import QuantParams
     from qdebug.numerics.channels import Stretch
-    from qdebug.tui.reading.source import OpenPair, PairValues
+    from qdebug.tui.reading.source import PairValues, ReadablePair
 
 __all__ = ["MOST_CHANNELS", "Cancelled", "ChannelFacts", "ChannelSums", "Summing", "Whole"]
 
@@ -76,7 +76,7 @@ class Summing:
         most_bytes: Memory that its elements may take.
     """
 
-    def __init__(self, pair: OpenPair, *, most_bytes: int) -> None:
+    def __init__(self, pair: ReadablePair, *, most_bytes: int) -> None:
         from qdebug.numerics.channels import stretches
 
         self._pair = pair
@@ -163,7 +163,7 @@ class _Copies:
         pair: Both sides.
     """
 
-    def __init__(self, pair: OpenPair) -> None:
+    def __init__(self, pair: ReadablePair) -> None:
         self._arrays = [None if part is None else np.empty(pair.size, part.dtype) for part in _parts(pair.read(0, 0))]
 
     @property

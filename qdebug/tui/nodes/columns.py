@@ -15,7 +15,7 @@ from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable
 from qdebug.view import numbers
 from qdebug.view.rows import introduced_cell, metric_title, quant_text
 
-__all__ = ["Column", "Layout", "header_cells", "lay_out", "mark", "row_cells"]
+__all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "row_cells"]
 
 _NAME_LEAST = 24
 _NAME_AMPLE = 40
@@ -26,7 +26,7 @@ _INTRODUCED_FROM = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ListColumn:
     """One column.
 
     Args:
@@ -45,7 +45,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """Columns that fit into a width.
 
     Args:
@@ -54,7 +54,7 @@ class Layout:
         after: How many on the right.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[ListColumn, ...]
     before: int
     after: int
 
@@ -64,26 +64,26 @@ class Layout:
         return tuple(f"{column.key}:{column.width}" for column in self.columns)
 
 
-def _optional(navigator: Navigator) -> list[Column]:
+def _optional(navigator: Navigator) -> list[ListColumn]:
     """Give the columns beside the ones always shown, most important first."""
     shown = {navigator.metric, "introduced"}
     other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
-    parts = [Column("gain", "gain", 7, right=True), Column("propagated", "propagated", 10, right=True)]
+    parts = [ListColumn("gain", "gain", 7, right=True), ListColumn("propagated", "propagated", 10, right=True)]
     return [
-        Column("op", "op", 15, sort="op"),
-        Column("state_word", "status", 12, sort="state"),
-        Column("quant", "scale / zero point", 20),
-        Column("dtype", "dtype", 8),
-        Column("shape", "shape", 16),
+        ListColumn("op", "op", 15, sort="op"),
+        ListColumn("state_word", "status", 12, sort="state"),
+        ListColumn("quant", "scale / zero point", 20),
+        ListColumn("dtype", "dtype", 8),
+        ListColumn("shape", "shape", 16),
         *(parts if navigator.sample is None else []),  # of all samples together
-        Column("explained", "explained", 18),
-        *(Column(name, metric_title(name), 10, right=True) for name in other),
-        Column("match", "match", 12),
-        Column("reference_tensor", "reference tensor", 28),
+        ListColumn("explained", "explained", 18),
+        *(ListColumn(name, metric_title(name), 10, right=True) for name in other),
+        ListColumn("match", "match", 12),
+        ListColumn("reference_tensor", "reference tensor", 28),
     ]
 
 
-def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
+def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayout:
     """Choose the columns for a width: the important ones always, the others as far as they fit.
 
     Args:
@@ -95,18 +95,18 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
     name_wanted = min(max(navigator.table.usual_name, 4), _NAME_MOST)
     name_most = min(max(navigator.table.longest_name, 4), _NAME_MOST)
     fixed = [
-        Column("mark", "", 3),
-        Column("number", "#", digits, right=True, sort="order"),
-        Column(navigator.metric, metric_title(navigator.metric), 11, right=True, sort="metric"),
+        ListColumn("mark", "", 3),
+        ListColumn("number", "#", digits, right=True, sort="order"),
+        ListColumn(navigator.metric, metric_title(navigator.metric), 11, right=True, sort="metric"),
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
-        fixed.append(Column("introduced", "introduced", 11, right=True, sort="introduced"))
+        fixed.append(ListColumn("introduced", "introduced", 11, right=True, sort="introduced"))
     of_all = "sat" if navigator.sample is None else "sat all"  # the one number here that no single sample has
-    fixed.append(Column("saturated", of_all, 7, right=True, sort="saturated"))
+    fixed.append(ListColumn("saturated", of_all, 7, right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]
     name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)
-    chosen: list[Column] = []
+    chosen: list[ListColumn] = []
     if offset and optional and (squeezed := min(optional[0].width, room - _NAME_FLOOR - 1)) > _NAME_FLOOR:
         chosen.append(replace(optional[0], width=squeezed))  # the column that was asked for, at the name's cost
     for column in optional[len(chosen) :]:
@@ -115,9 +115,9 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> Layout:
             break
         chosen.append(column)
     name_width = max(min(room - sum(c.width + 1 for c in chosen), max(name_most, name_least)), 4)
-    name = Column("name", "node", name_width, sort="name")
+    name = ListColumn("name", "node", name_width, sort="name")
     columns = (*fixed[:2], name, *fixed[2:], *chosen)
-    return Layout(columns, offset, len(optional) - len(chosen))
+    return ColumnLayout(columns, offset, len(optional) - len(chosen))
 
 
 def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: bool = False) -> str:
@@ -130,7 +130,7 @@ def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: b
     return ("!" if row == first else "'" if marked else " ") + kind
 
 
-def row_cells(navigator: Navigator, row: int, layout: Layout, glyphs: GlyphSet) -> list[str]:
+def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: GlyphSet) -> list[str]:
     """Give the text of each cell of a row, each exactly as wide as its column; the mark column is left blank."""
     cells = []
     for column in layout.columns:
@@ -142,7 +142,7 @@ def row_cells(navigator: Navigator, row: int, layout: Layout, glyphs: GlyphSet) 
     return cells
 
 
-def header_cells(navigator: Navigator, layout: Layout, glyphs: GlyphSet) -> Sequence[str]:
+def header_cells(navigator: Navigator, layout: ColumnLayout, glyphs: GlyphSet) -> Sequence[str]:
     """Give the headings, each as wide as its column; the one that the list is sorted by carries an arrow."""
     cells = []
     for column in layout.columns:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from qdebug.model import QuantParams
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
 from qdebug.tui.pages.elements import ElementCursor, of_sample, so_far, waiting, waiting_lines
@@ -29,7 +29,7 @@ Write = Callable[[int], str]
 class ChannelsPage(Page):
     """One line a channel: by error, or by number."""
 
-    view = View.CHANNELS
+    view = ScreenId.CHANNELS
     hint = "j k choose, h l columns, s order, enter the map"
 
     def __init__(self, cursor: ElementCursor) -> None:
@@ -110,9 +110,9 @@ class ChannelsPage(Page):
         self._offset += direction
         return ""
 
-    def enter(self, _: Scene) -> View | str:
+    def enter(self, _: Scene) -> ScreenId | str:
         """Look where in the channel the error is."""
-        return View.MAP
+        return ScreenId.MAP
 
     def toggle_order(self) -> str:
         """Sort by error, or by number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qdebug.compare.result.result import NodeResult
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.pages.page import Line, Page, Scene, accepted, heading
@@ -23,7 +23,7 @@ Fact = tuple[str, str, str]
 class ExplainPage(Page):
     """All that is known of why the node differs; it scrolls."""
 
-    view = View.EXPLAIN
+    view = ScreenId.EXPLAIN
     hint = "why the node differs; j k scroll"
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.compare.result.finding import Status
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import pad, wrap
 from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.walk import Edge, inputs_of, outputs_of, own_share
@@ -31,7 +31,7 @@ _ATTRS = 8
 class GraphPage(Page):
     """Walks along edges: j k choose one, h and l walk to the input or output chosen."""
 
-    view = View.GRAPH
+    view = ScreenId.GRAPH
     hint = "j k choose, h to an input, l to an output, H back"
 
     def __init__(self) -> None:

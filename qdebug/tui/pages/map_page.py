@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
 from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
 from qdebug.tui.elements.summing import Whole
@@ -46,7 +46,7 @@ class _Drawn:
 class MapPage(Page):
     """A map of abs(backend - reference): the plane through the cursor, or channels by position."""
 
-    view = View.MAP
+    view = ScreenId.MAP
     hint = "arrows move, c C channel, v all channels, n N worst"
 
     def __init__(self, cursor: ElementCursor) -> None:
@@ -108,9 +108,9 @@ class MapPage(Page):
         """Go left or right by tiles of the map."""
         return self._cursor.step(scene, -1, direction * max(int(self._tiles[1]), 1))
 
-    def enter(self, _: Scene) -> View | str:
+    def enter(self, _: Scene) -> ScreenId | str:
         """Look at the values there."""
-        return View.VALUES
+        return ScreenId.VALUES
 
     def toggle(self) -> str:
         """Show one plane, or all channels by position."""

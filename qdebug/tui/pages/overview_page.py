@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.columns import absent
@@ -91,7 +91,7 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
 class OverviewPage(Page):
     """Ranked culprits; the cursor is that of the node list."""
 
-    view = View.OVERVIEW
+    view = ScreenId.OVERVIEW
     hint = "origin, what fails, then by introduced error"
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
@@ -20,7 +20,7 @@ from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.limits import Acknowledgement
-    from qdebug.compare.result.result import DiffResult, NodeResult
+    from qdebug.compare.result.result import NodeResult, RunComparison
 
 __all__ = [
     "BackendColumn",
@@ -79,7 +79,7 @@ class Scene:
 
     navigator: Navigator
     opened: Opened
-    result: DiffResult | None
+    result: RunComparison | None
     ready: DetailReady | None
     glyphs: GlyphSet
     glimpse: Glimpsed | None = None
@@ -111,7 +111,7 @@ class Scene:
 class Page:
     """A screen. One that has no use for a key says so."""
 
-    view: View
+    view: ScreenId
     hint = ""
 
     @property
@@ -131,9 +131,9 @@ class Page:
         """Move left or right; say why nothing happened, or ""."""
         return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
 
-    def enter(self, scene: Scene) -> View | str:  # noqa: ARG002  for those that look
+    def enter(self, scene: Scene) -> ScreenId | str:  # noqa: ARG002  for those that look
         """Go deeper: the screen to go to, or why there is none."""
-        return View.TENSOR
+        return ScreenId.TENSOR
 
 
 def heading(scene: Scene, width: int, extra: str = "") -> Line:

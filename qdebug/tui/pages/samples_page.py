@@ -9,7 +9,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.compare.result.result import SampleResult, Status
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.planned import State
@@ -34,7 +34,7 @@ _FAILING = frozenset({Status.DIVERGED, Status.NONFINITE})
 class SamplesPage(Page):
     """One line a sample; the one chosen is looked at on every screen."""
 
-    view = View.SAMPLES
+    view = ScreenId.SAMPLES
     hint = "j k choose for all screens, g all, n the worst"
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -144,7 +144,7 @@ def _style(status: Status) -> str:
 class BackendsPage(Page):
     """Nodes by backends: whether one backend is at fault, or all of them agree against the reference."""
 
-    view = View.BACKENDS
+    view = ScreenId.BACKENDS
     hint = "j k choose a node, h l or b a backend"
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage
 from qdebug.tui.pages.page import Page
 
 __all__ = ["load_pages", "make_pages"]
 
-_VIEWS = tuple(view for view in View if view not in {View.NODES, View.TENSOR})
+_VIEWS = tuple(view for view in ScreenId if view not in {ScreenId.NODES, ScreenId.TENSOR})
 """Nodes and tensor are widgets that scroll and have no page."""
 
 
-def make_pages(elements: ElementCursor) -> Mapping[View, Page]:
+def make_pages(elements: ElementCursor) -> Mapping[ScreenId, Page]:
     """Make the pages; nodes and tensor are widgets that scroll and have none.
 
     Args:
@@ -35,48 +35,48 @@ def load_pages() -> None:
         import_module(f"qdebug.view.{name}")
 
 
-class _Pages(Mapping[View, Page]):
+class _Pages(Mapping[ScreenId, Page]):
     def __init__(self, elements: ElementCursor) -> None:
         self._elements = elements
-        self._made: dict[View, Page] = {}
+        self._made: dict[ScreenId, Page] = {}
 
-    def __getitem__(self, view: View) -> Page:
+    def __getitem__(self, view: ScreenId) -> Page:
         if view not in self._made:
             self._made[view] = _make(view, self._elements)
         return self._made[view]
 
-    def __iter__(self) -> Iterator[View]:
+    def __iter__(self) -> Iterator[ScreenId]:
         return iter(_VIEWS)
 
     def __len__(self) -> int:
         return len(_VIEWS)
 
 
-def _make(view: View, elements: ElementCursor) -> Page:
-    if view is View.OVERVIEW:
+def _make(view: ScreenId, elements: ElementCursor) -> Page:
+    if view is ScreenId.OVERVIEW:
         return OverviewPage()
-    if view is View.GRAPH:
+    if view is ScreenId.GRAPH:
         from qdebug.tui.pages.graph_page import GraphPage
 
         return GraphPage()
-    if view is View.VALUES:
+    if view is ScreenId.VALUES:
         from qdebug.tui.pages.values_page import ValuesPage
 
         return ValuesPage(elements)
-    if view is View.CHANNELS:
+    if view is ScreenId.CHANNELS:
         from qdebug.tui.pages.channels_page import ChannelsPage
 
         return ChannelsPage(elements)
-    if view is View.MAP:
+    if view is ScreenId.MAP:
         from qdebug.tui.pages.map_page import MapPage
 
         return MapPage(elements)
-    if view is View.EXPLAIN:
+    if view is ScreenId.EXPLAIN:
         from qdebug.tui.pages.explain_page import ExplainPage
 
         return ExplainPage()
-    if view in {View.SAMPLES, View.BACKENDS}:
+    if view in {ScreenId.SAMPLES, ScreenId.BACKENDS}:
         from qdebug.tui.pages.samples_page import BackendsPage, SamplesPage
 
-        return SamplesPage() if view is View.SAMPLES else BackendsPage()
+        return SamplesPage() if view is ScreenId.SAMPLES else BackendsPage()
     raise KeyError(view)

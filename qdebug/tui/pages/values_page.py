@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from qdebug.model.dtypes import is_whole
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars, resample
 from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.pages.elements import FORMS, ElementCursor, judged, waiting_lines
@@ -29,7 +29,7 @@ class ValuesPage(Page):
     Where few rows have many columns, as those of a classifier's output, the last dimension goes down the screen.
     """
 
-    view = View.VALUES
+    view = ScreenId.VALUES
     hint = "arrows, n N worst, c C channel, @ jumps, v codes"
 
     def __init__(self, cursor: ElementCursor) -> None:
@@ -70,7 +70,7 @@ class ValuesPage(Page):
         """Go along the last dimension, or the second last one."""
         return self._cursor.step(scene, -2 if self._turned else -1, direction)
 
-    def enter(self, scene: Scene) -> View | str:
+    def enter(self, scene: Scene) -> ScreenId | str:
         """There is nothing below."""
         return f"this is the deepest screen on the {scene.planned.op or 'tensor'}; esc goes back"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.cells import cell_len
 
-from qdebug.tui.drawing.arrangement import VIEWS, View
+from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
@@ -20,7 +20,7 @@ from qdebug.view.rows import metric_title
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
     from qdebug.model import RunInfo
 
 __all__ = ["NOTHING", "banner", "footer", "status", "tabs", "too_small", "verdict_lines"]
@@ -33,9 +33,9 @@ _ALL_OF_IT = " (V)"
 
 Line = list[Piece]
 
-_SHORT = {View.CHANNELS: "chans", View.BACKENDS: "backs"}
+_SHORT = {ScreenId.CHANNELS: "chans", ScreenId.BACKENDS: "backs"}
 _SHORTER = {
-    **_SHORT, View.OVERVIEW: "over", View.VALUES: "vals", View.EXPLAIN: "expl", View.SAMPLES: "samp",
+    **_SHORT, ScreenId.OVERVIEW: "over", ScreenId.VALUES: "vals", ScreenId.EXPLAIN: "expl", ScreenId.SAMPLES: "samp",
 }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ class Verdictable(Protocol):
         """Graphs and facts of both runs; None while they are being read."""
 
     @property
-    def result(self) -> DiffResult | None:
+    def result(self) -> RunComparison | None:
         """The whole comparison; None until it is finished."""
 
     @property
@@ -109,7 +109,7 @@ def _warnings(opened: Opened) -> list[str]:
     return said
 
 
-def tabs(view: View, width: int, *, many: bool) -> list[Line]:
+def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
     """List the screens with their keys, the one that is shown first in weight.
 
     Args:
@@ -117,7 +117,7 @@ def tabs(view: View, width: int, *, many: bool) -> list[Line]:
         width: Cells of the line.
         many: Whether there are several backends to compare.
     """
-    shown = [each for each in VIEWS if many or each is not View.BACKENDS or each is view]
+    shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
     keys = [str((VIEWS.index(each) + 1) % 10) for each in shown]
     for names, gap in (
         ([f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "),
@@ -175,7 +175,7 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
 
-def _short_verdict(navigator: Navigator, result: DiffResult, text: str) -> str:
+def _short_verdict(navigator: Navigator, result: RunComparison, text: str) -> str:
     """Name the first divergence at once: the end of the line is cut."""
     row = navigator.table.first_divergence()
     first = None if row is None else navigator.table.results[row]

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
-from qdebug.tui.drawing.arrangement import VIEWS, View
+from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.elements.slab import PLANE_MOST
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import Navigator
@@ -30,7 +30,7 @@ from qdebug.tui.reading.messages import (
 if TYPE_CHECKING:
     from qdebug.tui.elements.slab import Slab
 
-__all__ = ["DetailDesk", "Key", "Start", "WindowDesk", "start"]
+__all__ = ["DetailDesk", "Key", "StartPlace", "WindowDesk", "start"]
 
 Key = tuple[int, int, int | None, int]
 """Backend, row, sample, step."""
@@ -133,7 +133,7 @@ _KEPT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartPlace:
     """Where to begin.
 
     Args:
@@ -149,17 +149,17 @@ class Start:
     filter: str = ""
 
     @property
-    def view(self) -> View:
+    def view(self) -> ScreenId:
         """The screen to show first.
 
         Raises:
             UsageError: There is no such screen.
         """
         if self.screen is None:
-            return View.OVERVIEW if self.node is None else View.TENSOR
+            return ScreenId.OVERVIEW if self.node is None else ScreenId.TENSOR
         if self.screen not in VIEWS:
             raise UsageError(f"There is no screen {self.screen!r}.", hint=f"Give one of: {', '.join(VIEWS)}.")
-        return View(self.screen)
+        return ScreenId(self.screen)
 
 
 class DetailDesk:
@@ -293,7 +293,7 @@ class DetailDesk:
         return (has_elements or not elements) and (known.explained is not None or not explain)
 
 
-def start(opened: Opened, where: Start, *, before: Navigator | None = None, again: bool = False) -> Navigator:
+def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None, again: bool = False) -> Navigator:
     """Put the cursor where the user wants to start, or has gone meanwhile.
 
     Args:

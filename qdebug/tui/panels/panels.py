@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from qdebug.errors import UsageError
-from qdebug.tui.drawing.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, View, arrange
+from qdebug.tui.drawing.arrangement import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, ScreenId, arrange
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.nodes.navigator import Navigator
@@ -24,9 +24,10 @@ from qdebug.tui.pages.overview_page import strip_lines
 from qdebug.tui.pages.page import BackendColumn, Page, Scene
 from qdebug.tui.pages.table import make_pages
 from qdebug.tui.panels import chrome
-from qdebug.tui.panels.desk import DetailDesk, Start, start
+from qdebug.tui.panels.desk import DetailDesk, StartPlace, start
 from qdebug.tui.panels.widgets import FixedLines, Line, NodeList, TextScroll
 from qdebug.tui.reading.messages import (
+    AlignmentProgress,
     AloneReady,
     Computed,
     DetailReady,
@@ -34,16 +35,15 @@ from qdebug.tui.reading.messages import (
     Failed,
     Finished,
     Glimpsed,
-    Named,
-    Noted,
+    NamesLoaded,
+    NoteKept,
     Opened,
     Request,
-    Said,
-    Staged,
+    StatusMessage,
 )
 
 if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
 
 __all__ = ["NOT_OPEN", "Compared", "Panels"]
 
@@ -68,7 +68,7 @@ class Compared:
         self.titles = titles
         self.opened: Opened | None = None
         self.navigator: Navigator | None = None
-        self.result: DiffResult | None = None
+        self.result: RunComparison | None = None
         self.failure: BaseException | None = None
         self.named_at = 0.0
         self.stage = "reading both graphs"
@@ -109,7 +109,7 @@ class Panels(Screen[None]):
         look: Look,
         *,
         titles: Sequence[tuple[str, str]],
-        begin: Start,
+        begin: StartPlace,
         ask: Callable[[Request], None],
         fail: Callable[[BaseException], None],
     ) -> None:
@@ -123,7 +123,7 @@ class Panels(Screen[None]):
         self.message = ""
         self.hint = ""
         self.elements = ElementCursor()
-        self.pages: Mapping[View, Page] = make_pages(self.elements)
+        self.pages: Mapping[ScreenId, Page] = make_pages(self.elements)
         self._desk = DetailDesk(ask)
         self._untouched = begin.node is None
         self._redraw_due = False
@@ -211,7 +211,7 @@ class Panels(Screen[None]):
     @property
     def detail_shown(self) -> bool:
         """Whether something on the screen needs the values of the row under the cursor."""
-        return self._arrangement.detail or self.view.of_tensor or self.view is View.EXPLAIN
+        return self._arrangement.detail or self.view.of_tensor or self.view is ScreenId.EXPLAIN
 
     @property
     def detail_ready(self) -> DetailReady | None:
@@ -234,11 +234,11 @@ class Panels(Screen[None]):
 
     def take(self, event: Event) -> None:
         """Take in an event of the reader thread."""
-        if isinstance(event, Named):
+        if isinstance(event, NamesLoaded):
             self._take_named(event)
         elif isinstance(event, Opened):
             self._take_opened(event)
-        elif isinstance(event, Staged):
+        elif isinstance(event, AlignmentProgress):
             self.compared[event.backend_at].stage = event.stage
             self._verdict.redraw()
         elif isinstance(event, Computed):
@@ -250,11 +250,11 @@ class Panels(Screen[None]):
         elif isinstance(event, DetailReady | AloneReady | Glimpsed):
             self._desk.take(event)
             self._show_detail()
-        elif isinstance(event, Noted):
+        elif isinstance(event, NoteKept):
             for each in self.compared:
                 if each.navigator is not None:
                     each.navigator.note(event.node, event.text)
-        elif isinstance(event, Said):
+        elif isinstance(event, StatusMessage):
             self.say(event.message)
         elif isinstance(event, Failed):
             self.compared[event.backend_at].failure = event.error
@@ -267,7 +267,7 @@ class Panels(Screen[None]):
                 opened.table.apply(batch)
         self._redraw_soon()
 
-    def _take_named(self, event: Named) -> None:
+    def _take_named(self, event: NamesLoaded) -> None:
         now = self.compared[event.backend_at]
         now.navigator = Navigator(event.table)
         now.named_at = monotonic()
@@ -313,8 +313,8 @@ class Panels(Screen[None]):
 
     def _follow_culprit(self) -> None:
         """Until the user moves, the overview's cursor is on the worst culprit."""
-        scene, page = self.scene, self.pages[View.OVERVIEW]
-        if self._untouched and scene is not None and self.view is View.OVERVIEW:
+        scene, page = self.scene, self.pages[ScreenId.OVERVIEW]
+        if self._untouched and scene is not None and self.view is ScreenId.OVERVIEW:
             ranked = page.ranked(scene)  # type: ignore[attr-defined]  # the overview's own
             if len(ranked):
                 scene.navigator.go(int(ranked[0]))
@@ -380,7 +380,7 @@ class Panels(Screen[None]):
                 self.navigator,
                 backend=self.backend,
                 elements=self.view.of_tensor,
-                explain=self.view is View.EXPLAIN and self._is_computed(),
+                explain=self.view is ScreenId.EXPLAIN and self._is_computed(),
                 look=self.elements.look(self.scene, self.pages.get(self.view)),
             )
             if moved:

@@ -16,7 +16,7 @@ from textual.widgets import Input
 
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.look import Look
-from qdebug.tui.nodes.columns import Layout, header_cells, lay_out, mark, row_cells
+from qdebug.tui.nodes.columns import ColumnLayout, header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import State
 from qdebug.tui.pages.page import state_style
@@ -238,7 +238,7 @@ class NodeList(ScrollView, can_focus=False):
         self._look = look
         self._navigator: Navigator | None = None
         self._strips: dict[tuple[object, ...], Strip] = {}
-        self._layout: Layout | None = None
+        self._layout: ColumnLayout | None = None
         self._layout_key: tuple[object, ...] = ()
         self._lines_shown = 0
         self._rest_painted: tuple[object, ...] = ()
@@ -295,7 +295,7 @@ class NodeList(ScrollView, can_focus=False):
         return int(self.scrollable_content_region.height) - 1
 
     @property
-    def layout_shown(self) -> Layout | None:
+    def layout_shown(self) -> ColumnLayout | None:
         """The columns on the screen; None before there is a table."""
         navigator = self._navigator
         if navigator is None:
@@ -327,13 +327,13 @@ class NodeList(ScrollView, can_focus=False):
             return self._look.blank(width)
         return self._row(navigator, layout, navigator.line_to_row(line), width)
 
-    def _header(self, navigator: Navigator, layout: Layout, width: int) -> Strip:
+    def _header(self, navigator: Navigator, layout: ColumnLayout, width: int) -> Strip:
         text = " ".join(header_cells(navigator, layout, self._look.glyphs))
         more = f"{'<' if layout.before else ''}{'>' if layout.after else ''}"
         body = text[: width - len(more)].ljust(width - len(more))
         return self._look.strip([(body, "accent"), (more, "title")], width)
 
-    def _row(self, navigator: Navigator, layout: Layout, row: int, width: int) -> Strip:
+    def _row(self, navigator: Navigator, layout: ColumnLayout, row: int, width: int) -> Strip:
         table = navigator.table
         state = int(table.states(navigator.sample)[row])
         first = table.first_divergence(navigator.sample)

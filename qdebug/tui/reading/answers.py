@@ -21,7 +21,7 @@ from qdebug.tui.elements.summing import Cancelled, Summing, Whole
 from qdebug.tui.elements.values import ValueFacts, value_facts
 from qdebug.tui.reading.messages import AloneReady, DetailReady, DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.tui.reading.source import DiffSource, OpenPair
+from qdebug.tui.reading.source import DiffSource, ReadablePair
 from qdebug.view import numbers
 from qdebug.view.detail import NodeDetail
 
@@ -356,7 +356,7 @@ def _load(asked: _Asked) -> Iterator[Whole | None]:
     yield known.whole
 
 
-def _read(asked: _Asked, pair: OpenPair) -> Iterator[Whole]:
+def _read(asked: _Asked, pair: ReadablePair) -> Iterator[Whole]:
     """Read all elements; give what they come to so far where that takes long. What was read is not read again."""
     known = asked.known
     if known.summing is None:
@@ -372,7 +372,7 @@ def _read(asked: _Asked, pair: OpenPair) -> Iterator[Whole]:
         yield known.whole
 
 
-def _pair(asked: _Asked) -> OpenPair:
+def _pair(asked: _Asked) -> ReadablePair:
     """Open both sides; where there are not all values, take down what was recorded of them instead."""
     source, known, tensor = asked.source, asked.known, asked.result.tensor
     sample, step = asked.sample, asked.request.step

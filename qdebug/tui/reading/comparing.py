@@ -11,14 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from qdebug.tui.nodes.rows import Batch, NodeTable
-from qdebug.tui.reading.messages import Computed, Event, Named
+from qdebug.tui.reading.messages import Computed, Event, NamesLoaded
 from qdebug.tui.reading.plan_rows import describe, named_rows
 from qdebug.tui.reading.source import DiffSource, Opening
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
 
-__all__ = ["Comparison"]
+__all__ = ["ComparisonInProgress"]
 
 _IN_A_BATCH = 500
 """Results that the screen may have to put into columns itself; more are put there by the reader, who has the time."""
@@ -27,7 +27,7 @@ _MANY = 2000
 """Rows from which a look for garbage among all that belongs to them takes longer than a screen should wait."""
 
 
-class Comparison:
+class ComparisonInProgress:
     """A comparison, and the results that the screen has not taken yet.
 
     Args:
@@ -95,7 +95,7 @@ class Comparison:
         self.named = True
         with gc_paused():  # libraries are loaded, and are there to stay
             table = named_rows(names())
-        self._post(Named(backend_at=self.at, table=table))
+        self._post(NamesLoaded(backend_at=self.at, table=table))
 
     def open(self, notes: Callable[[Opening], Mapping[str, str]]) -> None:
         """Align two recordings, make the rows of the list and show them.

@@ -17,7 +17,7 @@ from qdebug.tui.reading.open_pairs import OpenPairs
 
 if TYPE_CHECKING:
     from qdebug.tui.elements.plane_map import PlaneSums
-    from qdebug.tui.reading.source import DiffSource, OpenPair
+    from qdebug.tui.reading.source import DiffSource, ReadablePair
 
 __all__ = ["EXTENTS", "ROOM", "Glimpser"]
 
@@ -109,7 +109,7 @@ class Glimpser(threading.Thread):
         except (QdebugError, ValueError, TypeError, OSError, MemoryError) as error:
             yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
-    def _plane_of(self, source: DiffSource, request: LookRequest, sample: int, pair: OpenPair) -> PlaneSums:
+    def _plane_of(self, source: DiffSource, request: LookRequest, sample: int, pair: ReadablePair) -> PlaneSums:
         """Give the plane through the element; the last one again, which is not read twice, if it is that one."""
         from qdebug.tui.elements.plane_map import PlaneSums
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation
-    from qdebug.compare.result.result import DiffResult
+    from qdebug.compare.result.result import RunComparison
     from qdebug.model import Graph, RunInfo
     from qdebug.numerics.profile import TensorProfile
     from qdebug.tui.elements.plane_map import PlaneMap
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcceptRequest",
+    "AlignmentProgress",
     "Computed",
     "DetailReady",
     "DetailRequest",
@@ -35,13 +36,12 @@ __all__ = [
     "LookAway",
     "LookRequest",
     "LookedAt",
-    "Named",
+    "NamesLoaded",
+    "NoteKept",
     "NoteRequest",
-    "Noted",
     "Opened",
     "Request",
-    "Said",
-    "Staged",
+    "StatusMessage",
     "Withdraw",
 ]
 
@@ -180,7 +180,7 @@ Request = DetailRequest | Withdraw | LookRequest | LookAway | Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamesLoaded:
     """The recordings are open; their graphs have not been read.
 
     Args:
@@ -193,7 +193,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class AlignmentProgress:
     """The two recordings are being aligned, which takes long.
 
     Args:
@@ -256,7 +256,7 @@ class Finished:
     """
 
     backend_at: int = 0
-    result: DiffResult
+    result: RunComparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +327,7 @@ class Glimpsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class NoteKept:
     """A note on a node is kept, or taken out.
 
     Args:
@@ -340,7 +340,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class StatusMessage:
     """Something asked for is done, or could not be done.
 
     Args:
@@ -365,5 +365,17 @@ class Failed:
     error: BaseException
 
 
-Event = Named | Staged | Opened | Computed | Finished | DetailReady | AloneReady | Glimpsed | Noted | Said | Failed
+Event = (
+    NamesLoaded
+    | AlignmentProgress
+    | Opened
+    | Computed
+    | Finished
+    | DetailReady
+    | AloneReady
+    | Glimpsed
+    | NoteKept
+    | StatusMessage
+    | Failed
+)
 """Whatever the reader thread has to say."""

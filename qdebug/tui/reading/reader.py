@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.tui.elements.summing import Cancelled
-from qdebug.tui.reading.comparing import Comparison
+from qdebug.tui.reading.comparing import ComparisonInProgress
 from qdebug.tui.reading.glimpse import Glimpser
 from qdebug.tui.reading.messages import (
     AcceptRequest,
+    AlignmentProgress,
     DetailRequest,
     Event,
     ExportRequest,
@@ -29,11 +30,10 @@ from qdebug.tui.reading.messages import (
     Job,
     LookAway,
     LookRequest,
-    Noted,
+    NoteKept,
     NoteRequest,
     Request,
-    Said,
-    Staged,
+    StatusMessage,
     Withdraw,
 )
 from qdebug.tui.reading.open_pairs import OpenPairs
@@ -87,7 +87,7 @@ class Reader(threading.Thread):
         self._post = post
         self._wake = threading.Condition()
         self._comparisons = [
-            Comparison(at, each, lock=self._wake, post=post, load=load) for at, each in enumerate(openings)
+            ComparisonInProgress(at, each, lock=self._wake, post=post, load=load) for at, each in enumerate(openings)
         ]
         self._detail: DetailRequest | None = None
         self._withdrawn = False
@@ -177,15 +177,15 @@ class Reader(threading.Thread):
                 comparison.restart(why=said)
                 self._cache = None
             if said:
-                self._post(Said(message=said))
+                self._post(StatusMessage(message=said))
 
-    def _next(self) -> Comparison | None:
+    def _next(self) -> ComparisonInProgress | None:
         preferred = self._comparisons[self._preferred]
         if not preferred.done:
             return preferred
         return next((each for each in self._comparisons if not each.done), None)
 
-    def _advance(self, comparison: Comparison) -> None:
+    def _advance(self, comparison: ComparisonInProgress) -> None:
         """Open a comparison, or compare one more pair of it."""
         try:
             self._step(comparison)
@@ -195,11 +195,11 @@ class Reader(threading.Thread):
             if comparison.opening.refresh is not None and (unripe or comparison.opened):
                 what = "more of the recording" if unripe else "another recording"  # who writes over a file may go on
                 why = f"{comparison.why}; " if comparison.why else ""
-                self._post(Said(message=f"{why}waiting for {what}: {safe_text(error, limit=200)}"))
+                self._post(StatusMessage(message=f"{why}waiting for {what}: {safe_text(error, limit=200)}"))
             else:
                 self._post(Failed(backend_at=comparison.at, error=error))
 
-    def _step(self, comparison: Comparison) -> None:
+    def _step(self, comparison: ComparisonInProgress) -> None:
         source = comparison.source
         if source is None and comparison.opening.names is not None and not comparison.named:
             comparison.name(comparison.opening.names)
@@ -217,15 +217,15 @@ class Reader(threading.Thread):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
         self._post(Finished(backend_at=comparison.at, result=source.result()))
 
-    def _hear(self, comparison: Comparison, stage: str) -> None:
+    def _hear(self, comparison: ComparisonInProgress, stage: str) -> None:
         """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""
         if self._stopped:
             raise Cancelled
         if time.monotonic() - self._staged > _STAGE_SECONDS:
             self._staged = time.monotonic()
-            self._post(Staged(backend_at=comparison.at, stage=stage))
+            self._post(AlignmentProgress(backend_at=comparison.at, stage=stage))
 
-    def _compare_some(self, comparison: Comparison) -> bool:
+    def _compare_some(self, comparison: ComparisonInProgress) -> bool:
         """Compare a pair, and others as long as that takes next to no time; tell whether there was one."""
         from qdebug.numerics.checkpoint import asking  # long loaded where there is something to compare
 
@@ -242,7 +242,7 @@ class Reader(threading.Thread):
                 comparison.hand_over(result)  # at once: the next one may take long
         return True
 
-    def _show_first(self, comparison: Comparison, result: NodeResult) -> None:
+    def _show_first(self, comparison: ComparisonInProgress, result: NodeResult) -> None:
         """Hand over the first result, and with it all others where all were kept from an earlier time."""
         source = comparison.source
         if source is not None and comparison.all_compared:
@@ -253,7 +253,7 @@ class Reader(threading.Thread):
         else:
             comparison.hand_over(result)
         if source is not None and source.outdated:
-            self._post(Said(message=_OUTDATED))
+            self._post(StatusMessage(message=_OUTDATED))
 
     def _between_blocks(self) -> None:
         """Give a comparison up once the program ends; do and answer what is asked meanwhile before it goes on."""
@@ -274,10 +274,10 @@ class Reader(threading.Thread):
         try:
             said = "" if opening.remark is None else opening.remark()
             if said:
-                self._post(Said(message=safe_text(said, limit=200)))
+                self._post(StatusMessage(message=safe_text(said, limit=200)))
             return {} if opening.notes is None else opening.notes()
         except QdebugError as error:  # a file with a mistake is no reason to show nothing
-            self._post(Said(message=f"notes are not shown: {safe_text(error, limit=200)}"))
+            self._post(StatusMessage(message=f"notes are not shown: {safe_text(error, limit=200)}"))
             return {}
 
     # Requests
@@ -344,18 +344,18 @@ class Reader(threading.Thread):
     def _do(self, job: Job) -> None:
         comparison = self._comparisons[job.backend]
         if comparison.source is None:
-            self._post(Said(message="nothing is written: the recording is being opened again; try once more"))
+            self._post(StatusMessage(message="nothing is written: the recording is being opened again; try once more"))
             return
         try:
             if isinstance(job, ExportRequest):
                 what = job.write(comparison.source, job.path)
-                self._post(Said(message=f"wrote {safe_text(job.path, limit=60)}: {what}"))
+                self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {what}"))
             elif isinstance(job, AcceptRequest):
                 self._accept(job)
             else:
                 self._note(job)
         except (QdebugError, OSError, ValueError) as error:
-            self._post(Said(message=safe_text(error, limit=200)))
+            self._post(StatusMessage(message=safe_text(error, limit=200)))
 
     def _accept(self, job: AcceptRequest) -> None:
         """Write an acknowledgement, or take it back, and judge all comparisons anew by it."""
@@ -380,16 +380,16 @@ class Reader(threading.Thread):
         said = f"no longer accepted: {safe_text(job.node, limit=50)}, in {file}"
         if job.reason:
             said = f"accepted {safe_text(job.node, limit=50)}, in {file}; heeded by: qdebug diff --limits {file}"
-        self._post(Said(message=said))
+        self._post(StatusMessage(message=said))
 
     def _note(self, job: NoteRequest) -> None:
         """Write a note, or take it out."""
         from qdebug.workflow.limits_file import write_note
 
         write_note(job.path, job.node, job.text)
-        self._post(Noted(node=job.node, text=job.text))
+        self._post(NoteKept(node=job.node, text=job.text))
         what = "note kept on" if job.text else "no note any more on"
-        self._post(Said(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
+        self._post(StatusMessage(message=f"{what} {safe_text(job.node, limit=50)}, in {safe_text(job.path, limit=60)}"))
 
     def _answerable(self) -> bool:
         request = self._detail

@@ -11,17 +11,17 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
 
     from qdebug.compare.align.pairs import Alignment, Match
     from qdebug.compare.result.limits import Acknowledgement, Limits
-    from qdebug.compare.result.result import DiffResult, NodeResult
+    from qdebug.compare.result.result import NodeResult, RunComparison
     from qdebug.model import QuantParams, Recording
     from qdebug.numerics.profile import TensorProfile
 
 __all__ = [
     "DiffSource",
     "Entry",
-    "OpenPair",
     "Opening",
     "PairValues",
     "PairWindow",
+    "ReadablePair",
 ]
 
 
@@ -109,7 +109,7 @@ class PairWindow(PairValues, Protocol):
         """Extents of the whole tensor."""
 
 
-class OpenPair(Protocol):
+class ReadablePair(Protocol):
     """Both sides of a pair; what is read of them is read as it is asked for. To be used on one thread at a time."""
 
     @property
@@ -144,7 +144,7 @@ class OpenPair(Protocol):
     def axis(self) -> int:
         """Dimension that counts the channels; 0 for fewer than two."""
 
-    def again(self) -> OpenPair:
+    def again(self) -> ReadablePair:
         """Give another one of the same elements, for another thread."""
 
     def read(self, start: int, stop: int) -> PairValues:
@@ -187,10 +187,10 @@ class DiffSource(Protocol):
     def results(self) -> Iterator[NodeResult]:
         """Compare pair after pair."""
 
-    def result(self) -> DiffResult:
+    def result(self) -> RunComparison:
         """Finish and sum up."""
 
-    def pair(self, tensor: str, *, sample: int, step: int) -> OpenPair:
+    def pair(self, tensor: str, *, sample: int, step: int) -> ReadablePair:
         """Open both sides of a pair; called on a thread of its own too, while others are compared."""
 
     def profile(

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from qdebug.api import explain
 from qdebug.compare.explaining.explanation import ExplainStatus
-from qdebug.workflow.explain import explain
 from qdebug.workflow.record import record_run
 
 onnx = pytest.importorskip("onnx")

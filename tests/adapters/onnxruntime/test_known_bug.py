@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qdebug.api import explain
 from qdebug.compare.explaining.explanation import ExplainStatus
-from qdebug.workflow.explain import explain
 
 onnx = pytest.importorskip("onnx")
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay.run import run_graph
-from qdebug.session import diff
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(2, 6, 8)).astype(np.float32)

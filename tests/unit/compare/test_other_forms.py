@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
+from qdebug.compare.align.context import Context
 from qdebug.compare.align.expand import goes_into_weights
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import layouts_of, with_dimensions
-from qdebug.compare.align.node_match import NodeMatcher
-from qdebug.compare.align.pairs import Kind, View
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.pairs import Kind, Transform
+from qdebug.compare.align.structure import with_weights_of
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
-from qdebug.session import diff
 
 RNG = np.random.default_rng(8)
 X = RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)
@@ -65,8 +66,8 @@ def test_a_product_without_bias_takes_no_sum_in_though_what_it_reads_has_no_part
     merged += [node("BiasGelu", "p o", "h", domain="com.microsoft"), node("Relu", "h", "y")]
     one, other = run(apart, parts, x, opset=20), run(merged, {**STATS, **weights}, x, opset=20)
     check(one, other)
-    matcher = NodeMatcher(Run.of(one), Run.of(other))  # as if nothing were known of what it reads
-    assert matcher.with_weights_of(other.graph.producer("p"), "p", ()).tensor == "p"
+    context = Context(ref=IndexedRecording.of(one), be=IndexedRecording.of(other))  # as if nothing were known
+    assert with_weights_of(context, other.graph.producer("p"), "p").reference == "p"
 
 
 @pytest.mark.parametrize(
@@ -185,17 +186,17 @@ def test_a_turn_is_followed_through_new_dimensions(axes, theirs):
         graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=[output], opset={"": 17})
         value = np.expand_dims(array, where)
         arrays = {"x": array, "axes": np.array(where, np.int64), output: value}
-        return Run.of(MemoryRecording.single(graph, arrays)), value
+        return IndexedRecording.of(MemoryRecording.single(graph, arrays)), value
 
     model = RNG.normal(size=(2, 3)).astype(np.float32)
     ref, expected = unsqueezed(model, theirs, "r")
     be, found = unsqueezed(model.T, axes, "b")
-    view = with_dimensions(View(transpose=(1, 0)), be.graph.nodes[0], ref.graph.nodes[0], (ref, be))
+    view = with_dimensions(Transform(transpose=(1, 0)), be.graph.nodes[0], ref.graph.nodes[0], (ref, be))
     assert view is not None
     turned = found.transpose(view.transpose)
     assert turned.shape == expected.shape
     assert np.array_equal(turned, expected)
-    assert with_dimensions(View(channel_block=8), be.graph.nodes[0], None, (ref, be)) is None
+    assert with_dimensions(Transform(channel_block=8), be.graph.nodes[0], None, (ref, be)) is None
 
 
 def test_new_dimensions_keep_the_layout_of_a_graph_of_channels_last():
@@ -206,9 +207,9 @@ def test_new_dimensions_keep_the_layout_of_a_graph_of_channels_last():
     infos = [TensorInfo(name="axes", role=Role.CONSTANT)]
     graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset={"": 17})
     arrays = {"x": X, "axes": np.array([0]), "pooled": X, "y": X[None]}
-    layouts = layouts_of(Run.of(MemoryRecording.single(graph, arrays)))
-    assert layouts["pooled"] == View(transpose=(0, 3, 1, 2))
-    assert layouts["y"] == View(transpose=(0, 1, 4, 2, 3))
+    layouts = layouts_of(IndexedRecording.of(MemoryRecording.single(graph, arrays)))
+    assert layouts["pooled"] == Transform(transpose=(0, 3, 1, 2))
+    assert layouts["y"] == Transform(transpose=(0, 1, 4, 2, 3))
 
 
 def cancelling(*, integers):

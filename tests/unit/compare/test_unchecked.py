@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from qdebug.api import diff
 from qdebug.compare.align.pairs import Kind
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
-from qdebug.session import DiffSession, diff
+from qdebug.session import DiffSession
 
 X = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
 

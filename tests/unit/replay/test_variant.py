@@ -1,10 +1,10 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qdebug.cli.topics import topic_text
 from qdebug.errors import UsageError
 from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
 from qdebug.replay.canonical import canonical
@@ -121,9 +121,8 @@ def test_what_is_never_used_takes_its_default():
     assert canonical(parse_variant("bias=float")).bias == "none"
 
 
-def test_the_readme_names_every_word():
-    text = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
-    section = text.partition("All words of a variant")[2].partition("</details>")[0]
+def test_the_guide_names_every_word():
+    section = topic_text("arithmetics").partition("## The words of a variant")[2]
     words = {*FORMS, *NUMBERS, *EXPRESSIONS, *BIASES, *(set(STEPS) - {"round"}), *STEPS["round"], *STEPS["shr"]}
     words |= {kind for kind in ACCUMULATES if not kind.startswith("pair")} | {
         "pairsat16:ORDER",

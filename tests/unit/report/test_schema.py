@@ -59,7 +59,7 @@ def test_an_unknown_schema_is_an_error():
 
 
 def test_a_comparison_is_valid(result):
-    assert not mistakes("diff", json.loads(result.to_json()))
+    assert not mistakes("diff", result.to_dict())
 
 
 def test_one_node_in_full_is_valid_too(result, made):
@@ -118,7 +118,7 @@ def test_what_a_recording_holds_is_valid():
     ],
 )
 def test_a_missing_key_is_noticed(result, path):
-    plain = json.loads(result.to_json())
+    plain = result.to_dict()
     *above, last = path
     holder = plain
     for key in above:
@@ -132,7 +132,7 @@ def test_a_missing_key_is_noticed(result, path):
     [(("verdict", "status"), "fine"), (("nodes", 0, "match"), "position"), (("nodes", 0, "metrics", "rmse"), "nan")],
 )
 def test_a_wrong_value_is_noticed_and_a_new_key_is_allowed(result, path, value):
-    plain = json.loads(result.to_json())
+    plain = result.to_dict()
     wrong = copy.deepcopy(plain)
     *above, last = path
     holder, added = wrong, plain

@@ -12,7 +12,7 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.answers import AnswerCache, answer
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
@@ -71,7 +71,7 @@ def make_app():
 
     def make(session, *others, node=None, sample=None, screen="nodes", wanted="", **options):
         titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][: 1 + len(others)]
-        begin = Start(node=node, sample=sample, screen=screen, filter=wanted)
+        begin = StartPlace(node=node, sample=sample, screen=screen, filter=wanted)
         sources = [Opening(compare=lambda each=each: each) for each in (session, *others)]
         return QdebugApp(sources, titles=titles, begin=begin, **options)
 

@@ -7,7 +7,7 @@ from fake_session import FakeSession
 
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.source import Opening
 
 if __name__ == "__main__":
@@ -19,7 +19,9 @@ if __name__ == "__main__":
         time.sleep(seconds)
         return session
 
-    app = QdebugApp([Opening(compare=compare)], titles=[("ref.h5", "npu.h5")], begin=Start(screen=view), glyphs=UNICODE)
+    app = QdebugApp(
+        [Opening(compare=compare)], titles=[("ref.h5", "npu.h5")], begin=StartPlace(screen=view), glyphs=UNICODE
+    )
     code = app.run(mouse=False)
     app.join_reader()
     sys.exit(code)

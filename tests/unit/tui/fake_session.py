@@ -8,7 +8,7 @@ import numpy as np
 
 from qdebug.compare.align.pairs import Alignment, Kind, Match, Side, Unmatched
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.result import Coverage, DiffResult, NodeResult, SampleResult, Status, Verdict
+from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
 from qdebug.errors import RecordingError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
@@ -252,7 +252,7 @@ class FakeSession:
             sentence = "All tensors are within the limit."
         else:
             sentence = f"The backend diverges first at {first.op} {first.node!r}: {first.reason}."
-        return DiffResult(
+        return RunComparison(
             reference=self.reference.info,
             backend=self.backend.info,
             verdict=Verdict(

@@ -7,7 +7,7 @@ import pytest
 from qdebug.errors import AlignmentError, RecordingError, UsageError
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.tui.commands.help_screen import HelpScreen, help_lines
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.keys import KEYS
 from qdebug.tui.reading.source import Opening
@@ -76,7 +76,7 @@ async def test_first_divergence_detail_and_back(make_app, make_session, settle):
         await pilot.press("G")
         assert "worst elements" in "\n".join(screen_text(app))
         await pilot.press("escape")
-        assert main.view is View.NODES
+        assert main.view is ScreenId.NODES
         assert main.navigator.cursor == 9, "going back keeps the selection"
 
 
@@ -233,7 +233,7 @@ async def test_clicking_selects_and_clicking_again_opens(make_app, make_session,
         await pilot.click("#nodes", offset=(10, 4))
         assert main.navigator.cursor == 3
         await pilot.click("#nodes", offset=(10, 4))
-        assert main.view is View.TENSOR
+        assert main.view is ScreenId.TENSOR
         await pilot.press("escape")
         await pilot.click("#profile", offset=(79, 1))
         assert main.navigator.cursor >= 23

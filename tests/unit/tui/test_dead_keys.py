@@ -14,9 +14,9 @@ from qdebug.recording.recorder import Recorder
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.commands.main_screen import MainScreen
-from qdebug.tui.drawing.arrangement import VIEWS, View
+from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.keys import KEYS
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.panels.desk import StartPlace
 from qdebug.workflow.demo import run_demo
 
 LEFT_OUT = {"leave", "suspend"}
@@ -75,12 +75,12 @@ def test_every_key_of_the_table_is_one_that_a_plain_terminal_sends(byte_terminal
         assert key in byte_terminal.keys or (len(key) == 1 and key.isalnum()), key
 
 
-@pytest.mark.parametrize("views", [(View.NODES,), pytest.param(VIEWS, marks=SLOW)], ids=["nodes", "all"])
+@pytest.mark.parametrize("views", [(ScreenId.NODES,), pytest.param(VIEWS, marks=SLOW)], ids=["nodes", "all"])
 async def test_no_key_is_dead_on_any_screen(dead_keys, make_app, make_session, views):
     assert not await dead_keys(lambda: make_app(make_session(), make_session(failing=(9,))), views)
 
 
-@pytest.mark.parametrize("views", [(View.OVERVIEW,), pytest.param(VIEWS, marks=SLOW)], ids=["overview", "all"])
+@pytest.mark.parametrize("views", [(ScreenId.OVERVIEW,), pytest.param(VIEWS, marks=SLOW)], ids=["overview", "all"])
 async def test_no_key_is_dead_where_there_is_no_node(dead_keys, make_app, make_session, views):
     session = make_session(0)
     session._alignment = type(session._alignment)(pairs=(), unmatched=())
@@ -89,8 +89,8 @@ async def test_no_key_is_dead_where_there_is_no_node(dead_keys, make_app, make_s
 
 async def test_a_dead_key_is_found(dead_keys, make_app, make_session, monkeypatch):
     monkeypatch.setattr(MainScreen, "action_mark", lambda _: None)
-    found = await dead_keys(lambda: make_app(make_session()), (View.GRAPH,))
-    assert found == [("m", View.GRAPH)]
+    found = await dead_keys(lambda: make_app(make_session()), (ScreenId.GRAPH,))
+    assert found == [("m", ScreenId.GRAPH)]
 
 
 def record(path, *, noise=0.0, nodes=5, keep=None, quantized=False, nan=False, left_out=(), samples=2, close=True):
@@ -156,12 +156,14 @@ def make(request, tmp_path, monkeypatch):
     choices = TuiChoices(follow=request.param == "growing")
     openings = [_opening(reference, backend, choices, tmp_path / "limits.toml") for backend in backends]
     titles = [(reference.name, backend.name) for backend in backends]
-    return lambda: QdebugApp(openings, titles=titles, begin=Start(screen="overview"))
+    return lambda: QdebugApp(openings, titles=titles, begin=StartPlace(screen="overview"))
 
 
-@pytest.mark.parametrize("views", [(View.OVERVIEW,), pytest.param(VIEWS[1:], marks=SLOW)], ids=["overview", "others"])
+@pytest.mark.parametrize(
+    "views", [(ScreenId.OVERVIEW,), pytest.param(VIEWS[1:], marks=SLOW)], ids=["overview", "others"]
+)
 async def test_no_key_is_dead_on_recordings_of_any_kind(dead_keys, make, views):
-    keys = None if View.OVERVIEW in views else keys_of("screen", "turn", "help", "palette", "theme")
+    keys = None if ScreenId.OVERVIEW in views else keys_of("screen", "turn", "help", "palette", "theme")
     assert not await dead_keys(make, views, keys=keys), "keys that heed no recording are pressed on the overview alone"
 
 
@@ -173,7 +175,7 @@ async def test_numbers_of_a_file_that_was_written_over_are_not_shown(tmp_path, m
     monkeypatch.chdir(tmp_path)
     paths = record(tmp_path / "r.h5"), record(tmp_path / "b.h5", noise=1)
     opening = _opening(*paths, TuiChoices(), tmp_path / "limits.toml")
-    app = QdebugApp([opening], begin=Start(screen="values", node="t1"))
+    app = QdebugApp([opening], begin=StartPlace(screen="values", node="t1"))
 
     async def until(pilot, words):
         for _ in range(500):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qdebug.errors import LimitsError
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 
 pytestmark = pytest.mark.asyncio
 
@@ -89,9 +89,9 @@ async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app,
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "f")
-        assert main.view is View.NODES
+        assert main.view is ScreenId.NODES
         await opened(pilot, list("is=failing"), "enter", "escape")
-        assert main.view is View.GRAPH
+        assert main.view is ScreenId.GRAPH
         await opened(pilot, "escape")
         assert main.message == "filter cleared"
 
@@ -101,7 +101,7 @@ async def test_an_element_is_asked_for(make_app, make_session, settle, opened):
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "j", "at")
-        assert main.view is View.VALUES
+        assert main.view is ScreenId.VALUES
         await settle(pilot, until=lambda main: main.detail_ready is not None and main.detail_ready.slab is not None)
         await opened(pilot, list("0,1,2,3"), "enter")
         assert main.elements.index == (0, 1, 2, 3)
@@ -212,13 +212,13 @@ async def test_screens_are_turned_and_left_in_order(make_app, make_session, sett
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "tab", "tab")
-        assert main.view is View.GRAPH
+        assert main.view is ScreenId.GRAPH
         await opened(pilot, "shift+tab")
-        assert main.view is View.NODES
+        assert main.view is ScreenId.NODES
         await opened(pilot, "7", "enter")
-        assert main.view is View.VALUES
+        assert main.view is ScreenId.VALUES
         await opened(pilot, "escape", "escape")
-        assert main.view is View.NODES
+        assert main.view is ScreenId.NODES
         await opened(pilot, "2")
         assert "this is the screen nodes" in main.message
         await opened(pilot, "escape", "escape", "escape")

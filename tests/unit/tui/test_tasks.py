@@ -9,8 +9,8 @@ import pytest
 
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.drawing.arrangement import View
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.drawing.arrangement import ScreenId
+from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.source import Opening
 from qdebug.workflow.demo import run_demo
 
@@ -62,7 +62,7 @@ def walk(demo, guard, tmp_path, monkeypatch, settle):
             sides.extend(open_recording(path) for path in demo)
             return DiffSession(*sides)
 
-        app = QdebugApp([Opening(compare=compare)], titles=[("float.h5", "int8.h5")], begin=begin or Start())
+        app = QdebugApp([Opening(compare=compare)], titles=[("float.h5", "int8.h5")], begin=begin or StartPlace())
         async with app.run_test(size=(80, 24)) as pilot:
             guard.append(True)
             main = await settle(pilot)
@@ -85,7 +85,7 @@ def _quiet(main):
     return main.finished and (
         not main.detail_shown
         or missing is not None
-        or main.view is View.EXPLAIN
+        or main.view is ScreenId.EXPLAIN
         or (ready is not None and ready.complete and (ready.slab is not None or not main.view.of_tensor))
     )
 
@@ -172,7 +172,7 @@ async def test_look_at_one_element(walk):
 
 async def test_see_where_in_the_tensor_the_error_is(walk):
     main, text = await walk("!", "6", "enter")
-    assert main.view is View.MAP
+    assert main.view is ScreenId.MAP
     assert "of the error" in text
     assert main.elements.index[1] >= 16, "the bug is in the last eight channels"
 
@@ -206,9 +206,9 @@ async def test_walk_to_an_input_and_back(walk):
 
 
 async def test_open_where_a_command_says(walk):
-    begin = Start(node=PLANTED, sample=4, screen="samples", filter="is=failing")
+    begin = StartPlace(node=PLANTED, sample=4, screen="samples", filter="is=failing")
     main, text = await walk(begin=begin)
-    assert (node(main), main.navigator.sample, main.view) == (PLANTED, 4, View.SAMPLES)
+    assert (node(main), main.navigator.sample, main.view) == (PLANTED, 4, ScreenId.SAMPLES)
     assert "10 samples" in text
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from qdebug.compare.explaining.explanation import (
     Band,
+    ExplainedRun,
     ExplainStatus,
-    Explanation,
     NodeExplanation,
     Preset,
     RunnerUp,
@@ -62,7 +62,7 @@ def left(**changed):
 
 
 def explanation(*nodes):
-    return Explanation(run=RunInfo(backend="npu"), nodes=nodes)
+    return ExplainedRun(run=RunInfo(backend="npu"), nodes=nodes)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.errors import UsageError
-from qdebug.session import diff
 from qdebug.workflow.random_net import random_recording
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.errors import OutputExistsError
-from qdebug.session import diff, open_recording
+from qdebug.session import open_recording
 from qdebug.testing import random_recording
 from qdebug.workflow.save import save_recording
 

@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.compare.align.align import align
 from qdebug.compare.align.layouts import in_reference_order
-from qdebug.compare.align.pairs import View
+from qdebug.compare.align.pairs import Transform
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.outline import outline_of
@@ -18,7 +18,7 @@ NCHW = RNG.normal(size=(1, 5, 3, 4)).astype(np.float32)
 
 def test_channels_last_is_turned_back():
     nhwc = NCHW.transpose(0, 2, 3, 1)
-    view = View(transpose=(0, 3, 1, 2))
+    view = Transform(transpose=(0, 3, 1, 2))
     np.testing.assert_array_equal(in_reference_order(nhwc, view, NCHW.shape), NCHW)
 
 
@@ -28,13 +28,13 @@ def test_blocks_of_channels_are_undone_and_padding_dropped(block):
     full = np.zeros((1, padded, 3, 4), np.float32)
     full[:, :5] = NCHW
     blocked = full.reshape(1, padded // block, block, 3, 4).transpose(0, 1, 3, 4, 2).reshape(full.shape)
-    np.testing.assert_array_equal(in_reference_order(blocked, View(channel_block=block), NCHW.shape), NCHW)
+    np.testing.assert_array_equal(in_reference_order(blocked, Transform(channel_block=block), NCHW.shape), NCHW)
 
 
 def test_a_view_that_does_not_fit_leaves_the_array_so_that_the_shapes_are_seen():
     flat = np.zeros((1, 60), np.float32)
-    assert in_reference_order(flat, View(transpose=(0, 3, 1, 2)), NCHW.shape).shape == (1, 60)
-    assert in_reference_order(flat, View(channel_block=8), NCHW.shape).shape == (1, 60)
+    assert in_reference_order(flat, Transform(transpose=(0, 3, 1, 2)), NCHW.shape).shape == (1, 60)
+    assert in_reference_order(flat, Transform(channel_block=8), NCHW.shape).shape == (1, 60)
     assert in_reference_order(flat[:, :59], None, NCHW.shape).shape == (1, 59)
     assert in_reference_order(NCHW, None, NCHW.shape) is NCHW
 
@@ -97,7 +97,7 @@ def test_a_channels_last_run_is_followed_even_where_its_names_mislead():
         "pool1_q": "pool1",
         "pool1": "pool1",
     }
-    turned = View(transpose=(0, 3, 1, 2))
+    turned = Transform(transpose=(0, 3, 1, 2))
     assert [name for name, pair in pairs.items() if pair.backend_view == turned] == ["turned", "conv1", "pool_token"]
     assert pairs["pool1_q"].backend_view is None
 
@@ -121,7 +121,7 @@ def test_a_blocked_run_is_followed_by_its_declared_layout():
         "token_2": "pool1",
         "pool1": "pool1",
     }
-    assert pairs["token_1"].backend_view == View(channel_block=16)
+    assert pairs["token_1"].backend_view == Transform(channel_block=16)
     assert pairs["pool1"].backend_view is None
 
 
@@ -140,7 +140,7 @@ def test_the_order_is_known_of_a_tensor_of_which_only_statistics_were_kept():
             rec.put("y", values, node="conv", op=op, inputs=("x",), attrs=attrs)
         sides.append(rec.recording)
     pairs = {pair.backend: pair for pair in align(*sides).pairs}
-    assert pairs["y"].backend_view == View(transpose=(0, 3, 1, 2))
+    assert pairs["y"].backend_view == Transform(transpose=(0, 3, 1, 2))
 
 
 class Watched(ForwardingRecording):

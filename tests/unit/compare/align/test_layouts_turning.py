@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.compare.align.align import align
 from qdebug.compare.align.layouts import in_one_order
-from qdebug.compare.align.pairs import View
+from qdebug.compare.align.pairs import Transform
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
@@ -136,12 +136,12 @@ def test_a_reorder_that_reads_channels_last_is_a_transpose_as_well(way):
     assert (result.status, result.exit_code) == (Status.IDENTICAL, 0), result.verdict.sentence
     if way == "there":
         pair = next(pair for pair in align(*sides).pairs if pair.backend == "b")
-        assert (pair.reference, pair.backend_view) == ("t", View(channel_block=16))
+        assert (pair.reference, pair.backend_view) == ("t", Transform(channel_block=16))
 
 
 def test_blocks_of_channels_are_compared_whether_both_declare_them_or_one_shows_them():
     stored = RNG.normal(size=(1, 16, 3, 4)).astype(np.float32)
-    view = View(channel_block=16)
+    view = Transform(channel_block=16)
     theirs, ours = in_one_order(stored, view, stored.reshape(1, 1, 3, 4, 16), view)
     np.testing.assert_array_equal(theirs, ours)
     theirs, ours = in_one_order(stored, view, stored[:, :8], view)

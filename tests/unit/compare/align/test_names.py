@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.align.align import align
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
-from qdebug.session import diff
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(1, 3, 6, 6)).astype(np.float32)

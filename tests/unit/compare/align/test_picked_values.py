@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
@@ -59,7 +59,7 @@ def test_a_slice_of_all_there_is_is_no_other_tensor(way):
     result = DiffSession(*(sides if way == "there" else sides[::-1])).result()
     assert result.status is Status.IDENTICAL, result.verdict.sentence
     assert not [entry for entry in result.coverage.unmatched if entry.kind == "lost"]
-    assert {"all", "low"} & set(Run.of(sides[0]).classes.members("r")) == {"all"}
+    assert {"all", "low"} & set(IndexedRecording.of(sides[0]).members("r")) == {"all"}
 
 
 def test_slices_of_one_tensor_are_told_apart_by_what_they_take():
@@ -80,8 +80,8 @@ def test_a_slice_that_may_leave_something_out_is_a_tensor_of_its_own(changed):
     values |= {"steps": np.array([-1])} if changed == "steps" else {}
     nodes = [node("Relu", "x", "r"), node("Slice", "r starts ends axes steps", "y")]
     constants = set(values) - ({"ends"} if changed == "computed" else set())
-    run = Run.of(recording(nodes, {"x": X, "r": X, **values, "y": X}, constants))
-    assert run.classes.members("r") == ("r",)
+    run = IndexedRecording.of(recording(nodes, {"x": X, "r": X, **values, "y": X}, constants))
+    assert run.members("r") == ("r",)
 
 
 def test_a_product_is_not_folded_into_what_it_only_scales_with():

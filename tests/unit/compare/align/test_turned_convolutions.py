@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_one_order
-from qdebug.compare.align.pairs import View
-from qdebug.compare.align.value_classes import Run
+from qdebug.compare.align.pairs import Transform
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -128,7 +128,7 @@ def test_a_fault_among_turned_blocks_is_found_where_it_is(fault, first):
 
 
 def test_weights_in_blocks_are_put_in_plain_order_and_padding_left_out():
-    run = Run.of(in_blocks())
+    run = IndexedRecording.of(in_blocks())
     reader = run.graph.producer("c1b")
     np.testing.assert_array_equal(in_plain_order(run, reader, blocked_weight(W1)), W1)
     assert in_plain_order(run, run.graph.producer("a2"), W1) is W1
@@ -169,7 +169,7 @@ def test_blocks_are_handed_on_by_nodes_that_declare_none():
 
 def test_blocks_may_be_turned_on_either_side():
     last = X.transpose(LAST)
-    view = View(channel_block=4, transpose=LAST)
+    view = Transform(channel_block=4, transpose=LAST)
     for sides in ((last, None, blocked(X), view), (blocked(X), view, last, None), (blocked(X), view, blocked(X), view)):
         np.testing.assert_array_equal(*in_one_order(*sides))
 

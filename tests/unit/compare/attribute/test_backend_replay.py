@@ -21,7 +21,7 @@ def recorded(node, arrays, *, quants=None, constants=()):
 
 
 def replayed(recording):
-    return replay(recording, recording.graph.nodes[0], "y")
+    return replay(recording, recording.graph.nodes[0], "y", (0, 0))
 
 
 def test_what_a_pad_fills_in_among_codes_is_a_code():

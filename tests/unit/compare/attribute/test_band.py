@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.attribute.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm
 from qdebug.model import Graph, MemoryRecording, Node
 from qdebug.numerics.checkpoint import asking
 from qdebug.replay.registry import run_node
-from qdebug.session import diff
 
 RNG = np.random.default_rng(21)
 A, B = (RNG.normal(size=(4, 64)).astype(np.float32) for _ in range(2))
@@ -157,7 +157,7 @@ def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeyp
             return (count, held_unit(half), held_unit(total)), [norm(np.asarray(each)) for each in arrays], len(asked)
 
     whole, lengths, times = found()
-    monkeypatch.setattr("qdebug.compare.attribute.band._STRETCH", 32)
+    monkeypatch.setattr("qdebug.numerics.blocks._STRETCH", 32)
     monkeypatch.setattr("qdebug.numerics.short_formats._STRETCH", 32)
     parts, summed, more = found()
     assert whole == parts == (3, 2.0**-11, 2.0**-24)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import run_node
-from qdebug.session import diff
 
 X = np.random.default_rng(8).normal(size=(1, 4, 8, 8)).astype(np.float32)
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.attribute.attribute import softmax_axes, which_count
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
-from qdebug.session import diff
 
 RNG = np.random.default_rng(9)
 X = (RNG.normal(size=(2, 6, 6)) * 2).astype(np.float32)

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
-from qdebug.session import diff
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((2, 8, 32)).astype(np.float32)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.result.finding import FindingKind, Role
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.model import Role as TensorRole
 from qdebug.replay import run_node
-from qdebug.session import diff
 
 RNG = np.random.default_rng(77)
 X = RNG.normal(size=(4, 16)).astype(np.float32)

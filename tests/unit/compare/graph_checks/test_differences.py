@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
-from qdebug.session import diff
 
 X = np.random.default_rng(2).uniform(-1, 1, (1, 4)).astype(np.float32)
 STEP = np.float32(1 / 64)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import run_node
-from qdebug.session import diff
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(1, 2, 6, 6)).astype(np.float32)

@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.align.pairs import Kind
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
-from qdebug.session import diff
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(6, 32)).astype(np.float32)

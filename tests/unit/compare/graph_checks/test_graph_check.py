@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from qdebug.api import diff
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import run_node
-from qdebug.session import diff
 
 X = np.random.default_rng(4).normal(size=(1, 2, 6, 6)).astype(np.float32)
 SHAPES = {"three": np.array([1, 6, 12], np.int64), "two": np.array([6, 12], np.int64)}

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.api import diff
 from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
-from qdebug.session import diff
 
 WRITTEN = QuantParams(dtype="uint8", scale=0.5, zero_point=3)
 

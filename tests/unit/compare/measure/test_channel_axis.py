@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure.channel_axis import channel_axis
 from qdebug.compare.measure.pair_values import PairReader
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -134,7 +134,7 @@ def test_the_backend_s_operator_counts_where_the_reference_has_none():
     unknown = graph_of([("Unknown", (), "y", {})], {"y": (2, 3, 4, 5)})
     backend = graph_of([("MatMul", ("x", "w"), "y", {})], {"y": (2, 3, 4, 5)})
     assert axis_of(unknown, (2, 3, 4, 5), backend=backend) == 3
-    turned = View(transpose=(0, 2, 3, 1))  # in which order its dimensions are then is another matter
+    turned = Transform(transpose=(0, 2, 3, 1))  # in which order its dimensions are then is another matter
     assert axis_of(unknown, (2, 3, 4, 5), backend=backend, backend_view=turned) == 1
 
 

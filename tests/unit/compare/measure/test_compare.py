@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure import compare
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.model import Graph, MemoryRecording, QuantParams, Role, TensorInfo
@@ -157,12 +157,12 @@ def test_the_clamp_of_a_folded_relu_is_accounted_for():
         ours,
         theirs,
         theirs_is={"quant": QUANT},
-        views={"reference_view": View(clamp_low=0.0)},
+        views={"reference_view": Transform(clamp_low=0.0)},
         relu_floor=True,
     )
     assert (clamped.stats.mismatches, clamped.stats.sqnr_db) == (0, math.inf)
     assert clamped.rails == Rails(at_qmin=2, at_qmax=0, clipped_low=0, clipped_high=0, floor=2, total=3)
-    backwards = compared(F32([6.0]), F32([9.0]), views={"backend_view": View(clamp_high=6.0)})
+    backwards = compared(F32([6.0]), F32([9.0]), views={"backend_view": Transform(clamp_high=6.0)})
     assert backwards.stats.mismatches == 0
 
 
@@ -204,7 +204,7 @@ def test_each_array_is_loaded_once_and_not_written_to():
     kept = {key: array.copy() for key, array in arrays.items()}
     first = Counting(Graph(tensors=[TensorInfo(name="r")]), arrays)
     second = Counting(Graph(tensors=[TensorInfo(name="b")]), {("b", s, 0): F32([0.0, 2.0]) for s in range(3)})
-    compare_pair(first, second, pair_of(reference_view=View(clamp_low=0.0)))
+    compare_pair(first, second, pair_of(reference_view=Transform(clamp_low=0.0)))
     assert sorted(loads) == sorted((name, sample, 0) for name in "rb" for sample in range(3))
     assert all(np.array_equal(array, kept[key]) for key, array in arrays.items())
 
@@ -234,7 +234,7 @@ class TestSmallTensorsTogether:
     def test_each_is_as_it_is_alone(self, tolerance):
         sides = self.recordings()
         pairs = [Pair(reference=name, backend=name, match=Match.EXACT, reason="") for name in sides[1].names]
-        pairs[4] = replace(pairs[4], backend_view=View(clamp_low=0.0))
+        pairs[4] = replace(pairs[4], backend_view=Transform(clamp_low=0.0))
         pairs[8] = replace(pairs[8], backend="t11")  # another shape
         requests = [Request(pair=pair, relu_floor=True, tolerance=tolerance) for pair in pairs]
         together = compare_small(*sides, requests)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure.pair_values import PairReader
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, QuantParams, TensorInfo
@@ -77,7 +77,7 @@ def test_it_stops_when_it_is_told_to(reader):
 def test_values_are_real_and_in_the_references_order():
     codes = np.arange(6, dtype=np.int8).reshape(1, 2, 3)
     reference = recorded("r", {(0, 0): np.zeros((1, 3, 2), F32)})
-    view = View(transpose=(0, 2, 1), clamp_low=0.0)
+    view = Transform(transpose=(0, 2, 1), clamp_low=0.0)
     pair = Pair(reference="r", backend="b", match=Match.MANUAL, reason="", backend_view=view)
     reader = PairReader(reference, recorded("b", {(0, 0): codes}, quant=QUANT), pair)
     found = reader.values(0, 0)
@@ -91,7 +91,9 @@ def test_values_are_real_and_in_the_references_order():
 def test_what_is_turned_is_profiled_alike_from_memory_and_from_a_file(monkeypatch):
     theirs, codes = noise((2, 3, 4, 5), 1), np.rint(noise((2, 4, 5, 3), 2) * 20).astype(np.int8)
     quant = QuantParams(dtype="int8", scale=F32([0.5, 0.25, 0.1]), zero_point=[1, 0, 2], axis=3)
-    pair = Pair(reference="r", backend="b", match=Match.MANUAL, reason="", backend_view=View(transpose=(0, 3, 1, 2)))
+    pair = Pair(
+        reference="r", backend="b", match=Match.MANUAL, reason="", backend_view=Transform(transpose=(0, 3, 1, 2))
+    )
     both = PairReader(recorded("r", {(0, 0): theirs}), recorded("b", {(0, 0): codes}, quant=quant), pair)
     copied = both.profile(sample=0)
     monkeypatch.setattr(spilled, "SPILL_FROM", 1)

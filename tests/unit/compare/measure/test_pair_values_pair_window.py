@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure.pair_values import PairReader, open_pair
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo
@@ -76,7 +76,7 @@ def test_any_number_of_dimensions(shape):
 
 def test_bounds_of_a_fused_clamp_hold_in_a_window_too():
     values = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
-    part = window(reader(values, values, view=View(clamp_low=0.0)))
+    part = window(reader(values, values, view=Transform(clamp_low=0.0)))
     assert part.backend.min() == 0
     assert part.reference.min() == -1
 
@@ -102,12 +102,12 @@ def test_sides_of_different_sizes_have_no_window():
 
 VIEWS = {
     "as it is": (None, lambda array: array),
-    "channels last": (View(transpose=(0, 3, 1, 2)), lambda array: array.transpose(0, 2, 3, 1)),
+    "channels last": (Transform(transpose=(0, 3, 1, 2)), lambda array: array.transpose(0, 2, 3, 1)),
     "in blocks": (
-        View(channel_block=2),
+        Transform(channel_block=2),
         lambda array: array.reshape(2, 2, 2, 5, 6).transpose(0, 1, 3, 4, 2),
     ),
-    "clamped": (View(clamp_low=-0.5, clamp_high=0.5), lambda array: array),
+    "clamped": (Transform(clamp_low=-0.5, clamp_high=0.5), lambda array: array),
 }
 
 
@@ -167,16 +167,16 @@ def test_what_lies_in_a_file_takes_no_memory(tmp_path):
     ours = np.frombuffer(mapped, np.int8).reshape(1, 4, 4, 4)
     theirs = np.zeros((1, 4, 4, 4), np.float32)
     quant = QuantParams(dtype="int8", scale=0.5, zero_point=0)
-    turned = View(transpose=(0, 3, 1, 2))
+    turned = Transform(transpose=(0, 3, 1, 2))
     assert opened(reader(theirs, ours, quant=quant)).held == theirs.nbytes
     assert opened(reader(ours, ours, quant=quant)).held == 0
     assert opened(reader(ours, ours, quant=quant, view=turned)).held == 0, "a view of it, which is read as it is asked"
-    blocked = opened(reader(ours, ours, view=View(channel_block=4)))
+    blocked = opened(reader(ours, ours, view=Transform(channel_block=4)))
     assert blocked.held in {0, 64}
 
 
 def test_what_was_made_in_a_file_takes_no_memory_but_would_have_to_be_made_again(monkeypatch):
-    values, blocks = np.arange(64.0).reshape(1, 4, 4, 4), View(channel_block=4)
+    values, blocks = np.arange(64.0).reshape(1, 4, 4, 4), Transform(channel_block=4)
     in_memory = opened(reader(values, values.copy(), view=blocks))
     assert in_memory.made == in_memory.held == 2 * values.nbytes
     monkeypatch.setattr(spilled, "SPILL_FROM", 1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure import partial
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.partial import compare_partly
@@ -77,7 +77,7 @@ def test_codes_are_compared_as_real_values(axis):
 
 def test_another_order_of_dimensions():
     backend = record(np.ascontiguousarray(VALUES.transpose(0, 2, 3, 1)), "elements:3000")
-    view = View(transpose=(0, 3, 1, 2))
+    view = Transform(transpose=(0, 3, 1, 2))
     found = compare_pair(record(VALUES, None), backend, pair(backend_view=view))
     assert (found.basis, found.stats.mismatches) == ("elements", 0)
     both = compare_pair(record(VALUES, "elements:3000"), backend, pair(backend_view=view))
@@ -149,7 +149,7 @@ def test_values_that_are_not_finite_give_no_bound(bad):
 
 def test_a_clamp_takes_the_bound_away():
     found = compare_pair(
-        record(VALUES, "stats"), record(np.maximum(VALUES, 0), "stats"), pair(reference_view=View(clamp_low=0.0))
+        record(VALUES, "stats"), record(np.maximum(VALUES, 0), "stats"), pair(reference_view=Transform(clamp_low=0.0))
     )
     assert (found.stats, found.sqnr_at_most) == (None, None)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.pair_values import PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
@@ -104,7 +104,7 @@ def test_elements_of_narrow_codes_by_channel_have_the_values_that_all_have():
     found = compare_pair(record(real), kept, PAIR)
     assert (found.basis, found.stats.mismatches, found.stats.max_lsb) == ("elements", 0, 0.0)
     turned = record(np.ascontiguousarray(codes.T), keep="elements:900", scale=scale, axis=1)
-    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="", backend_view=View(transpose=(1, 0)))
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="", backend_view=Transform(transpose=(1, 0)))
     found = compare_pair(record(real), turned, pair)
     assert (found.basis, found.stats.mismatches, found.stats.max_lsb) == ("elements", 0, 0.0)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.compare.align.pairs import Match, Pair, View
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import OutputRanking, Status, json_safe
@@ -76,6 +76,6 @@ def test_facts_tell_apart_what_changes_results_and_nothing_else():
     assert list(result_facts([replace(pair, reason="another clause")], Limits(allow_partial=True))) == known
     for limits in (Limits(min_sqnr=20.0), Limits(max_lsb=1.0), Limits(atol=0.0), Limits(rtol=0.0)):
         assert list(result_facts([pair], limits)) != known
-    assert list(result_facts([replace(pair, backend_view=View(clamp_low=0.0))], Limits())) != known
+    assert list(result_facts([replace(pair, backend_view=Transform(clamp_low=0.0))], Limits())) != known
     assert list(result_facts([replace(pair, reference="c")], Limits())) != known
     assert list(result_facts([pair, pair], Limits())) != known

@@ -10,7 +10,7 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.report.schema import load_schema
 from qdebug.tui.commands import exports
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.elements.element_files import new_file
 
 
@@ -45,28 +45,28 @@ def test_a_reason_may_have_a_last_day(text, found):
 
 def test_the_command_shows_the_same_screen(make_scene):
     scene = make_scene(names=("a b",), row=0)
-    assert exports.command(["qdebug", "tui", "r.h5", "b.h5"], scene, View.MAP) == (
+    assert exports.command(["qdebug", "tui", "r.h5", "b.h5"], scene, ScreenId.MAP) == (
         "qdebug tui r.h5 b.h5 --node 'a b' --screen map"
     )
     scene.navigator.choose_sample(2)
     scene.navigator.choose_filter("sqnr<20 | row=0")
-    said = exports.command(["qdebug", "tui"], scene, View.NODES)
+    said = exports.command(["qdebug", "tui"], scene, ScreenId.NODES)
     assert said.endswith("--sample 2 --filter 'sqnr<20 | row=0'")
 
 
 def test_a_hostile_name_in_the_command_is_harmless(make_scene):
-    said = exports.command(["qdebug"], make_scene(names=("\x1b[2J$(rm -rf /);'x",), row=0), View.TENSOR)
+    said = exports.command(["qdebug"], make_scene(names=("\x1b[2J$(rm -rf /);'x",), row=0), ScreenId.TENSOR)
     assert "\x1b" not in said
     assert r"$'\x1b[2J$(rm -rf /);\'x'" in said
 
 
 def test_names_of_files_come_from_the_node_and_are_new(make_scene, folder):
     scene = make_scene(names=("../../etc/passwd",), row=0)
-    assert exports.suggested_name(scene, View.MAP) == "etc_passwd.svg"
+    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd.svg"
     (folder / "etc_passwd.svg").touch()
-    assert exports.suggested_name(scene, View.MAP) == "etc_passwd-2.svg"
-    assert exports.suggested_name(scene, View.NODES) == "nodes.csv"
-    assert exports.suggested_name(scene, View.VALUES) == "etc_passwd.npz"
+    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd-2.svg"
+    assert exports.suggested_name(scene, ScreenId.NODES) == "nodes.csv"
+    assert exports.suggested_name(scene, ScreenId.VALUES) == "etc_passwd.npz"
 
 
 def test_the_nodes_shown_are_written_with_full_numbers(make_scene):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.tui.reading.messages import Said
+from qdebug.tui.reading.messages import StatusMessage
 
 pytestmark = pytest.mark.asyncio
 
@@ -115,7 +115,7 @@ async def test_reading_the_help_takes_no_wish_back(held, settle):
 async def test_news_does_not_hide_what_is_waited_for(held):
     async def act(pilot, main, session):
         await pilot.press("!")
-        main.take(Said(message="computing again"))
+        main.take(StatusMessage(message="computing again"))
         assert main.message.startswith("computing again; first divergence: still comparing")
 
     await held(act)

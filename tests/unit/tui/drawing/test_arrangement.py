@@ -1,11 +1,11 @@
 import pytest
 
-from qdebug.tui.drawing.arrangement import VIEWS, View, arrange
+from qdebug.tui.drawing.arrangement import VIEWS, ScreenId, arrange
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 18), (100, 30)])
 def test_a_usual_terminal_has_the_profile_over_the_list(width, height):
-    panels = arrange(width, height, view=View.NODES, zoomed=False)
+    panels = arrange(width, height, view=ScreenId.NODES, zoomed=False)
     assert panels.usable
     assert panels.nodes
     assert not panels.detail
@@ -15,12 +15,12 @@ def test_a_usual_terminal_has_the_profile_over_the_list(width, height):
 
 
 def test_the_overview_has_strips_where_there_is_room():
-    assert arrange(80, 24, view=View.OVERVIEW, zoomed=False).strips == 2
-    assert arrange(80, 18, view=View.OVERVIEW, zoomed=False).strips == 0
-    assert arrange(80, 24, view=View.NODES, zoomed=False).strips == 0
+    assert arrange(80, 24, view=ScreenId.OVERVIEW, zoomed=False).strips == 2
+    assert arrange(80, 18, view=ScreenId.OVERVIEW, zoomed=False).strips == 0
+    assert arrange(80, 24, view=ScreenId.NODES, zoomed=False).strips == 0
 
 
-@pytest.mark.parametrize("view", [view for view in View if view not in {View.OVERVIEW, View.NODES}])
+@pytest.mark.parametrize("view", [view for view in ScreenId if view not in {ScreenId.OVERVIEW, ScreenId.NODES}])
 def test_any_other_screen_has_a_usual_terminal_to_itself(view):
     panels = arrange(80, 24, view=view, zoomed=False)
     assert panels.nodes + panels.page + panels.detail == 1
@@ -28,7 +28,7 @@ def test_any_other_screen_has_a_usual_terminal_to_itself(view):
     assert panels.zoom_refusal
 
 
-@pytest.mark.parametrize("view", [View.NODES, View.TENSOR])
+@pytest.mark.parametrize("view", [ScreenId.NODES, ScreenId.TENSOR])
 def test_a_wide_terminal_shows_list_and_facts_side_by_side(view):
     panels = arrange(120, 30, view=view, zoomed=False)
     assert panels.nodes
@@ -41,7 +41,7 @@ def test_a_wide_terminal_shows_list_and_facts_side_by_side(view):
 
 
 def test_a_very_wide_terminal_walks_the_graph_beside_list_and_facts():
-    panels = arrange(160, 40, view=View.GRAPH, zoomed=False)
+    panels = arrange(160, 40, view=ScreenId.GRAPH, zoomed=False)
     assert panels.nodes
     assert panels.page
     assert panels.detail
@@ -59,7 +59,7 @@ def test_there_is_always_something_to_see(view, zoomed, width, height):
 
 @pytest.mark.parametrize(("width", "height"), [(59, 24), (80, 17), (40, 10)])
 def test_a_small_terminal_has_one_panel(width, height):
-    for view in View:
+    for view in ScreenId:
         panels = arrange(width, height, view=view, zoomed=False)
         assert panels.usable
         assert panels.nodes + panels.page + panels.detail == 1
@@ -69,4 +69,4 @@ def test_a_small_terminal_has_one_panel(width, height):
 
 @pytest.mark.parametrize(("width", "height"), [(39, 24), (80, 9), (1, 1)])
 def test_a_tiny_terminal_is_refused(width, height):
-    assert not arrange(width, height, view=View.NODES, zoomed=False).usable
+    assert not arrange(width, height, view=ScreenId.NODES, zoomed=False).usable

@@ -1,5 +1,6 @@
 """Results of the rows: they say the same whether they come one by one or all at once."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 
 import qdebug
 from qdebug import version
+from qdebug.api import diff
 from qdebug.compare.result.limits import Acknowledgement
-from qdebug.session import DiffSession, diff, open_recording
+from qdebug.session import DiffSession, open_recording
 from qdebug.tui.nodes import rows as node_rows
-from qdebug.tui.reading.messages import Computed, Finished, Opened, Said
+from qdebug.tui.reading.messages import Computed, Finished, Opened, StatusMessage
 from qdebug.tui.reading.plan_rows import describe
 from qdebug.tui.reading.reader import Reader
 from qdebug.tui.reading.source import Opening
@@ -87,12 +89,12 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
         opened.table.apply(batch)
     assert opened.table.compared == 41
     assert [result.to_dict() for result in opened.table.results] == [node.to_dict() for node in told.nodes]
-    assert events[-1].result.to_json() == told.to_json()
-    assert not any(isinstance(event, Said) for event in events)
+    assert json.dumps(events[-1].result.to_dict()) == json.dumps(told.to_dict())
+    assert not any(isinstance(event, StatusMessage) for event in events)
     monkeypatch.setattr(version, "__version__", "0.0.0")
     reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))
     reader.run()
-    assert [event.message for event in events if isinstance(event, Said)] == [
+    assert [event.message for event in events if isinstance(event, StatusMessage)] == [
         "kept results are of another version of qdebug: computing again"
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.planned import State
@@ -35,7 +35,7 @@ def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
 
 @pytest.mark.parametrize("width", [60, 70, 80, 100, 140])
 def test_culprits_keep_their_names_in_a_narrow_terminal(pages, make_scene, width):
-    drawn = text(pages[View.OVERVIEW].draw(make_scene(), width, 18))
+    drawn = text(pages[ScreenId.OVERVIEW].draw(make_scene(), width, 18))
     assert "add_9" in drawn
     assert "introduced" in drawn
     assert max(map(len, drawn.splitlines())) <= width
@@ -51,14 +51,14 @@ def test_where_it_is_not_known_what_nodes_add_their_whole_error_ranks_them(make_
     table.metrics["introduced"][5] = 1e-6
     assert culprits(table, None).tolist() == [5, 8, 3]
     table.version += 1
-    drawn = text(pages[View.OVERVIEW].draw(scene, 80, 18))
+    drawn = text(pages[ScreenId.OVERVIEW].draw(scene, 80, 18))
     assert "no node adds any error" not in drawn
     assert "0.400          -" in next(line for line in drawn.splitlines() if "_8 " in line)
 
 
 def test_introduced_and_whole_error_have_one_unit(pages, make_scene):
     scene = make_scene()
-    head, first = text(pages[View.OVERVIEW].draw(scene, 100, 18)).splitlines()[:2]
+    head, first = text(pages[ScreenId.OVERVIEW].draw(scene, 100, 18)).splitlines()[:2]
     for title, value in (("introduced", scene.table.metrics["introduced"][9]), ("LSB", 12.5)):
         end = head.index(title) + len(title)
         assert float(first[:end].split()[-1]) == pytest.approx(value, rel=0.01), title
@@ -93,7 +93,7 @@ def test_a_metric_that_is_nan_is_not_shown_as_missing(pages, make_scene):
     result = scene.outcome
     scene.table.put(replace(result, metrics=replace(result.metrics, rel_l2=math.nan, sqnr_db=math.nan)))
     scene.table.version += 1
-    line = text(pages[View.OVERVIEW].draw(scene, 80, 18)).splitlines()[1]
+    line = text(pages[ScreenId.OVERVIEW].draw(scene, 80, 18)).splitlines()[1]
     assert "NaN" in line.split()
     assert absent(scene.table, 9, "sqnr_db") == "NaN"
     assert absent(scene.table, 9, "max_lsb") == "-"
@@ -110,7 +110,7 @@ def test_many_culprits_are_cut_to_the_worst(make_table):
 
 
 def test_the_overview_moves_among_culprits(pages, make_scene):
-    page, scene = pages[View.OVERVIEW], make_scene(row=3)
+    page, scene = pages[ScreenId.OVERVIEW], make_scene(row=3)
     drawn = text(page.draw(scene, 80, 18))
     assert "!* #9 block2/qlinearadd_9" in drawn
     assert "compared 24 of 24" in drawn
@@ -130,6 +130,6 @@ def test_the_overview_moves_among_culprits(pages, make_scene):
 
 def test_where_nothing_could_be_compared_no_node_is_called_right(pages, make_scene):
     scene = make_scene(4, failing=(), incomparable=range(4), row=1)
-    drawn = text(pages[View.OVERVIEW].draw(scene, 80, 18))
+    drawn = text(pages[ScreenId.OVERVIEW].draw(scene, 80, 18))
     assert "no node adds any error" not in drawn
     assert "no error where there was something to compare; f is=missing lists the rest" in drawn

@@ -8,7 +8,7 @@ import pytest
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.result.finding import Status
 from qdebug.model import Graph
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import BackendColumn, heading
@@ -45,10 +45,10 @@ def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
 
 
 def test_every_screen_but_two_has_a_page_that_stays_the_same(pages):
-    assert {*pages} == {*View} - {View.NODES, View.TENSOR}
-    assert len(pages) == len(View) - 2
+    assert {*pages} == {*ScreenId} - {ScreenId.NODES, ScreenId.TENSOR}
+    assert len(pages) == len(ScreenId) - 2
     assert all(pages[view].view is view and pages[view] is pages[view] for view in pages)
-    assert pages.get(View.NODES) is None
+    assert pages.get(ScreenId.NODES) is None
 
 
 def test_before_anything_is_compared_each_page_says_so(pages, make_scene):
@@ -61,7 +61,7 @@ def test_before_anything_is_compared_each_page_says_so(pages, make_scene):
 
 def test_a_tensor_without_partner_says_why_everywhere(pages, make_scene):
     scene = make_scene(row=25)
-    for view in (View.VALUES, View.CHANNELS, View.MAP, View.EXPLAIN):
+    for view in (ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP, ScreenId.EXPLAIN):
         assert "computed inside QLinearConv" in text(pages[view].draw(scene, 100, 18)), view
 
 
@@ -71,7 +71,7 @@ def test_hints_fit_a_narrow_terminal(pages):
 
 
 def test_the_graph_walks_along_edges(pages, make_scene):
-    page, scene = pages[View.GRAPH], make_scene(row=9)
+    page, scene = pages[ScreenId.GRAPH], make_scene(row=9)
     drawn = text(page.draw(scene, 120, 30))
     assert "block2/qlinearconv_8_out" in drawn
     assert "block2/relu_10" in drawn
@@ -92,7 +92,7 @@ def test_the_graph_walks_along_edges(pages, make_scene):
 
 
 def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
-    page, scene = pages[View.VALUES], make_scene()
+    page, scene = pages[ScreenId.VALUES], make_scene()
     drawn = text(page.draw(scene, 80, 20))
     assert "reference" in drawn
     assert "backend" in drawn
@@ -110,7 +110,7 @@ def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
 
 def test_values_as_codes_and_hex(pages, make_scene):
     cursor = ElementCursor()
-    page, scene = make_pages(cursor)[View.VALUES], make_scene()
+    page, scene = make_pages(cursor)[ScreenId.VALUES], make_scene()
     page.draw(scene, 80, 20)
     assert cursor.next_form(scene) == "stored codes"
     cursor.jump(scene, "0,0,0,0")
@@ -125,7 +125,7 @@ def test_a_saturated_element_is_named(pages, make_scene):
     arrays = (np.array([[9.0, 0.3]], dtype=np.float32), np.array([[6.5, 0.3]], dtype=np.float32), None, codes)
     scene = make_scene(arrays=(*arrays, None, make_scene().planned.quant))
     cursor = ElementCursor()
-    page = make_pages(cursor)[View.VALUES]
+    page = make_pages(cursor)[ScreenId.VALUES]
     page.draw(scene, 80, 20)
     cursor.jump(scene, "0,0")
     assert "AT QMAX" in text(page.draw(scene, 80, 20))
@@ -146,33 +146,33 @@ def test_a_saturated_element_is_named(pages, make_scene):
 )
 def test_any_shape_can_be_looked_at(pages, make_scene, arrays):
     scene = make_scene(arrays=tuple(map(np.asarray, arrays)))
-    for view in (View.VALUES, View.CHANNELS, View.MAP):
+    for view in (ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP):
         for _ in range(2):
             assert pages[view].draw(scene, 80, 18)
             for act in (pages[view].move, pages[view].side):
                 assert isinstance(act(scene, 1), str)
-        if view is View.MAP:
+        if view is ScreenId.MAP:
             pages[view].toggle()
             assert pages[view].draw(scene, 80, 18)
 
 
 def test_what_is_true_or_false_is_one_or_zero_and_one_channel_is_one(pages, make_scene):
     scene = make_scene(arrays=(np.array([[[True, False]]]), np.array([[[True, True]]])))
-    values = text(pages[View.VALUES].draw(scene, 80, 18)).replace("▸", " ").replace("^", " ")
+    values = text(pages[ScreenId.VALUES].draw(scene, 80, 18)).replace("▸", " ").replace("^", " ")
     assert ["0", "1", "0", "1", "1", "0", "1"] in [line.split() for line in values.splitlines()]
-    assert "\n 1 channel along dimension 1" in text(pages[View.CHANNELS].draw(scene, 80, 18))
+    assert "\n 1 channel along dimension 1" in text(pages[ScreenId.CHANNELS].draw(scene, 80, 18))
 
 
 def test_channels_are_listed_by_error_with_their_scale(pages, make_scene):
     reference = np.zeros((1, 4, 2, 2), np.float32)
     backend = reference + np.array([0.1, 3, 0.2, 0], np.float32).reshape(1, 4, 1, 1)
     scene = make_scene(arrays=(reference, backend, None, None, None, make_scene().planned.quant))
-    page = pages[View.CHANNELS]
+    page = pages[ScreenId.CHANNELS]
     lines = text(page.draw(scene, 100, 18)).splitlines()
     assert [line.split()[0].lstrip("▸") for line in lines[2:6]] in (["1", "2", "0", "3"], ["1", "2", "", "3"])
     assert "scale" in lines[1]
     assert "99%" in lines[2]
-    assert page.enter(scene) is View.MAP
+    assert page.enter(scene) is ScreenId.MAP
     assert "by number" in page.toggle_order()
     assert "channel" in page.move(scene, -99) or page.move(scene, -99)
 
@@ -183,7 +183,7 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     backend[0, 1, 4, 5] = 2
     scene = make_scene(arrays=(reference, backend))
     cursor = ElementCursor()
-    page = make_pages(cursor)[View.MAP]
+    page = make_pages(cursor)[ScreenId.MAP]
     page.draw(scene, 80, 18)
     cursor.jump(scene, "0,1,4,5")
     drawn = page.draw(scene, 80, 18)
@@ -197,7 +197,7 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     assert "channels x positions" in text(page.draw(scene, 80, 18))
     page.move(scene, -1)
     assert cursor.index == (0, 0, 5, 5)
-    assert page.enter(scene) is View.VALUES
+    assert page.enter(scene) is ScreenId.VALUES
 
 
 def test_a_flat_plane_is_drawn_as_large_as_there_is_room(pages, make_scene):
@@ -205,7 +205,7 @@ def test_a_flat_plane_is_drawn_as_large_as_there_is_room(pages, make_scene):
     backend = reference.copy()
     backend[0, 1, 40] = 2
     scene = make_scene(arrays=(reference, backend))
-    drawn = text(pages[View.MAP].draw(scene, 80, 18))
+    drawn = text(pages[ScreenId.MAP].draw(scene, 80, 18))
     assert "a cell is 1/4 x 1.8" in drawn
     assert sum("▀" * 20 in line for line in drawn.splitlines()) == 4
 
@@ -215,20 +215,20 @@ def test_without_colours_the_map_says_the_same(pages, make_scene):
     backend = reference.copy()
     backend[0, 0, 1, 2], backend[0, 0, 3, 3] = 2, np.nan
     scene = make_scene(arrays=(reference, backend), colours=False)
-    drawn = text(pages[View.MAP].draw(scene, 80, 18))
+    drawn = text(pages[ScreenId.MAP].draw(scene, 80, 18))
     assert "█" in drawn
     assert "!" in drawn
 
 
 def test_the_median_of_an_even_number_of_samples_lies_between_the_middle_two(pages, make_scene):
     assert "worst 43.0, median 43.5, best 44.0 dB" in text(
-        pages[View.SAMPLES].draw(make_scene(row=8, samples=2), 80, 18)
+        pages[ScreenId.SAMPLES].draw(make_scene(row=8, samples=2), 80, 18)
     )
-    assert "median 43.0" in text(pages[View.SAMPLES].draw(make_scene(row=8, samples=3), 80, 18))
+    assert "median 43.0" in text(pages[ScreenId.SAMPLES].draw(make_scene(row=8, samples=3), 80, 18))
 
 
 def test_samples_are_chosen_for_all_screens(pages, make_scene):
-    page, scene = pages[View.SAMPLES], make_scene()
+    page, scene = pages[ScreenId.SAMPLES], make_scene()
     drawn = text(page.draw(scene, 80, 18))
     assert "3 samples, 3 beyond the limit" in drawn
     assert "worst" in drawn
@@ -244,14 +244,14 @@ def test_samples_are_chosen_for_all_screens(pages, make_scene):
 
 @pytest.mark.parametrize("width", [60, 80, 96, 120])
 def test_the_share_of_each_channel_is_never_cut(pages, make_scene, width):
-    lines = pages[View.CHANNELS].draw(make_scene(), width, 18)
+    lines = pages[ScreenId.CHANNELS].draw(make_scene(), width, 18)
     assert text(lines[1:2]).rstrip(" >").endswith("share of error")
     assert all(len(text([line])) <= width for line in lines)
     assert text(lines[2:3]).endswith("%")
 
 
 def test_explain_tells_what_the_search_found(pages, make_scene):
-    page, scene = pages[View.EXPLAIN], make_scene(elements=False)
+    page, scene = pages[ScreenId.EXPLAIN], make_scene(elements=False)
     assert "looking for one" in text(page.draw(scene, 80, 18))
     found = NodeExplanation(
         node=scene.planned.node,
@@ -274,7 +274,7 @@ def test_explain_tells_what_the_search_found(pages, make_scene):
 
 
 def test_backends_stand_beside_each_other(pages, make_scene, make_table):
-    page, scene = pages[View.BACKENDS], make_scene()
+    page, scene = pages[ScreenId.BACKENDS], make_scene()
     assert "qdebug tui REF A B C" in text(page.draw(scene, 80, 18))
     columns = [BackendColumn(title="a.h5", table=scene.table), BackendColumn(title="b.h5", table=make_table(24))]
     both = replace(scene, backends=columns)
@@ -323,7 +323,7 @@ def test_nodes_that_share_a_reference_are_told_apart_on_every_backend(pages, mak
     columns = [
         BackendColumn(title=title, table=shared(table)) for title, table in (("a", scene.table), ("b", make_table()))
     ]
-    drawn = text(pages[View.BACKENDS].draw(replace(scene, backends=columns), 80, 18)).splitlines()
+    drawn = text(pages[ScreenId.BACKENDS].draw(replace(scene, backends=columns), 80, 18)).splitlines()
     eight, nine = (next(line for line in drawn if f"{kind}_{n}" in line) for kind, n in (("conv", 8), ("add", 9)))
     assert eight.split()[-2:] == ["44.0", "44.0"]
     assert nine.split()[-4:] == ["*", "6.50", "*", "6.50"]
@@ -334,7 +334,7 @@ def test_long_rows_go_down_the_screen(make_scene):
     backend = reference.copy()
     backend[0, 120] = 0
     cursor = ElementCursor()
-    page, scene = make_pages(cursor)[View.VALUES], make_scene(arrays=(reference, backend))
+    page, scene = make_pages(cursor)[ScreenId.VALUES], make_scene(arrays=(reference, backend))
     drawn = text(page.draw(scene, 80, 18))
     assert "dimension 1 goes down" in drawn
     cursor.jump(scene, "0,120")
@@ -350,7 +350,7 @@ def test_long_rows_go_down_the_screen(make_scene):
 def test_values_of_any_shape_can_be_walked(make_scene, shape):
     reference = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
     cursor = ElementCursor()
-    page, scene = make_pages(cursor)[View.VALUES], make_scene(arrays=(reference, reference + 1))
+    page, scene = make_pages(cursor)[ScreenId.VALUES], make_scene(arrays=(reference, reference + 1))
     for step in (lambda: page.move(scene, 1), lambda: page.side(scene, 1), lambda: page.move(scene, 10**6)):
         drawn = text(page.draw(scene, 80, 18))
         assert f"@{position(cursor.index)}" in drawn
@@ -374,14 +374,14 @@ def test_an_input_that_is_not_compared_is_not_said_to_be_pending(make_scene, mon
     rows[5], results[5] = replace(rows[5], missing="computed inside another one"), None
     monkeypatch.setattr(scene.table, "rows", rows)
     monkeypatch.setattr(scene.table, "results", results)
-    page = make_pages(ElementCursor())[View.GRAPH]
+    page = make_pages(ElementCursor())[ScreenId.GRAPH]
     drawn = text(page.draw(scene, 80, 18))
     assert "not compared" in drawn
     assert "pending" not in drawn
 
 
 def test_a_low_graph_shows_the_node_whole_before_its_attributes(make_scene):
-    page = make_pages(ElementCursor())[View.GRAPH]
+    page = make_pages(ElementCursor())[ScreenId.GRAPH]
     scene = make_scene()
     whole = [line for line in text(page.draw(scene, 60, 40)).splitlines() if "+" in line and "--" in line]
     low = text(page.draw(scene, 60, 14)).splitlines()
@@ -390,7 +390,7 @@ def test_a_low_graph_shows_the_node_whole_before_its_attributes(make_scene):
 
 
 def test_an_explanation_that_goes_on_says_how_far(make_scene):
-    page = make_pages(ElementCursor())[View.EXPLAIN]
+    page = make_pages(ElementCursor())[ScreenId.EXPLAIN]
     scene = make_scene()
     head = text(page.draw(scene, 60, 4)).splitlines()[0]
     assert "j for " in head
@@ -402,6 +402,6 @@ def test_an_explanation_that_goes_on_says_how_far(make_scene):
 def test_what_no_node_computes_needs_no_arithmetic(make_scene):
     scene = make_scene()
     opened = replace(scene.opened, backend_graph=Graph([], inputs=(scene.planned.tensor,)))
-    drawn = text(make_pages(ElementCursor())[View.EXPLAIN].draw(replace(scene, opened=opened), 80, 18))
+    drawn = text(make_pages(ElementCursor())[ScreenId.EXPLAIN].draw(replace(scene, opened=opened), 80, 18))
     assert "no node of the graph computes this tensor" in drawn
     assert "looking for" not in drawn

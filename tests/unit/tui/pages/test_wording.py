@@ -8,7 +8,7 @@ from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import SampleError
 from qdebug.model import Graph, Role, TensorInfo
 from qdebug.tui.commands.way_back import to_worst_input
-from qdebug.tui.drawing.arrangement import View
+from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.nodes.walk import inputs_of
 from qdebug.tui.pages.channels_page import _bar
 from qdebug.tui.pages.elements import ElementCursor
@@ -31,7 +31,7 @@ def test_a_share_that_is_not_all_is_never_said_to_be_all(pages, make_scene):
     result = scene.outcome
     tiny = replace(result.introduced, rmse=result.propagated.rmse / 1e4)
     scene.table.put(replace(result, introduced=tiny))
-    for view in (View.GRAPH, View.EXPLAIN):
+    for view in (ScreenId.GRAPH, ScreenId.EXPLAIN):
         drawn = text(pages[view].draw(scene, 80, 22))
         assert "<0.01 %" in drawn
         assert "100" not in drawn
@@ -44,10 +44,10 @@ def test_the_share_of_a_channel_is_none_or_all_only_if_it_is(make_scene, share, 
 
 def test_with_a_sample_chosen_a_screen_says_whose_errors_it_shows(pages, make_scene):
     scene = make_scene()
-    for view in (View.OVERVIEW, View.GRAPH):
+    for view in (ScreenId.OVERVIEW, ScreenId.GRAPH):
         assert "of all 3 samples" not in text(pages[view].draw(scene, 100, 24))
     scene.navigator.choose_sample(1)
-    for view in (View.OVERVIEW, View.GRAPH):
+    for view in (ScreenId.OVERVIEW, ScreenId.GRAPH):
         for width in (60, 100):
             assert "of all 3 samples" in text(pages[view].draw(scene, width, 24))
 
@@ -71,7 +71,7 @@ def test_the_backends_of_a_wide_terminal_stand_next_to_the_names(pages, make_sce
     scene = make_scene()
     columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in ("a", "long-name-of-a-recording")]
     both = replace(scene, backends=columns)
-    head, row, *_ = (pages[View.BACKENDS].draw(both, 200, 30)[at] for at in (0, 10))
+    head, row, *_ = (pages[ScreenId.BACKENDS].draw(both, 200, 30)[at] for at in (0, 10))
     assert "SQNR dB and introduced" in text([head])
     assert "long-name-of-a-recording.h5" in text([head])
     assert text([row]).count("LSB") == 2
@@ -83,8 +83,8 @@ def test_a_wide_terminal_shows_what_each_sample_adds(pages, make_scene):
     result = scene.outcome
     own = SampleError(max_abs=0.1, rmse=0.05, sqnr_db=20.0, max_lsb=2.5)
     scene.table.put(replace(result, samples=tuple(replace(one, introduced=own) for one in result.samples)))
-    assert "introduced" not in text(pages[View.SAMPLES].draw(scene, 80, 20))
-    wide = text(pages[View.SAMPLES].draw(scene, 120, 20))
+    assert "introduced" not in text(pages[ScreenId.SAMPLES].draw(scene, 80, 20))
+    wide = text(pages[ScreenId.SAMPLES].draw(scene, 120, 20))
     assert wide.count("2.50 LSB") == 3
     assert max(line.count("█") for line in wide.splitlines()) > 40
 
@@ -103,7 +103,7 @@ def test_what_fails_as_a_whole_but_in_no_single_sample_is_not_said_to_be_fine(ma
     assert row not in table.failing(1)
     table.put(broken)  # while a sample is chosen
     assert row in table.failing(1)
-    page = make_pages(ElementCursor())[View.SAMPLES]
+    page = make_pages(ElementCursor())[ScreenId.SAMPLES]
     drawn = text(page.draw(scene, 80, 18))
     assert "beyond the limit as a whole, not in a single sample: the graphs differ" in drawn
     scene.navigator.choose_sample(None)
@@ -114,11 +114,11 @@ def test_a_narrow_terminal_says_which_of_the_backends_it_shows(pages, make_scene
     scene = make_scene()
     columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in "abc"]
     three = replace(scene, backends=columns)
-    narrow = text(pages[View.BACKENDS].draw(three, 60, 20)).splitlines()
+    narrow = text(pages[ScreenId.BACKENDS].draw(three, 60, 20)).splitlines()
     assert len(narrow) == 20
     assert "c.h5" not in "".join(narrow)
     assert any("1 to 2 of 3; h and l show the others" in line for line in narrow)
-    assert "of 3" not in text(pages[View.BACKENDS].draw(three, 120, 20))
+    assert "of 3" not in text(pages[ScreenId.BACKENDS].draw(three, 120, 20))
 
 
 def test_a_reader_without_a_finite_error_is_comparable_all_the_same(pages, make_scene):
@@ -126,11 +126,11 @@ def test_a_reader_without_a_finite_error_is_comparable_all_the_same(pages, make_
     after = scene.table.results[10]
     for level in (float("inf"), float("nan")):
         scene.table.put(replace(after, metrics=replace(after.metrics, rel_l2=level)))
-        drawn = text(pages[View.GRAPH].draw(scene, 100, 22))
+        drawn = text(pages[ScreenId.GRAPH].draw(scene, 100, 22))
         assert f"* rel {'inf' if level > 1 else 'NaN'}" in drawn
         assert "not comparable" not in drawn
     scene.table.put(replace(after, status=Status.INCOMPARABLE, metrics=None))
-    assert "? not comparable" in text(pages[View.GRAPH].draw(scene, 100, 22))
+    assert "? not comparable" in text(pages[ScreenId.GRAPH].draw(scene, 100, 22))
 
 
 def test_an_input_that_could_not_be_compared_has_no_error_to_tell(make_scene):
@@ -144,21 +144,21 @@ def test_the_way_here_names_every_step_of_it(pages, make_scene):
     scene = make_scene(row=3)
     for row in (4, 3, 4, 5, 4):
         scene.navigator.jump(row)
-    path = text(pages[View.GRAPH].draw(scene, 160, 22)).splitlines()[0]
+    path = text(pages[ScreenId.GRAPH].draw(scene, 160, 22)).splitlines()[0]
     assert [name.rpartition("_")[2].rstrip("]") for name in path.split(" > ")] == ["3", "4", "3", "4", "5", "4"]
-    narrow = text(pages[View.GRAPH].draw(scene, 60, 22)).splitlines()[0]
+    narrow = text(pages[ScreenId.GRAPH].draw(scene, 60, 22)).splitlines()[0]
     assert ".. > " in narrow
 
 
 def test_what_is_of_one_sample_and_step_says_which(pages, make_scene):
     scene = make_scene()
-    for view in (View.CHANNELS, View.MAP):
+    for view in (ScreenId.CHANNELS, ScreenId.MAP):
         assert "sample 2" in text(pages[view].draw(scene, 80, 22)), view
     scene.navigator.steps = 2
-    for view in (View.CHANNELS, View.MAP):
+    for view in (ScreenId.CHANNELS, ScreenId.MAP):
         assert "sample 2, step 0" in text(pages[view].draw(scene, 80, 22)), view
     alone = make_scene(samples=1)
-    for view in (View.CHANNELS, View.MAP):
+    for view in (ScreenId.CHANNELS, ScreenId.MAP):
         assert "sample" not in text(pages[view].draw(alone, 80, 22)), view
 
 
@@ -179,10 +179,10 @@ def test_worst_elements_of_another_step_are_not_gone_to(make_scene):
 
 def test_the_difference_of_codes_is_headed_by_its_unit(pages, make_scene):
     scene = make_scene()
-    drawn = text(pages[View.VALUES].draw(scene, 100, 22))
+    drawn = text(pages[ScreenId.VALUES].draw(scene, 100, 22))
     assert "difference" in drawn.splitlines()[2]
-    pages[View.VALUES]._cursor.next_form(scene)
-    heads = text(pages[View.VALUES].draw(scene, 100, 22)).splitlines()[2]
+    pages[ScreenId.VALUES]._cursor.next_form(scene)
+    heads = text(pages[ScreenId.VALUES].draw(scene, 100, 22)).splitlines()[2]
     assert "in LSB" in heads
     assert "ref, real" in heads
 
@@ -191,13 +191,13 @@ def test_of_a_node_without_steps_the_whole_error_is_told_too(pages, make_scene):
     scene = make_scene()
     metrics = replace(scene.outcome.metrics, max_lsb=None, lsb_bias=None)
     scene.table.put(replace(scene.outcome, metrics=metrics))
-    drawn = text(pages[View.EXPLAIN].draw(scene, 100, 22))
+    drawn = text(pages[ScreenId.EXPLAIN].draw(scene, 100, 22))
     assert "differ, by at most 0.500" in drawn
     assert "LSB" not in next(line for line in drawn.splitlines() if "whole error" in line)
 
 
 def test_columns_of_channels_that_have_no_room_can_be_gone_to(pages, make_scene):
-    page, scene = pages[View.CHANNELS], make_scene()
+    page, scene = pages[ScreenId.CHANNELS], make_scene()
 
     def head(width=60):
         drawn = text(page.draw(scene, width, 12))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.tui.drawing.arrangement import VIEWS, View
+from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.panels.chrome import banner, status, tabs, verdict_lines
 from qdebug.tui.panels.verdict_text import verdict_text
@@ -16,7 +16,7 @@ def words(lines):
 
 @pytest.mark.parametrize("many", [False, True])
 def test_screens_have_their_names_at_80_columns(many):
-    drawn = words(tabs(View.OVERVIEW, 80, many=many))
+    drawn = words(tabs(ScreenId.OVERVIEW, 80, many=many))
     assert len(drawn) <= 80
     assert [word[0].isdigit() for word in drawn.split()] == [True, False] * (len(VIEWS) - (not many))
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from qdebug.tui.reading.comparing import Comparison
+from qdebug.tui.reading.comparing import ComparisonInProgress
 from qdebug.tui.reading.messages import Computed, Opened
 from qdebug.tui.reading.source import Opening
 
@@ -16,7 +16,7 @@ def compared(make_session):
 
     posted = []
     opening = Opening(compare=lambda: Unguarded(8))
-    comparison = Comparison(0, opening, lock=threading.Condition(), post=posted.append)
+    comparison = ComparisonInProgress(0, opening, lock=threading.Condition(), post=posted.append)
     fill(comparison)
     return comparison, posted
 

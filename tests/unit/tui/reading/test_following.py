@@ -10,7 +10,7 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import journal_of
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.panels.desk import Start
+from qdebug.tui.panels.desk import StartPlace
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,7 +40,7 @@ def followed(tmp_path, reference, monkeypatch):
 
     async def run(act):
         opening = _opening(reference, tmp_path / "b.h5", TuiChoices(follow=True), tmp_path / "limits.toml")
-        app = QdebugApp([opening], begin=Start(screen="nodes"))
+        app = QdebugApp([opening], begin=StartPlace(screen="nodes"))
 
         async def check_shown(*words):
             for _ in range(1000):

@@ -8,6 +8,7 @@ from qdebug.errors import RecordingError
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.tui.reading.messages import (
     AcceptRequest,
+    AlignmentProgress,
     Computed,
     DetailReady,
     DetailRequest,
@@ -16,12 +17,11 @@ from qdebug.tui.reading.messages import (
     Finished,
     Glimpsed,
     LookRequest,
-    Named,
-    Noted,
+    NamesLoaded,
+    NoteKept,
     NoteRequest,
     Opened,
-    Said,
-    Staged,
+    StatusMessage,
     Withdraw,
 )
 from qdebug.tui.reading.reader import Reader
@@ -200,14 +200,14 @@ def test_stages_of_a_long_alignment_are_told_now_and_then(make_session, monkeypa
     reader = Reader([Opening(compare=compare, hear=told.append)], events.put)
     reader.start()
     first = events.get(timeout=20)
-    assert isinstance(first, Staged)
+    assert isinstance(first, AlignmentProgress)
     assert first.stage.startswith("pairing tensors ")
     reader.stop()  # whoever quits does not wait for the rest
     go.set()
     reader.join(20)
     assert not reader.is_alive()
     left = [events.get() for _ in range(events.qsize())]
-    assert {type(event) for event in left} <= {Staged}
+    assert {type(event) for event in left} <= {AlignmentProgress}
     assert len(left) < 20
 
 
@@ -216,7 +216,7 @@ def test_names_come_before_the_graphs(make_session):
     reader = Reader([Opening(compare=make_session, names=lambda: ["t0", "t1"])], events.put)
     reader.start()
     taken = until(events, Finished)
-    assert [type(event) for event in taken[:2]] == [Named, Opened]
+    assert [type(event) for event in taken[:2]] == [NamesLoaded, Opened]
     assert taken[0].table.names == ["t0", "t1"]
     reader.stop()
     reader.join(10)
@@ -227,7 +227,7 @@ def test_the_graphs_wait_until_the_names_are_painted(make_session, monkeypatch):
     events = Queue()
     reader = Reader([Opening(compare=make_session, names=lambda: ["t0"])], events.put)
     reader.start()
-    until(events, Named)
+    until(events, NamesLoaded)
     with pytest.raises(Empty):
         events.get(timeout=0.1)
     reader.shown()
@@ -309,7 +309,7 @@ def test_a_search_gives_way_to_a_job_and_begins_again(start, make_session, searc
     look_for_arithmetic(reader, 9, 1)
     wait_for(lambda: searches)
     reader.request(ExportRequest(backend=0, path=tmp_path / "x", write=lambda _, __: "nothing"))
-    assert "nothing" in until(events, Said)[-1].message
+    assert "nothing" in until(events, StatusMessage)[-1].message
     wait_for(lambda: len(searches) == 2)
     reader.stop()
     reader.join(10)
@@ -427,7 +427,7 @@ def test_what_there_is_to_do_is_done_between_two_blocks_of_a_long_comparison(sta
     wait_for(lambda: "block0/qlinearadd_1_out" in reader._comparisons[0].results)
     limits, node = tmp_path / "limits.toml", "block0/qlinearadd_1"
     reader.request(NoteRequest(backend=0, node=node, text="look here", path=limits))
-    assert until(events, Noted)[-1].text == "look here"
+    assert until(events, NoteKept)[-1].text == "look here"
     reader.request(AcceptRequest(backend=0, node=node, reason="known", expires=None, path=limits))
     wait_for(lambda: node in session.accepted)
     written = tmp_path / "view.svg"
@@ -456,7 +456,7 @@ def test_what_there_is_to_do_is_not_given_up_half_way(start, endless, tmp_path):
     assert begun.wait(20)
     ask(reader, 1)
     go_on.set()
-    assert "all of it" in until(events, Said)[-1].message
+    assert "all of it" in until(events, StatusMessage)[-1].message
     assert answer(events, 1).values is not None
     session.resume.set()
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
 
 import numpy as np
 
@@ -20,33 +19,29 @@ from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 
-__all__ = ["Run", "ValueClasses", "tensor_order"]
+__all__ = ["IndexedRecording", "same_kind", "tensor_order"]
 
 
-class ValueClasses:
-    """Tensors of a graph grouped by the real numbers they stand for.
+class IndexedRecording:
+    """A recording, and what its graph tells of each tensor.
 
-    A tensor, its codes and the codes dequantized form one class; its root is the member nearest the
-    graph's input. Rounding to codes is not a change of meaning, so it does not part a class.
+    Tensors are grouped by the real numbers they stand for: a tensor, its codes and the codes dequantized form one
+    class. Its root is the member nearest the graph's input. Rounding to codes is not a change of meaning, so it does
+    not part a class.
 
     Args:
-        graph: The graph.
+        recording: The recording.
+        graph: Its graph, or that with fused activations and sums as nodes of their own.
         neutral: Nodes whose constants change nothing (times 1, plus 0, slices of all there is), with what they hand on.
-        constant: Gives what tells a constant's values from those of others, by name; None where nobody looked.
 
     Attributes:
+        recording: The recording.
         graph: The graph.
-        neutral: As given.
+        recorded: Names of recorded tensors that do not hang on constants alone.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        neutral: Mapping[str, str] | None = None,
-        constant: Callable[[str], Hashable] = lambda _: None,
-    ) -> None:
-        self.graph, self._constant = graph, constant
-        self.neutral = dict(neutral or {})
+    def __init__(self, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> None:
+        self.recording, self.graph, self._neutral = recording, graph, neutral
         self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
         self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
         self._turned: dict[
@@ -59,6 +54,39 @@ class ValueClasses:
         for node in graph.nodes:
             self._follow(node)
             self._group(node)
+        self.recorded = frozenset([name for name in recording.names if name not in folded])
+
+    @classmethod
+    def of(cls, recording: Recording) -> IndexedRecording:
+        """Index a recording by its graph."""
+        return cls(recording, recording.graph, _neutral_nodes(recording))
+
+    def expanded(self) -> IndexedRecording:
+        """Show fused activations and sums as nodes of their own, see `expanded`; itself where there are none."""
+        graph = expanded(self.graph)
+        return self if graph is self.graph else IndexedRecording(self.recording, graph, self._neutral)
+
+    def read_through(self, recording: Recording) -> IndexedRecording:
+        """Return the same index with values from a recording that stands before this one."""
+        other = copy(self)
+        other.recording = recording
+        return other
+
+    def values(self, tensor: str) -> np.ndarray:
+        """Return the real values of a recorded tensor, as float64; of codes without a scale, the codes."""
+        return np.asarray(dequantize(self.recording.load(tensor), self.graph.tensors[tensor].quant), np.float64)
+
+    def has(self, tensor: str) -> bool:
+        """Tell whether the values of a tensor were recorded."""
+        return self.recording.has(tensor)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Return the extents of a recorded tensor."""
+        return shape_of(self.recording, tensor)
+
+    def size(self, tensor: str) -> int:
+        """Return how many elements a recorded tensor has."""
+        return math.prod(self.shape(tensor))
 
     def _follow(self, node: Node) -> None:
         """Derive what a node's outputs hang on from what its inputs do."""
@@ -100,7 +128,7 @@ class ValueClasses:
             self._turned[node.outputs[0]] = start, order
 
     def handed_on(self, node: Node) -> str | None:
-        """Give the tensor whose values a node hands on as its first output; None if it computes something else."""
+        """Return the tensor whose values a node hands on as its first output; None if it computes something else."""
         row = operators.of(node.op)
         if row.keeps_values or row.arranges or row.casts:
             if node.name in self._turned_back:
@@ -110,7 +138,7 @@ class ValueClasses:
             source = node.inputs[0] if node.inputs else ""
             if source and (row.keeps_values or self._changes_format(node) or self.changes_layout(node)):
                 return source
-        return self.neutral.get(node.name)
+        return self._neutral.get(node.name)
 
     def changes_layout(self, node: Node) -> bool:
         """Tell whether a node only arranges a tensor of the source model in another order: a runtime put it in."""
@@ -139,7 +167,7 @@ class ValueClasses:
         numbers: dict[str, int] = {}
         for name in self.graph.tensors:
             if self.graph.producer(name) is None:
-                value = self._constant(name) if name in self._folded else None
+                value = _constant_key(self.recording, name) if name in self._folded else None
                 numbers[name] = seen.setdefault(name if value is None else ("constant", value), len(seen))
         for node in self.graph.nodes:
             read = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
@@ -150,7 +178,7 @@ class ValueClasses:
         return numbers
 
     def number(self, tensor: str) -> int:
-        """Give a number that tensors share if the same operators make them of the same inputs (value numbering).
+        """Return a number that tensors share if the same operators make them of the same inputs (value numbering).
 
         Forms of one tensor share it as well, and so do small constants of the same values.
         """
@@ -175,16 +203,16 @@ class ValueClasses:
         return arranged(next(numbers)) == arranged(next(numbers))
 
     def root(self, tensor: str) -> str:
-        """Give the first tensor that holds the same real numbers; the tensor itself if it is the first."""
+        """Return the first tensor that holds the same real numbers; the tensor itself if it is the first."""
         return self._root.get(tensor, tensor)
 
     def members(self, tensor: str) -> tuple[str, ...]:
-        """Give all tensors of a tensor's class, in topological order."""
+        """Return all tensors of a tensor's class, in topological order."""
         root = self._root.get(tensor, tensor)
         return tuple(self._members.get(root, (root,)))
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
-        """Give the nodes that read any member of a tensor's class and do more than hand it on."""
+        """Return the nodes that read any member of a tensor's class and do more than hand it on."""
         root = self._root.get(tensor, tensor)
         if root not in self._members:
             return tuple([node for node in self.graph.consumers(root) if self.handed_on(node) is None])
@@ -204,7 +232,7 @@ class ValueClasses:
         return tensor in self._shapes
 
     def data_inputs(self, node: Node) -> tuple[str, ...]:
-        """Give a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
+        """Return a node's inputs that depend on the network's input; of shapes only if there is nothing else."""
         free, folded = node.inputs, self._folded
         if "" in free or not folded.isdisjoint(free):
             free = tuple([tensor for tensor in free if tensor and tensor not in folded])
@@ -218,7 +246,7 @@ def _attrs_key(node: Node) -> Hashable:
 
 
 def _constant_key(recording: Recording, name: str) -> Hashable:
-    """Give what tells a small constant, of which graphs have many alike, from those of other values; None of others."""
+    """Return what tells a small constant, of which graphs have many, from those of other values; None of others."""
     info = recording.graph.tensors.get(name)
     if info is None:  # of a part that a node is shown as: it is recorded nowhere
         return None
@@ -298,46 +326,17 @@ def _neutral_nodes(recording: Recording) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A recording together with the value classes of its graph and the names it has activations of.
-
-    Args:
-        recording: The recording.
-        graph: Its graph, or that with fused activations and sums as nodes of their own.
-        classes: Those of the graph.
-        recorded: Names of recorded tensors that do not hang on constants alone.
-    """
-
-    recording: Recording
-    graph: Graph
-    classes: ValueClasses
-    recorded: AbstractSet[str]
-
-    @classmethod
-    def of(cls, recording: Recording) -> Run:
-        """Derive the classes of a recording's graph."""
-        return cls._derived(recording, recording.graph, _neutral_nodes(recording))
-
-    def expanded(self) -> Run:
-        """Show fused activations and sums as nodes of their own, see `expanded`; the same run where there are none."""
-        graph = expanded(self.graph)
-        return self if graph is self.graph else self._derived(self.recording, graph, self.classes.neutral)
-
-    def read_through(self, recording: Recording) -> Run:
-        """Give the same run with values from a recording that stands before this one."""
-        return replace(self, recording=recording)
-
-    @classmethod
-    def _derived(cls, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> Run:
-        classes = ValueClasses(graph, neutral, partial(_constant_key, recording))
-        recorded = frozenset([name for name in recording.names if not classes.folds(name)])
-        return cls(recording=recording, graph=graph, classes=classes, recorded=recorded)
-
-
 def tensor_order(graph: Graph) -> tuple[str, ...]:
-    """Give the tensors of a graph, constants left out: inputs first, then outputs node by node."""
+    """Return the tensors of a graph, constants left out: inputs first, then outputs node by node."""
     produced = [tensor for node in graph.nodes for tensor in node.outputs if tensor]
     made = set(produced)
     free = [name for name, info in graph.tensors.items() if name not in made and info.role is not Role.CONSTANT]
     return tuple(dict.fromkeys([*graph.inputs, *free, *produced]))
+
+
+def same_kind(ref: IndexedRecording, reference: str, be: IndexedRecording, backend: str) -> bool:
+    """Tell whether two tensors were recorded with one shape, or are declared with one shape and dtype."""
+    if ref.has(reference) and be.has(backend):
+        return ref.shape(reference) == be.shape(backend)
+    theirs, ours = ref.graph.tensors[reference], be.graph.tensors[backend]
+    return theirs.shape is not None and (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)

@@ -1,19 +1,17 @@
-"""The tests that the README shows run as they stand there, with a device to test."""
+"""The tests that the guide shows run as they stand there, with a device to test."""
 
 import contextlib
 import re
-from pathlib import Path
 
 import pytest
 
 import qdebug.session  # noqa: F401  numpy and h5py load once a process: before pytester, which forgets what comes later
+from qdebug.cli.topics import topic_text
 
 with contextlib.suppress(ImportError):
     import onnx  # noqa: F401  the same
 
 pytest_plugins = ["pytester"]
-
-README = Path(__file__).resolve().parents[2] / "README.md"
 
 CONFTEST = """
 import numpy as np
@@ -41,8 +39,7 @@ def device(request):
 
 @pytest.fixture
 def example():
-    section = README.read_text(encoding="utf-8").partition("## In your tests")[2].partition("\n## ")[0]
-    first, second = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    first, second = re.findall(r"^```python\n(.*?)^```$", topic_text("tests"), re.MULTILINE | re.DOTALL)
     assert "assert_close" in first
     return second
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import qdebug
 from qdebug.compare.align import layouts
+from qdebug.compare.align.context import Context
+from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Match, Pair
-from qdebug.compare.align.value_classes import Run, ValueClasses, tensor_order
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 
 OPS = ("Conv", "Relu", "Add", "Identity", "QuantizeLinear", "DequantizeLinear", "Shape", "Constant", "Cast", "Concat")
@@ -67,7 +68,7 @@ def first_form(classes, tensor):
 @settings(max_examples=200, deadline=None)
 @given(graphs())
 def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
-    classes = ValueClasses(graph)
+    classes = IndexedRecording.of(MemoryRecording.single(graph, {}))
     order = list(graph.tensors)
     for tensor in order:
         assert classes.folds(tensor) == free_of_input(graph, tensor)
@@ -83,7 +84,7 @@ def test_every_tensor_is_in_the_class_that_its_definition_says(graph):
 @settings(max_examples=100, deadline=None)
 @given(graphs())
 def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
-    classes = ValueClasses(graph)
+    classes = IndexedRecording.of(MemoryRecording.single(graph, {}))
 
     def computation(form):
         tensor = classes.root(form)
@@ -109,9 +110,9 @@ def test_a_constant_that_is_neutral_hands_the_other_input_on(op):
         inputs=["x"],
     )
     recording = MemoryRecording.single(graph, {"one": np.ones(3, np.float32), "x": np.ones(3, np.float32)})
-    assert Run.of(recording).classes.members("x") == ("x", "y")
+    assert IndexedRecording.of(recording).members("x") == ("x", "y")
     other = MemoryRecording.single(graph, {"one": np.full(3, 2, np.float32), "x": np.ones(3, np.float32)})
-    assert Run.of(other).classes.members("x") == ("x",)
+    assert IndexedRecording.of(other).members("x") == ("x",)
 
 
 @pytest.mark.parametrize(("value", "members"), [(1, ("x", "y")), (2, ("x",))])
@@ -124,7 +125,7 @@ def test_a_neutral_constant_stays_one_when_it_is_given_the_extents_of_data(value
     ]
     graph = Graph(nodes, tensors=[TensorInfo(name="one", role=Role.CONSTANT)], inputs=["x"])
     recording = MemoryRecording.single(graph, {"one": np.full(3, value, np.float32), "x": np.ones((3, 1), np.float32)})
-    assert Run.of(recording).classes.members("x") == members
+    assert IndexedRecording.of(recording).members("x") == members
 
 
 def test_a_neutral_constant_with_an_activation_hands_nothing_on():
@@ -135,13 +136,13 @@ def test_a_neutral_constant_with_an_activation_hands_nothing_on():
         inputs=["x"],
     )
     recording = MemoryRecording.single(graph, {"one": np.ones(3, np.float32), "x": np.ones(3, np.float32)})
-    assert Run.of(recording).classes.members("x") == ("x",)
+    assert IndexedRecording.of(recording).members("x") == ("x",)
 
 
 @settings(max_examples=150, deadline=None)
 @given(graphs((*OPS, "Reshape", "Squeeze", "MatMul")), graphs((*OPS, "Reshape", "Squeeze", "MatMul")))
 def test_where_nothing_turns_the_search_for_turned_tensors_can_be_left_out(first, second):
-    ref, be = (Run.of(MemoryRecording.single(graph, {})) for graph in (first, second))
+    ref, be = (IndexedRecording.of(MemoryRecording.single(graph, {})) for graph in (first, second))
     partners = {name: name for name in tensor_order(second) if name in first.tensors}
     quick = layouts._layouts(partners, ref, be, frames={})
     always, layouts._may_turn = layouts._may_turn, lambda _: True
@@ -160,14 +161,14 @@ def test_one_turn_on_either_side_is_searched_for():
         ],
         inputs=["x"],
     )
-    ref, be = (Run.of(MemoryRecording.single(graph, {})) for graph in (plain, turned))
-    pairs = {
-        name: Pair(backend=name, reference=other, match=Match.EXACT, reason="")
-        for name, other in (("x", "x"), ("u", "x"), ("y", "y"))
-    }
-    found = layouts.with_layouts(pairs, ("x", "u", "y"), ref, be)
-    assert found["u"].backend_view.transpose == (0, 2, 1)
-    assert found["x"].backend_view is None
+    ref, be = (IndexedRecording.of(MemoryRecording.single(graph, {})) for graph in (plain, turned))
+    context = Context(ref=ref, be=be)
+    for name, other in (("x", "x"), ("u", "x"), ("y", "y")):
+        context.add(Pair(backend=name, reference=other, match=Match.EXACT, reason=""))
+    for pair in layouts.as_laid_out(context):
+        context.add(pair)
+    assert context.found["u"].backend_view.transpose == (0, 2, 1)
+    assert context.found["x"].backend_view is None
 
 
 def test_constants_are_told_apart_by_their_hashes_as_by_their_values(tmp_path):
@@ -193,7 +194,7 @@ def test_constants_are_told_apart_by_their_hashes_as_by_their_values(tmp_path):
             recorder.constant(name, array)
 
     def alike(recording):
-        classes = Run.of(recording).classes
+        classes = IndexedRecording.of(recording)
         return [(one, other) for one in graph.tensors for other in graph.tensors if classes.alike([one], [other])]
 
     held = MemoryRecording.single(graph, {"x": np.ones(2, np.float32), **values})
@@ -204,9 +205,9 @@ def test_constants_are_told_apart_by_their_hashes_as_by_their_values(tmp_path):
 
 def test_a_graph_whose_nodes_do_one_thing_each_is_not_classified_twice():
     plain = Graph([Node(name="n", op="Conv", inputs=("x",), outputs=("y",))], inputs=["x"])
-    run = Run.of(MemoryRecording.single(plain, {}))
+    run = IndexedRecording.of(MemoryRecording.single(plain, {}))
     assert run.expanded() is run
     fused = Graph([replace(plain.nodes[0], attrs={"activation": "Relu"})], inputs=["x"])
-    run = Run.of(MemoryRecording.single(fused, {}))
+    run = IndexedRecording.of(MemoryRecording.single(fused, {}))
     assert [node.op for node in run.expanded().graph.nodes] == ["Conv", "Relu"]
     assert run.graph is fused

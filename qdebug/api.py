@@ -1,0 +1,137 @@
+"""What `import qdebug` offers of comparing and explaining: results that know how to print themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.compare.explaining.explanation import ExplainedRun
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import RunComparison
+from qdebug.errors import UsageError
+from qdebug.model import Recording
+from qdebug.session import DiffSession, open_recording
+from qdebug.workflow.explain import explain as explain_run
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["DiffResult", "Explanation", "diff", "explain"]
+
+_WIDTH = 100
+
+
+class DiffResult(RunComparison):
+    """The comparison of a backend recording with a reference recording; `print` shows its report."""
+
+    __slots__ = ()
+
+    @classmethod
+    def made_of(cls, found: RunComparison) -> DiffResult:
+        """Return a comparison as a public result."""
+        return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return the result as JSON text that validates against the schema in `qdebug/report/schemas`."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def __str__(self) -> str:
+        """Return the report that `qdebug diff` prints."""
+        from qdebug.report.table import diff_report
+
+        return _printed(diff_report(self, width=_WIDTH))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from qdebug.report.html import diff_fragment
+
+        return diff_fragment(self)
+
+
+class Explanation(ExplainedRun):
+    """Which arithmetic reproduces each node of a recording; `print` shows its report."""
+
+    __slots__ = ()
+
+    @classmethod
+    def made_of(cls, found: ExplainedRun) -> Explanation:
+        """Return an explanation as a public result."""
+        return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return the explanation as JSON text that validates against the schema in `qdebug/report/schemas`."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def __str__(self) -> str:
+        """Return the report that `qdebug explain` prints."""
+        from qdebug.report.explain import explain_report
+
+        return _printed(explain_report(self))
+
+
+def _printed(report: RenderableType) -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    file = StringIO()
+    Console(file=file, width=_WIDTH, color_system=None, force_terminal=False, highlight=False).print(report)
+    return "\n".join(map(str.rstrip, file.getvalue().splitlines()))
+
+
+def diff(
+    reference: str | Path | Recording,
+    backend: str | Path | Recording,
+    *,
+    limits: Limits | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> DiffResult:
+    """Compare a backend recording with a reference recording.
+
+    What was found out of two files is kept, in `BACKEND.qdebug-cache` or the user's cache folder, for the next time.
+
+    Args:
+        reference: A path or an open recording.
+        backend: A path or an open recording.
+        limits: What counts as divergence and what may be missing; a stated default if None.
+        executor: Compares tensors in its workers; both sides must then be paths.
+        progress: Called with the number of tensors compared and their total.
+
+    Raises:
+        RecordingError: A file cannot be read.
+        AlignmentError: The two record different networks.
+    """
+    opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
+    session = DiffSession(*opened, limits=limits, cache=True)
+    if executor is not None:
+        if isinstance(reference, Recording) or isinstance(backend, Recording):
+            raise UsageError("An executor needs paths, not open recordings.", hint="Pass the two paths to diff().")
+        session.compare_in(executor, Path(reference), Path(backend))
+    return DiffResult.made_of(session.result(progress=progress))
+
+
+def explain(
+    backend: str | Path | Recording,
+    *,
+    node: str | None = None,
+    limits: Limits | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Explanation:
+    """Find the arithmetic that reproduces each node of a recording bit for bit.
+
+    Args:
+        backend: A path or an open recording.
+        node: Name of one node or tensor to answer for; all if None. Its siblings are looked at too, for their evidence.
+        limits: Acknowledged nodes, and the largest error in steps that need not be explained; nothing if None.
+        progress: Called with the number of outputs looked at, their total and the name of the next node.
+
+    Raises:
+        RecordingError: The file cannot be read.
+        UsageError: There is no such node.
+    """
+    return Explanation.made_of(explain_run(backend, node=node, limits=limits, progress=progress))

@@ -1,0 +1,153 @@
+"""What is known while two recordings are aligned: both of them indexed, the pairs found so far, and what has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
+from qdebug.compare.align.pairs import Match, Pair, Side, Transform
+from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
+from qdebug.model import Node
+
+__all__ = ["Context", "PairMap", "add_partner", "only_result", "paired"]
+
+
+def paired(backend: str, reference: str, match: Match, reason: str, view: Transform | None = None) -> Pair:
+    """Return a pair of which at most the backend's values are changed first."""
+    return Pair(backend=backend, reference=reference, match=match, reason=reason, backend_view=view)
+
+
+class PairMap(dict[str, Pair]):
+    """Pairs by backend tensor, whether the two were recorded or not.
+
+    Args:
+        ref: The reference run.
+        be: The backend run.
+
+    Attributes:
+        partners: Roots of the reference's classes that a class of the backend's answers to, by its root.
+        taken: The first backend tensor that answers to a reference tensor.
+    """
+
+    def __init__(self, ref: IndexedRecording, be: IndexedRecording) -> None:
+        super().__init__()
+        self._ref, self._be = ref, be
+        self.partners: dict[str, tuple[str, ...]] = {}
+        self.taken: dict[str, str] = {}
+
+    def add(self, pair: Pair) -> None:
+        """Add a pair; one that its backend tensor has already is replaced."""
+        self[pair.backend] = pair
+        add_partner(self.partners, self._be.root(pair.backend), self._ref.root(pair.reference))
+        self.taken.setdefault(pair.reference, pair.backend)
+
+    def drop(self, backend: str) -> None:
+        """Undo a pair."""
+        pair = self.pop(backend)
+        if self.taken.get(pair.reference) == backend:
+            del self.taken[pair.reference]
+        root = self._be.root(backend)
+        self.partners.pop(root, None)
+        for member in self._be.members(root):
+            if member in self:
+                add_partner(self.partners, root, self._ref.root(self[member].reference))
+
+
+def add_partner(partners: dict[str, tuple[str, ...]], backend: str, reference: str) -> None:
+    """Note that a class of the backend's answers to one of the reference's; nearly always to no other."""
+    known = partners.get(backend, ())
+    if reference not in known:
+        partners[backend] = (*known, reference)
+
+
+@dataclass(kw_only=True)
+class Context:
+    """What the strategies read, and add to.
+
+    Args:
+        ref: The reference run.
+        be: The backend run.
+
+    Attributes:
+        found: The pairs found so far.
+        notes: Why a backend tensor has no partner.
+        undecided: Backend tensors that several reference tensors fit equally well.
+        incomparable: Backend tensors whose pairs are not compared: they are extents, and one side has others.
+        withdrawn: Backend tensors whose values speak against what the graphs lead to.
+        clamped_later: Results of the reference's Relu or Clip that the codes of backend tensors answer to, by these.
+        by_structure: Pairs that the graphs lead to, before anything else is asked.
+        by_size: Recorded reference tensors by their number of elements, once somebody asks.
+        sketches: Mean and root of the mean square of reference tensors that were looked at; None if they tell nothing.
+    """
+
+    ref: IndexedRecording
+    be: IndexedRecording
+    notes: dict[str, str] = field(default_factory=dict)
+    undecided: set[str] = field(default_factory=set)
+    incomparable: set[str] = field(default_factory=set)
+    withdrawn: set[str] = field(default_factory=set)
+    clamped_later: dict[str, str] = field(default_factory=dict)
+    by_structure: dict[str, Pair | None] = field(default_factory=dict)
+    by_size: dict[int, list[str]] = field(default_factory=dict)
+    sketches: dict[str, tuple[float, float] | None] = field(default_factory=dict)
+
+    @cached_property
+    def found(self) -> PairMap:
+        """The pairs found so far."""
+        return PairMap(self.ref, self.be)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The backend's tensors in topological order."""
+        return tensor_order(self.be.graph)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The pairs found so far, in the backend's topological order."""
+        return [self.found[name] for name in self.order if name in self.found]
+
+    @cached_property
+    def loose(self) -> bool:
+        """Whether values are looked at: a harness said some of what it recorded in words of its own, or not at all."""
+        return any(has_loose(run.recording.graph) for run in (self.ref, self.be))
+
+    @cached_property
+    def undeclared_codes(self) -> bool:
+        """Whether the backend computes with codes and may leave unsaid where."""
+        return has_loose(self.be.recording.graph) and computes_with_codes(self.be.recording)
+
+    @cached_property
+    def forms(self) -> dict[str, str]:
+        """The reference tensor that stands for each tensor of the source model, one that was recorded if there is."""
+        found: dict[str, str] = {}
+        for info in self.ref.graph.tensors.values():
+            if info.stands_for and (info.stands_for not in found or info.name in self.ref.recorded):
+                found[info.stands_for] = info.name
+        return found
+
+    @cached_property
+    def results(self) -> dict[str, str]:
+        """What each reference node makes, by its name; only nodes that make one tensor."""
+        return {node.name: made for node in self.ref.graph.nodes if (made := only_result(node)) is not None}
+
+    def run(self, side: Side) -> IndexedRecording:
+        """Return the run of one side."""
+        return self.be if side is Side.BACKEND else self.ref
+
+    def unpaired(self, tensor: str, reason: str, *, undecided: bool = False) -> None:
+        """Note why a backend tensor has no partner, as far as is known."""
+        self.notes[tensor] = reason
+        (self.undecided.add if undecided else self.undecided.discard)(tensor)
+
+    def add(self, pair: Pair) -> None:
+        """Add a pair that a strategy found."""
+        self.found.add(pair)
+        self.notes.pop(pair.backend, None)
+        self.undecided.discard(pair.backend)
+
+
+def only_result(node: Node) -> str | None:
+    """Return the one tensor that a node makes; None if it makes several."""
+    made = [name for name in node.outputs if name]
+    return made[0] if len(made) == 1 else None

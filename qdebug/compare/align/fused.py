@@ -1,0 +1,174 @@
+"""What one side computes in one node and the other in several: nodes folded into weights, activations, codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.compare.align.clamps import after_codes, bounds_of, clamped_inside, codes_clamp, is_after_codes
+from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.expand import goes_into_weights
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.pairs import Match, Pair, Transform
+from qdebug.compare.align.weights import same_scalar, weight_distance
+from qdebug.model import Node, operators
+from qdebug.model.operators import operands, same_family
+from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
+
+__all__ = ["absorbed", "behind_turn", "reads_only", "through_folded"]
+
+
+def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
+    """Pair what a node makes of a tensor with that tensor's partner, if the reference computes both in one."""
+    ref, be = context.ref, context.be
+    inputs = be.data_inputs(node)
+    pair = context.found.get(inputs[0]) if len(inputs) == 1 else None
+    if pair is None or pair.backend in be.graph.inputs:
+        return None
+    clamps, inside = operators.of(node.op).clamps, False
+    if pair.match is Match.EXACT and not clamps:
+        return None
+    if any(same_family(reader, node) for reader in ref.consumers(pair.reference)):
+        return None
+    if clamps:
+        bounds = bounds_of(be, node)
+        inside = clamped_inside(ref, pair.reference, be, inputs[0], bounds)
+        if not inside:
+            return _left_to_codes(context, tensor, node, pair, bounds)
+    alone = len(be.consumers(inputs[0])) == 1  # what others read as well is not folded away
+    if not alone or not (inside or _takes_in(context, tensor, pair.reference, node)):
+        return None
+    context.found.drop(pair.backend)
+    context.unpaired(pair.backend, f"the reference computes it together with {node.op} {node.name!r}")
+    reason = f"the reference does {node.op} {node.name!r} along with what comes before"
+    return paired(tensor, pair.reference, Match.FUSED, reason)
+
+
+def _left_to_codes(
+    context: Context, tensor: str, node: Node, pair: Pair, bounds: tuple[float, float] | None
+) -> Pair | None:
+    """Pair the result of a Relu or Clip with the codes that do its work in the reference, if there are such codes."""
+    ref = context.ref
+    if bounds is None or not any(codes_clamp(ref, form, bounds) for form in ref.members(pair.reference)):
+        return None
+    if is_after_codes(ref, pair.reference):
+        reason = f"{pair.reason}; {node.op} applied to the backend's values first, as the reference's codes do"
+        context.add(replace(pair, reason=reason, backend_view=Transform(clamp_low=bounds[0], clamp_high=bounds[1])))
+    reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
+    return paired(tensor, after_codes(context, tensor, pair.reference), Match.QUANTIZATION, reason)
+
+
+def _takes_in(context: Context, tensor: str, reference: str, reader: Node) -> bool:
+    """Tell whether the constants of the node that makes a reference tensor can do what a backend tensor's does.
+
+    A runtime folds a factor before a product into the product as well as one behind it: where the reference's product
+    behind the tensor has a factor that the backend's has not, what comes before the factor has not taken it in.
+    """
+    node = context.ref.graph.producer(reference)
+    if node is None or not goes_into_weights(reader, node):
+        return False
+    if operators.of(reader.op).neutral == 1:
+        ours, theirs = _factors_behind(context.be, tensor), _factors_behind(context.ref, reference)
+        if ours and theirs and ours.isdisjoint(theirs):
+            return False
+    return any(name and context.ref.folds(name) for name in operands(node))
+
+
+def _factors_behind(run: IndexedRecording, tensor: str) -> set[float]:
+    """Return the factors that products have which read a tensor, or what is only moved of it."""
+    found: set[float] = set()
+    waiting = [tensor]
+    for _ in range(FUSED_CHAIN_MAX_NODES):
+        readers = [reader for name in waiting for reader in run.consumers(name)]
+        rows = [(operators.plain(reader), reader) for reader in readers]
+        factors = [reader.attrs.get("alpha", 1.0) for row, reader in rows if row.product]
+        found |= {float(factor) for factor in factors if isinstance(factor, int | float)}
+        waiting = [name for row, reader in rows if row.moves for name in reader.outputs if name]
+    return found
+
+
+def through_folded(context: Context, tensor: str, output: str, *, into_weights: bool = False) -> tuple[str, list[Node]]:
+    """Follow the reference from a tensor through the nodes that the backend computes along with its node.
+
+    Args:
+        context: What is known.
+        tensor: The backend tensor.
+        output: The reference tensor to start from.
+        into_weights: Also follow nodes whose constants can have gone into the backend node's weights.
+    """
+    ref, folded = context.ref, list[Node]()
+    maker = context.be.graph.producer(tensor) if into_weights else None
+    while True:
+        readers = ref.consumers(output)
+        if len(readers) != 1 or not (into_weights or operators.of(readers[0].op).clamps):
+            return output, folded
+        reader = readers[0]
+        if not reads_only(ref, reader, output):
+            return output, folded
+        turned = None if maker is None else behind_turn(ref, output)
+        if turned is not None and maker is not None:
+            behind = ref.consumers(turned)
+            if len(behind) != 1 or not goes_into_weights(behind[0], maker):
+                return output, folded
+            if not reads_only(ref, behind[0], turned) or _done_later(context, tensor, behind[0]):
+                return ref.data_inputs(reader)[0], folded
+            folded.append(reader)
+            reader = behind[0]
+        inside = maker is not None and goes_into_weights(reader, maker)
+        if not (inside or _is_clamped(context, tensor, reader)) or _done_later(context, tensor, reader):
+            return output, folded
+        folded.append(reader)
+        output = reader.outputs[0]
+
+
+def reads_only(ref: IndexedRecording, reader: Node, tensor: str) -> bool:
+    """Tell whether a reference node reads one tensor beside constants, and a given one: shapes are none."""
+    return [ref.root(name) for name in ref.data_inputs(reader)] == [ref.root(tensor)]
+
+
+def behind_turn(ref: IndexedRecording, output: str) -> str | None:
+    """Return what the one reader of a reference tensor makes of it if that turns it: a backend may do so later."""
+    readers = ref.consumers(output)
+    return readers[0].outputs[0] if len(readers) == 1 and operators.of(readers[0].op).transposes else None
+
+
+def _done_later(context: Context, tensor: str, node: Node) -> bool:
+    """Tell whether the backend does what a reference node does right after a tensor.
+
+    Activations are left aside, and what only arranges values: behind that, constants alone tell a node from others.
+    """
+    waiting, moved = [tensor], False
+    for _ in range(FUSED_CHAIN_MAX_NODES):
+        readers = [reader for name in waiting for reader in context.be.consumers(name)]
+        if any(_does_the_same(context, reader, node, by_constants=moved) for reader in readers):
+            return True
+        moved = moved or any(operators.of(reader.op).moves for reader in readers)
+        rows = [(operators.plain(reader), reader) for reader in readers]
+        waiting = [reader.outputs[0] for row, reader in rows if row.activation or row.moves]
+    return False
+
+
+def _does_the_same(context: Context, ours: Node, theirs: Node, *, by_constants: bool) -> bool:
+    """Tell whether a backend node may do what a reference node does with one tensor and constants.
+
+    A sum of two tensors does not add a constant, and one that adds another constant does something else.
+    """
+    if not same_family(ours, theirs) or len(context.be.data_inputs(ours)) != 1:
+        return False
+    sides = context.ref, theirs, context.be, ours
+    distance = weight_distance(*sides)
+    if distance is None:
+        return not by_constants or same_scalar(*sides)
+    return bool(np.less(distance, WEIGHT_MAX_REL_DISTANCE))
+
+
+def _is_clamped(context: Context, tensor: str, activation: Node) -> bool:
+    """Tell whether the range of a backend tensor's codes shows that it has been through a Relu or Clip."""
+    if not operators.of(activation.op).clamps:
+        return False
+    bounds = bounds_of(context.ref, activation)
+    if codes_clamp(context.be, tensor, bounds):
+        return True
+    inside = clamped_inside(context.be, tensor, context.ref, activation.inputs[0], bounds)
+    return inside and not _done_later(context, tensor, activation)

@@ -1,0 +1,101 @@
+"""How near the values of two tensors are, in whatever order of dimensions each is kept.
+
+Values are looked at only where a harness said its part of a graph in words of its own, or nothing of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import permutations
+
+import numpy as np
+
+from qdebug.compare.align.context import Context
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.model import operators
+from qdebug.model.thresholds.alignment import (
+    CLEARER_CANDIDATE_MAX_ERROR_RATIO,
+    FUSED_AFTER_PRODUCT_MAX_NODES,
+    VALUE_MATCH_MAX_REL_ERROR,
+    VALUE_MATCH_OTHER_PARTNER_RATIO,
+    VALUE_MATCH_SURE_REL_ERROR,
+)
+
+__all__ = ["distance", "enters_clamp", "stage"]
+
+
+def stage(context: Context, tensor: str, reference: str) -> str | None:
+    """Return the tensor among those made of a reference tensor in turn that a backend tensor is; None if a later one.
+
+    One side may do in one node what takes the other two: what is added to a product, and the activation behind it, is
+    not always said of the node that does it. Where the values do not tell, that is the reference tensor itself.
+    """
+    ref, be = context.ref, context.be
+    if not (ref.has(reference) and be.has(tensor)):
+        return reference
+    theirs, ours = ref.values(reference), be.values(tensor)
+    error = distance(theirs, ours) if theirs.size == ours.size else 0.0
+    if not error > VALUE_MATCH_SURE_REL_ERROR:
+        return reference
+    nearer = min(VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR)
+    for name in _in_turn(ref, reference):
+        if distance(ref.values(name), ours) < nearer:
+            return name
+    later = any(distance(theirs, be.values(name)) < nearer for name in _in_turn(be, tensor))
+    return None if later else reference
+
+
+def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
+    """Return what enters the reference's Relu or Clip if its result lends its name to that: codes do its work.
+
+    Args:
+        context: What is known.
+        tensor: The backend tensor, of which nothing but its name is known.
+        reference: The reference tensor of that name.
+    """
+    ref, be = context.ref, context.be
+    node, clamp = be.recording.graph.producer(tensor), ref.graph.producer(reference)
+    if node is None or clamp is None or not operators.of(clamp.op).clamps or not any(clamp.inputs):
+        return None
+    if tensor in be.graph.outputs or not context.undeclared_codes or not be.has(tensor):
+        return None
+    source = clamp.inputs[0]
+    if not (ref.has(source) and ref.has(reference)):
+        return None
+    ours = be.values(tensor)
+    before, after = (distance(ref.values(name), ours) for name in (source, reference))
+    return source if before < CLEARER_CANDIDATE_MAX_ERROR_RATIO * after else None
+
+
+def _in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
+    """Return what is made of a tensor by adding constants, scaling and activations, as far as nothing else reads it."""
+    size = run.size(tensor)
+    for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
+        readers = [node for node in run.consumers(tensor) if not run.of_shape(node.outputs[0])]
+        if len(readers) != 1 or not operators.plain(readers[0]).folded_before:
+            return
+        tensor = readers[0].outputs[0]
+        if run.has(tensor) and run.size(tensor) == size:
+            yield tensor
+
+
+def distance(reference: np.ndarray, backend: np.ndarray) -> float:
+    """Return norm(backend - reference) / norm(reference) in the order of dimensions in which that is least."""
+    norm = float(np.linalg.norm(reference))
+    if not norm:
+        return math.inf
+    turns = _turns(backend, reference.shape)
+    return min((float(np.linalg.norm(turned - reference)) for turned in turns), default=math.inf) / norm
+
+
+def _turns(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Return an array in each order of dimensions, channels last or second first of all, that gives it some extents."""
+    plain = tuple(extent for extent in shape if extent != 1)
+    squeezed = array.reshape([extent for extent in array.shape if extent != 1])
+    if squeezed.ndim > 4 or squeezed.ndim != len(plain):
+        return
+    for order in permutations(range(squeezed.ndim)):
+        turned = squeezed.transpose(order)
+        if turned.shape == plain:
+            yield turned.reshape(shape)

@@ -1,0 +1,331 @@
+"""Finds the reference node that a backend node answers to: it does the same, or has the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from qdebug.compare.align.clamps import settled
+from qdebug.compare.align.context import Context, paired
+from qdebug.compare.align.expand import alike, goes_into_weights, says_nothing
+from qdebug.compare.align.fused import behind_turn, reads_only, through_folded
+from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
+from qdebug.compare.align.names import is_claimed, made_with_what_follows, namesake, outweighs_name
+from qdebug.compare.align.nearness import stage
+from qdebug.compare.align.pairs import Match, Pair
+from qdebug.compare.align.weights import weight_distance, weight_of
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums, operands
+from qdebug.model.thresholds.alignment import (
+    FUSED_CHAIN_MAX_NODES,
+    WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS,
+    WEIGHT_MAX_REL_DISTANCE,
+)
+
+__all__ = ["by_weights", "lone_input", "structure", "structure_over_name", "with_weights_of"]
+
+_SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
+
+
+# -- strategies ------------------------------------------------------------------------------------------------------
+
+
+def lone_input(context: Context) -> Iterator[Pair]:
+    """Pair the one input without a partner on either side, if shape and dtype agree."""
+    ours = [name for name in context.be.graph.inputs if name not in context.found]
+    theirs = [name for name in context.ref.graph.inputs if name not in context.found.taken]
+    if len(ours) != 1 or len(theirs) != 1:
+        return
+    if same_kind(context.ref, theirs[0], context.be, ours[0]):
+        yield paired(ours[0], theirs[0], Match.SIGNATURE, "the only input of its shape and dtype on either side")
+    elif _same_extents(context, theirs[0], ours[0]):
+        reason = "the only input of its extents on either side, in another order"
+        yield paired(ours[0], theirs[0], Match.SIGNATURE, reason)
+
+
+def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | None:
+    """Pair a node's output as `structure` does, if what reads it bears that out too: a weak name counts for less."""
+    pair = context.by_structure[tensor] = _by_structure(context, tensor, node)
+    if pair is None or not outweighs_name(context, tensor, pair.reference):
+        return None
+    return _at_its_stage(context, pair)
+
+
+def structure(context: Context, tensor: str, _: Node) -> Pair | None:
+    """Pair a node's output with that of the reference node that does the same on the partners of its inputs."""
+    pair = context.by_structure[tensor]
+    return None if pair is None else _at_its_stage(context, pair)
+
+
+def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
+    """Pair a node's output with that of the one reference node with its weights, where its inputs lead to none."""
+    pair = with_weights_of(context, node, tensor)
+    if pair is not None:
+        pair = _unless_made_later(context, pair)
+        return None if pair is None else _at_its_stage(context, pair)
+    if says_nothing(node):
+        reason = "its name is all that is known of it, and nothing in the reference has that"
+    else:
+        reason = context.notes.get(tensor, f"an input of {node.op} {node.name!r} has no partner either")
+    named = namesake(context, tensor)
+    if named is not None:
+        reason += f", and the reference makes its {named!r} of other tensors by another operator"
+    context.notes[tensor] = reason
+    return None
+
+
+def _at_its_stage(context: Context, pair: Pair) -> Pair | None:
+    """Return the pair that a tensor's values bear out: one side may do in one node what takes the other two."""
+    found = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
+    if found is None:
+        reason = f"the reference computes it together with what follows, to {pair.reference!r}, as the values tell"
+        context.unpaired(pair.backend, reason)
+        context.withdrawn.add(pair.backend)
+        return None
+    if found != pair.reference:
+        reason = f"{pair.reason}, and what follows there up to {found!r}, as the values tell"
+        pair = paired(pair.backend, found, Match.FUSED, reason)
+    return settled(context, pair)
+
+
+def _unless_made_later(context: Context, pair: Pair) -> Pair | None:
+    """Return a pair, or none where what follows has the better claim to the reference tensor."""
+    if not made_with_what_follows(context, pair.backend, pair.reference):
+        return pair
+    context.unpaired(pair.backend, f"the reference computes it together with what follows, to {pair.reference!r}")
+    return None
+
+
+def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
+    if operators.of(node.op).transposes and _is_turned_copy(context, node):
+        reason = f"{node.inputs[0]!r} with its dimensions turned"
+        return paired(tensor, context.found[node.inputs[0]].reference, Match.SIGNATURE, reason)
+    inputs = context.be.data_inputs(node)
+    sources = [context.found[name].reference for name in inputs if name in context.found]
+    if not sources or len(sources) != len(inputs):
+        return None
+    pair = _find(context, tensor, node, sources)
+    if pair is None and tensor not in context.undecided and len(sources) == 1:
+        pair = _find_behind_turns(context, tensor, node, sources[0])
+    return None if pair is None else _unless_made_later(context, pair)
+
+
+def _is_turned_copy(context: Context, node: Node) -> bool:
+    """Tell whether the backend put a Transpose in, for which the reference has none."""
+    ref, pair = context.ref, context.found.get(node.inputs[0]) if node.inputs else None
+    if pair is None:
+        return False
+    named = namesake(context, node.outputs[0])
+    if named is not None and ref.root(named) == ref.root(pair.reference):
+        return True
+    return not any(
+        operators.plain(reader).transposes and not is_claimed(context, reader.outputs[0], node.outputs[0])
+        for reader in ref.consumers(pair.reference)
+    )
+
+
+# -- the nodes that may do the same ----------------------------------------------------------------------------------
+
+
+def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], turned: Sequence[str] = ()) -> Pair | None:
+    """Find the reference tensor for one output of a backend node, or note why there is none.
+
+    Args:
+        context: What is known.
+        tensor: Which of its outputs.
+        node: The backend node.
+        sources: Reference tensors that its data inputs stand for, in order.
+        turned: What the reference makes of the one source by turning it, if the node is looked for behind that.
+    """
+    ref, be, slot = context.ref, context.be, node.outputs.index(tensor)
+    starts: list[Sequence[str]] = [[name] for name in turned] or [sources]
+    candidates = [
+        other
+        for start in starts
+        for other in ref.consumers(start[0])
+        if _reads_same(ref, node, other, start) and any(other.outputs[slot : slot + 1])
+    ]
+    if operators.of(node.op).reshapes:
+        candidates = [_in_shape_of(context, tensor, candidate) for candidate in candidates]
+    if be.of_shape(tensor):  # extents may be picked in another order, for a tensor that is turned
+        candidates = [c for c in candidates if same_kind(context.ref, c.outputs[slot], context.be, tensor)]
+    fresh = [c for c in candidates if not is_claimed(context, c.outputs[slot], tensor)]
+    chosen = _choose(context, node, fresh or _of_same_attributes(context, node, candidates))
+    if chosen is None and not candidates:
+        context.unpaired(tensor, f"no {operators.plain(node).name} of the reference reads the same tensors")
+        return None
+    if chosen is None:
+        names = ", ".join(repr(c.name) for c in candidates[:4])
+        reason = f"{len(candidates)} reference nodes fit equally well: {names}"
+        context.unpaired(tensor, reason, undecided=True)
+        return None
+    weighted = any(name and be.folds(name) for name in operands(node))
+    output, folded = through_folded(context, tensor, chosen.outputs[slot], into_weights=weighted)
+    quantized = node.op != operators.plain(node).name and be.graph.tensors[tensor].quant is not None
+    whole = " + ".join([chosen.op, *(n.op for n in folded)])
+    match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
+    return paired(tensor, output, match, f"{node.op} reads and does what {whole} {chosen.name!r} does")
+
+
+def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:
+    """Follow reference nodes that do no more than give extents to the one that gives a backend tensor's.
+
+    Backends do in one step what several in a row do.
+    """
+    here = node
+    for _ in range(FUSED_CHAIN_MAX_NODES):
+        if same_kind(context.ref, here.outputs[0], context.be, tensor):
+            return here
+        readers = [r for r in context.ref.consumers(here.outputs[0]) if operators.of(r.op).reshapes]
+        if len(readers) != 1:
+            break
+        here = readers[0]
+    return node
+
+
+def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
+    """Find a node as `_find` does where the reference turns its one source first; None if it does not.
+
+    A Conv is in the order of its operator: it is looked for behind every Transpose. What is done to each element
+    may be done before one as well, but only if nothing else reads the source.
+    """
+    row = operators.plain(node)
+    if row.sums is Sums.FILTER:
+        readers = context.ref.consumers(source)
+        turned = [reader.outputs[0] for reader in readers if operators.of(reader.op).transposes]
+        return _find(context, tensor, node, [source], turned) if turned else None
+    behind = behind_turn(context.ref, source) if row.activation or row.neutral is not None else None
+    return None if behind is None or is_claimed(context, behind, tensor) else _find(context, tensor, node, [behind])
+
+
+def _reads_same(ref: IndexedRecording, node: Node, other: Node, sources: Sequence[str]) -> bool:
+    in_order = not operators.plain(node).commutes
+    return alike(node, other) and ref.alike(sources, ref.data_inputs(other), in_order=in_order)
+
+
+def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
+    """Find the one reference node of the same operator that has a backend node's weights; None if none stands out.
+
+    Args:
+        context: What is known.
+        node: The backend node.
+        tensor: Which of its outputs.
+    """
+    ours = weight_of(context.be, node)
+    slot = node.outputs.index(tensor)
+    if ours is None or ours.size < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
+        return None
+    candidates = [other for other in context.ref.graph.nodes if alike(node, other)]
+    free = [c for c in candidates if any(c.outputs[slot : slot + 1]) and c.outputs[slot] not in context.found.taken]
+    best = _of_nearest_weight(context, node, free)
+    if not best:
+        return None
+    output, _ = through_folded(context, tensor, best[0].outputs[slot], into_weights=True)
+    return paired(tensor, output, Match.SIGNATURE, f"{node.op} has the weights of {best[0].op} {best[0].name!r}")
+
+
+# -- several candidates ----------------------------------------------------------------------------------------------
+
+
+def _choose(context: Context, node: Node, candidates: Sequence[Node]) -> Node | None:
+    """Return the one candidate that fits best; None if there is none or no difference is plain."""
+    for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_places, _of_a_name):
+        if len(candidates) <= 1:
+            break
+        candidates = narrow(context, node, candidates) or candidates
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _of_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+    def agrees(other: Node) -> bool:
+        common = [a for a in _SHAPING_ATTRS if a in node.attrs and a in other.attrs]
+        return all(node.attrs[a] == other.attrs[a] for a in common)
+
+    return [other for other in candidates if agrees(other)]
+
+
+def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+    """Keep the candidate whose weight is nearest, if it is near and plainly nearer than the next."""
+    distances = [weight_distance(context.ref, other, context.be, node) for other in candidates]
+    known = [(d, other) for d, other in zip(distances, candidates, strict=True) if d is not None and np.isfinite(d)]
+    ranked = sorted(known, key=lambda entry: entry[0])
+    if not ranked or ranked[0][0] > WEIGHT_MAX_REL_DISTANCE:
+        return []
+    if len(ranked) > 1 and ranked[1][0] < 2 * ranked[0][0]:
+        return []
+    return [ranked[0][1]]
+
+
+def _of_same_places(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+    """Keep those that pick the same places: axes may differ where one side turns its tensors."""
+    slots = operators.of(node.op).picked_by
+    ours = {slot: _places(context.be, node, slot) for slot in slots}
+
+    def agrees(other: Node) -> bool:
+        theirs = {slot: _places(context.ref, other, slot) for slot in slots}
+        known = [(ours[slot], places) for slot, places in theirs.items() if places is not None]
+        return all(mine is not None and np.array_equal(mine, places) for mine, places in known)
+
+    return [other for other in candidates if agrees(other)] if slots else []
+
+
+def _places(run: IndexedRecording, node: Node, slot: int) -> np.ndarray | None:
+    """Return a constant that says which elements a node picks, if it was recorded."""
+    name = node.inputs[slot] if len(node.inputs) > slot else ""
+    held = [each for each in run.members(name) if run.has(each)] if name else []
+    if not held or not run.folds(name) or run.size(held[0]) > WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
+        return None
+    return run.recording.load(held[0])
+
+
+def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+    """Keep the candidate that a backend's names are made of: its own name, or of what it makes."""
+    ours = (node.name, *node.outputs)
+    lengths = [
+        {len(name) for name in _names_of(context.ref, node, other) if any(_holds(mine, name) for mine in ours)}
+        for other in candidates
+    ]
+    longest = max((length for found in lengths for length in found), default=0)
+    return [other for other, found in zip(candidates, lengths, strict=True) if longest in found]
+
+
+def _names_of(ref: IndexedRecording, ours: Node, theirs: Node) -> Iterator[str]:
+    """Return the names of a reference node, of its outputs, and of those that its constants can take in.
+
+    Also that of an activation behind: fusion keeps the name of the last result.
+    """
+    yield from (theirs.name, *theirs.outputs)
+    output = theirs.outputs[0]
+    for _ in range(FUSED_CHAIN_MAX_NODES):
+        readers = ref.consumers(output)
+        if len(readers) != 1 or not reads_only(ref, readers[0], output):
+            return
+        bends = operators.plain(readers[0]).activation
+        if not bends and not goes_into_weights(readers[0], ours):
+            return
+        output = readers[0].outputs[0]
+        yield output
+        if bends:
+            return
+
+
+def _holds(name: str, part: str) -> bool:
+    """Tell whether a name is another with something put before or behind it; "Conv.54" is not "Conv.5" with a 4."""
+    at = name.find(part) if part else -1
+    while at >= 0:
+        if not name[max(at - 1, 0) : at].isalnum() and not name[at + len(part) : at + len(part) + 1].isalnum():
+            return True
+        at = name.find(part, at + 1)
+    return False
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _same_extents(context: Context, reference: str, backend: str) -> bool:
+    """Tell whether two tensors were recorded with the same extents beside a leading one, in another order."""
+    if not (context.ref.has(reference) and context.be.has(backend)):
+        return False
+    theirs, ours = context.ref.shape(reference), context.be.shape(backend)
+    return len(ours) > 2 and ours[:1] == theirs[:1] and ours != theirs and sorted(ours) == sorted(theirs)

@@ -1,0 +1,1 @@
+"""The guide: Markdown pages that `qdebug help` shows."""

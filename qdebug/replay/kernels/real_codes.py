@@ -1,0 +1,140 @@
+"""On real numbers, operators whose inputs are quantized by the range that their data happen to have.
+
+DynamicQuantizeLinear and the operators that do its work inside themselves choose a scale at run time. Their sums stand
+for those of an ordinary product of real data and the weights that the codes stand for. Here data keep their real
+values, with a scale of 1 and a zero point of 0. What rounding the data to codes adds is seen by moving them at random
+within a few times what it moves them; that of weights likewise, in codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.model import Node
+from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
+from qdebug.replay.kernels.conv import convolution
+from qdebug.replay.registry import REAL, Call, find_kernel, kernel
+
+__all__: list[str] = []
+
+_CODES = 255
+"""Steps that the range of the data is divided into (ONNX, DynamicQuantizeLinear)."""
+
+
+def _moved(
+    call: Call, position: int, values: np.ndarray, *, chosen: bool = False, span: np.ndarray | None = None
+) -> np.ndarray:
+    """Return an operand as a disturbed replay moves it.
+
+    Args:
+        call: The node.
+        position: The operand's.
+        values: Codes, or real data that are rounded to codes.
+        chosen: Whether it is rounded at run time.
+        span: Of data, what is divided into codes.
+    """
+    off = None if call.moved is None else call.moved(position, values.shape, chosen)
+    if off is None:
+        return values
+    steps = off.astype(np.float32)
+    return np.asarray(values + (steps if span is None else steps * span / np.float32(_CODES)))
+
+
+def _chosen(call: Call) -> np.ndarray:
+    """Return data for whose range the node chooses a scale."""
+    x = call.array(0).astype(np.float32)
+    return _moved(call, 0, x, chosen=True, span=np.asarray(np.max(x, initial=0) - np.min(x, initial=0)))
+
+
+def _centred(call: Call, position: int, zero_point: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Return an operand less its zero point, if it has one; several zero points in a shape, or in their own."""
+    codes, point = call.array(position).astype(np.float32), call.optional(zero_point)
+    if point is None:
+        return np.asarray(codes)
+    return np.asarray(codes - _by(point, point.shape if shape is None else shape).astype(np.float32))
+
+
+def _by(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Shape one value, or one for each row, filter or gate, to broadcast over codes."""
+    return values.reshape(() if values.size == 1 else shape)
+
+
+def _rows(call: Call, zero_point: int) -> np.ndarray:
+    """Return data less one zero point, or one for each row."""
+    point = call.optional(zero_point)
+    return _centred(call, 0, zero_point, (-1, 1) if point is not None and point.ndim == 1 else None)
+
+
+def _columns(call: Call, zero_point: int) -> np.ndarray:
+    """Return a weight less one zero point, or one for each column."""
+    return _moved(call, 1, _centred(call, 1, zero_point))
+
+
+def _biased(product: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    return np.asarray(product if bias is None else product + bias)
+
+
+@kernel("DynamicQuantizeLinear", domain=REAL)
+def _quantize(call: Call) -> tuple[np.ndarray, ...]:
+    """Return the data, a scale of 1 and a zero point of 0."""
+    return _chosen(call), np.ones((), np.float32), np.zeros((), np.uint8)
+
+
+@kernel("ConvInteger", domain=REAL)
+def _convolve(call: Call) -> np.ndarray:
+    """Convolve data and filters."""
+    by_filters = (-1, *(1,) * (call.array(1).ndim - 1))
+    filters = _moved(call, 1, _centred(call, 1, 3, by_filters))
+    return convolution(replace(call, inputs=(_rows(call, 2), filters)))
+
+
+@kernel("MatMulInteger", domain=REAL)
+def _multiply(call: Call) -> np.ndarray:
+    """Multiply matrices."""
+    return np.asarray(np.matmul(_rows(call, 2), _columns(call, 3)))
+
+
+@kernel("MatMulIntegerToFloat", domain=REAL)
+def _multiply_and_scale(call: Call) -> np.ndarray:
+    """Multiply matrices, scale the product and add a bias."""
+    product = np.matmul(_rows(call, 4), _columns(call, 5))
+    scale = call.array(2).astype(np.float32) * call.array(3).astype(np.float32)
+    return _biased(product * scale, call.optional(6))
+
+
+@kernel("DynamicQuantizeMatMul", domain=REAL)
+def _quantize_and_multiply(call: Call) -> np.ndarray:
+    """Multiply matrices, scale the product and add a bias."""
+    product = np.matmul(_chosen(call), _columns(call, 3))
+    return _biased(product * call.array(2).astype(np.float32), call.optional(4))
+
+
+@kernel("MatMulNBits", domain=REAL)
+def _multiply_blocks(call: Call) -> np.ndarray:
+    """Multiply by a weight of packed codes; data may be rounded in blocks along their last axis."""
+    names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
+    node = Node(name=call.node, op=call.op, inputs=names, attrs=call.attrs)
+    codes, scales = blockwise_weight(node, {name: call.array(int(name)) for name in filter(None, names)})
+    x, block = call.array(0).astype(np.float32), call.integer("block_size")
+    if call.moved is not None and rounds_data(node):
+        reach = np.maximum.reduceat(np.abs(x), np.arange(0, x.shape[-1], block), axis=-1)
+        x = _moved(call, 0, x, chosen=True, span=2 * np.repeat(reach, block, axis=-1)[..., : x.shape[-1]])
+    return _biased(np.matmul(x, _moved(call, 1, codes) * scales), call.optional(5))
+
+
+@kernel("DynamicQuantizeLSTM", domain=REAL)
+def _remember(call: Call) -> tuple[np.ndarray, ...]:
+    """Run an LSTM whose weights are stored with inputs first, unlike the standard operator's.
+
+    Its state is rounded to codes at every step; that is as large an error as moving what it meets within a code.
+    """
+    x, weights = _chosen(call), []
+    for position, scale, zero_point in ((1, 8, 9), (2, 10, 11)):
+        by_gates = (call.array(position).shape[0], 1, -1)
+        codes = _moved(call, position, _centred(call, position, zero_point, by_gates), chosen=position == 2)
+        weights.append(np.swapaxes(codes * _by(call.array(scale).astype(np.float32), by_gates), 1, 2))
+    inputs = (x, *weights, *map(call.optional, range(3, 8)))
+    made = find_kernel(Node(name=call.node, op="LSTM"))(replace(call, inputs=inputs, op="LSTM"))
+    return made if isinstance(made, tuple) else (made,)

@@ -1,0 +1,76 @@
+"""Write the tables of the guide that follow from the program: thresholds, metrics, keys, presets.
+
+    python tests/contracts/guide_tables.py
+
+A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->` in a page of `qdebug/guide`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import groupby
+from pathlib import Path
+
+from qdebug.model.thresholds import TABLE
+from qdebug.replay.presets import PRESETS
+from qdebug.report.definitions import definitions_json
+from qdebug.tui.keys import markdown_table
+
+GUIDE = Path(__file__).parents[2] / "qdebug" / "guide"
+BLOCK = re.compile(r"(<!-- begin (\w+) -->\n)(.*?)(<!-- end \2 -->)", re.DOTALL)
+
+
+def number(value: float | tuple[int, ...]) -> str:
+    """Return a number as people write it; very large and very small powers of two as such."""
+    if isinstance(value, tuple):
+        return ", ".join(map(number, value))
+    fraction, exponent = math.frexp(value)
+    return f"2^{exponent - 1}" if fraction == 0.5 and not -6 < exponent < 14 else f"{value:g}"
+
+
+def thresholds() -> str:
+    """Return all thresholds, group by group."""
+    lines: list[str] = []
+    for group, rows in groupby(TABLE, lambda row: row.group):
+        lines += ["", f"### {group}", ""]
+        lines += [f"- `{row.name}` = {number(row.value)} {row.unit} ({row.decides}). {row.why}" for row in rows]
+    return "\n".join([*lines[1:], ""])
+
+
+def metrics() -> str:
+    """Return the definitions of all metrics, by where they stand in the JSON."""
+    lines: list[str] = []
+    for where, rows in groupby(definitions_json()["metrics"], lambda row: row["in"]):
+        lines += ["", f"### {f'In `{where}` of the JSON' if where else 'In tables'}", ""]
+        for row in rows:
+            better = f", {row['better']} is better" if row["better"] in ("lower", "higher") else ""
+            unit = f"{row['unit']}{better}".removeprefix(", ")
+            lines.append(f"- `{row['name']}`{f' ({unit})' if unit else ''}: {row['definition']}")
+    return "\n".join([*lines[1:], ""])
+
+
+def presets() -> str:
+    """Return all presets by name, with where they are known from."""
+    return "".join(f"- `{each.name}` ({each.provenance}): {each.about}\n" for each in PRESETS.values())
+
+
+TABLES = {"thresholds": thresholds, "metrics": metrics, "keys": markdown_table, "presets": presets}
+
+
+def written(text: str) -> str:
+    """Return a page with its tables as they should be."""
+    return BLOCK.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[4]}", text)
+
+
+def main() -> None:
+    """Write the tables into the pages."""
+    for page in sorted(GUIDE.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (new := written(text)) != text:
+            page.write_text(new, encoding="utf-8")
+            print(f"wrote {page.name}")
+
+
+if __name__ == "__main__":
+    main()
